@@ -1,0 +1,193 @@
+"""Pictures for all stages: the same ones, in the same order, whatever the number of devices."""
+
+import math
+from pathlib import Path
+from urllib.error import URLError
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torchvision
+from PIL import Image
+from sklearn.datasets import load_digits
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset, TensorDataset
+from torchvision.transforms import v2
+
+from shared import UserError, models
+
+# The statistics of ImageNet, which the pretrained models expect: https://docs.pytorch.org/vision/stable/models.html
+NORMALIZE = v2.Normalize(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225])
+SPLIT_SEED = 0  # which pictures are for testing does not depend on --seed
+
+
+def image_loaders(args):
+    """Returns the loaders of the training, validation and test pictures, of this process' share of each.
+
+    A batch is images, (args.batch_size // args.world_size, 3, args.image_px, args.image_px) in fp32, and labels, int64.
+    Every k-th batch of all processes together holds the same pictures as the k-th batch of a single one.
+    Fills in what only the data can tell: args.num_classes, args.dataset, args.updates (updates in the whole training,
+    after --epochs or --max-steps) and args.epochs (as many as these updates need).
+
+    Raises:
+        UserError: the pictures are missing, unusable, or cannot be downloaded.
+    """
+    sets, args.num_classes, args.dataset = _image_sets(args)
+    loaders = [_loader(args, pictures, shuffle=pictures is sets[0]) for pictures in sets]
+    per_epoch = len(loaders[0])
+    args.updates = min(args.epochs * per_epoch, args.max_steps or math.inf)
+    args.epochs = math.ceil(args.updates / per_epoch)
+    return loaders
+
+
+def _loader(args, pictures, shuffle):
+    # With one process, a DistributedSampler is a shuffle that depends on seed and epoch alone. Rank r of n takes every
+    # n-th index, so that n batches side by side are the one batch of a single process.
+    parallel = dist.is_available() and dist.is_initialized()
+    sampler = DistributedSampler(
+        pictures,
+        num_replicas=dist.get_world_size() if parallel else 1,
+        rank=dist.get_rank() if parallel else 0,
+        shuffle=shuffle,
+        seed=args.seed,
+    )
+    in_memory = isinstance(pictures, (TensorDataset, FakePictures))
+    return DataLoader(
+        pictures,
+        batch_size=args.batch_size // args.world_size,
+        sampler=sampler,
+        num_workers=0 if in_memory else 4,
+        pin_memory=args.accelerator == "cuda",
+    )
+
+
+def _image_sets(args):
+    if args.data == "digits":
+        return digits(args.image_px), 10, "digits"
+    if args.data == "fake":
+        return [FakePictures(n, args.image_px) for n in (4096, 256, 256)], 10, "fake"
+    if args.data == "cifar10":
+        sets = cifar10(models.cache_folder() / "cifar10", args.image_px, download=True)
+        return sets, 10, "cifar10"
+    folder = Path(args.data)
+    if (folder / "cifar-10-batches-py").is_dir() or (folder / "cifar-10-python.tar.gz").is_file():
+        return cifar10(folder, args.image_px, download=False), 10, "cifar10"
+    sets, classes = image_folder(folder, args.image_px)
+    return sets, classes, folder.resolve().name
+
+
+def digits(image_px):
+    """Returns scikit-learn's 1,797 handwritten digits as three TensorDatasets: 1,300, 137 and 360 of them.
+
+    Source: Alpaydin and Kaynak 1998, https://archive.ics.uci.edu/dataset/80.
+    """
+    raw = load_digits()
+    order = torch.randperm(len(raw.images), generator=torch.Generator().manual_seed(SPLIT_SEED))
+    images = enlarge(torch.from_numpy(raw.images).float()[order] / 16, image_px)
+    labels = torch.from_numpy(raw.target).long()[order]
+    sizes = [1300, 137, 360]
+    return [TensorDataset(*pair) for pair in zip(images.split(sizes), labels.split(sizes))]
+
+
+def enlarge(images, image_px):
+    """Turns grey pictures, (n, 8, 8) in [0, 1], into a model's input, (n, 3, image_px, image_px)."""
+    images = images[:, None].expand(-1, 3, -1, -1)
+    return NORMALIZE(torch.nn.functional.interpolate(images, size=image_px, mode="bilinear"))
+
+
+class FakePictures(Dataset):
+    """Noise with labels 0 to 9, for measuring memory and speed: nothing to download, nothing to learn."""
+
+    def __init__(self, n, image_px):
+        self.n = n
+        self.images = torch.randn(64, 3, image_px, image_px, generator=torch.Generator().manual_seed(SPLIT_SEED))
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, i):
+        if i >= self.n:
+            raise IndexError(i)
+        return self.images[i % 64], i % 10
+
+
+def cifar10(folder, image_px, download):
+    """Returns CIFAR-10 as three datasets: 45,000, 5,000 and 10,000 pictures.
+
+    Source: Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html.
+
+    Raises:
+        UserError: it is not there or damaged, and cannot be downloaded.
+    """
+    train_transform, test_transform = _transforms(image_px)
+    try:
+        train = torchvision.datasets.CIFAR10(folder, train=True, transform=train_transform, download=download)
+        val = torchvision.datasets.CIFAR10(folder, train=True, transform=test_transform)
+        test = torchvision.datasets.CIFAR10(folder, train=False, transform=test_transform)
+    except (URLError, ConnectionError, TimeoutError) as error:
+        raise UserError(f"CIFAR-10 could not be downloaded ({getattr(error, 'reason', error)}); pass --data digits, --data fake, or --data FOLDER with pictures of your own") from None
+    except (RuntimeError, EOFError) as error:
+        raise UserError(f"CIFAR-10 in {folder} is incomplete or damaged (its checksum is wrong); delete it to download it again") from None
+    train_part, val_part = _split(len(train), [0.9, 0.1])
+    return [Subset(train, train_part), Subset(val, val_part), test]
+
+
+def image_folder(folder, image_px):
+    """Returns the pictures of a folder as three datasets, and the number of classes.
+
+    Layout: train/<class>/* and test/<class>/*, of which a tenth of train is for validation; or <class>/*, of which a
+    tenth each is for validation and test.
+
+    Raises:
+        UserError: there is no such folder, or it has no pictures, fewer than two classes, or unequal ones.
+    """
+    if not folder.is_dir():
+        raise UserError(f"--data {folder}: there is no such folder; pass digits, cifar10, fake, or a folder with train/<class>/* and test/<class>/*")
+    train_transform, test_transform = _transforms(image_px)
+    split = (folder / "train").is_dir() and (folder / "test").is_dir()
+    root = folder / "train" if split else folder
+    train, val = _pictures(root, train_transform), _pictures(root, test_transform)
+    if split:
+        test = _pictures(folder / "test", test_transform)
+        if test.classes != train.classes:
+            odd = sorted(set(test.classes) ^ set(train.classes))
+            raise UserError(f"--data {folder}: train and test must have the same classes, but {odd[0]} is in one of them only")
+        parts = [*_split(len(train), [0.9, 0.1]), range(len(test))]
+    else:
+        test = val
+        parts = _split(len(train), [0.8, 0.1, 0.1])
+    if min(map(len, parts)) == 0:
+        raise UserError(f"--data {folder}: {len(train)} pictures are too few to train, validate and test with; 10 is the least")
+    return [Subset(*pair) for pair in zip((train, val, test), parts)], len(train.classes)
+
+
+def _pictures(folder, transform):
+    try:
+        pictures = torchvision.datasets.ImageFolder(folder, transform=transform, loader=_open)
+    except FileNotFoundError:  # no class at all, or one without a picture
+        raise UserError(f"--data {folder}: every class needs a folder of its own with pictures in it, <class>/*.jpg or *.png") from None
+    if len(pictures.classes) < 2:
+        raise UserError(f"--data {folder}: {pictures.classes[0]} is the only class; there must be two or more, each in a folder of its own")
+    return pictures
+
+
+def _open(file):
+    try:
+        with Image.open(file) as image:
+            return image.convert("RGB")
+    except (OSError, SyntaxError, ValueError):  # all of them are raised by Pillow, depending on the format
+        raise UserError(f"{file} is not a readable picture; mend or remove it") from None
+
+
+def _transforms(image_px):
+    larger = round(image_px * 8 / 7)  # 256 for 224
+    convert = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), NORMALIZE]
+    return (
+        v2.Compose([v2.Resize((larger, larger)), v2.RandomCrop(image_px), *convert]),
+        v2.Compose([v2.Resize((larger, larger)), v2.CenterCrop(image_px), *convert]),
+    )
+
+
+def _split(n, shares):
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(SPLIT_SEED)).tolist()
+    ends = [0, *(round(n * s) for s in np.cumsum(shares))]
+    return [order[a:b] for a, b in zip(ends, ends[1:])]

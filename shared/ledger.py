@@ -1,0 +1,239 @@
+"""Who holds the memory: the birth and death of every tensor storage, by category.
+
+PyTorch counts memory on CUDA devices; for a CPU it has no such counter. The resident set of the process is no
+substitute (it holds libraries and what the C allocator keeps), nor is the profiler with several processes. So the
+ledger listens to every operation, and writes down each new storage and the moment it is freed. What a kernel
+allocates for itself and frees before it returns does not pass through here: under 1 % on models of 40 MB and more.
+"""
+
+import collections
+import contextlib
+import weakref
+
+import torch
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
+from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode  # underscored, but the documented way to see every operation
+
+# A storage keeps one of these once it has it; the other labels are guesses from the moment of birth.
+KNOWN = ("parameters", "gradients", "optimizer states", "inputs")
+CATEGORIES = (*KNOWN, "activations", "recomputed", "gathered", "temporaries")
+
+
+class Block:
+    """A storage: its size in bytes, the type of its device ("cpu", "cuda"), and its category."""
+
+    __slots__ = ("nbytes", "device", "label")
+
+    def __init__(self, nbytes, device, label):
+        self.nbytes, self.device, self.label = nbytes, device, label
+
+
+def tensors(x):
+    """Yields the tensors inside nested lists, tuples and dicts."""
+    if isinstance(x, torch.Tensor):
+        yield x
+    elif isinstance(x, (list, tuple)):
+        for y in x:
+            yield from tensors(y)
+    elif isinstance(x, dict):
+        yield from tensors(list(x.values()))
+
+
+class Ledger(TorchDispatchMode):
+    """Counts tensor memory while it is active; may be entered as often as wanted.
+
+    Storages born outside are counted from the first operation that returns them, deaths always. What a storage is
+    for is often known only later (a gradient, when the optimizer steps), and then holds from its birth: so the
+    breakdown is computed from the log, afterwards.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.events = []  # (block, bytes), negative when freed
+        self._live = {}  # storage's address -> block
+        self._paused = False
+        self._building = True  # until the first forward pass, nothing is an activation
+        self._stepping = False
+
+    def peak(self, device, since=0, until=None):
+        """Replays the log.
+
+        Args:
+            device: type of the device, "cpu" or "cuda".
+            since, until: the part of `events` to search; what was alive before counts too.
+
+        Returns:
+            the most bytes that were alive at once, and the bytes of each category at that moment.
+        """
+        total, now = 0, collections.Counter()
+        best, at_best = 0, {}
+        for i, (block, change) in enumerate(self.events[:until]):
+            if block.device == device:
+                total += change
+                now[block.label] += change
+            if i >= since - 1 and total > best:
+                best, at_best = total, dict(now)
+        return best, {label: at_best[label] for label in CATEGORIES if at_best.get(label)}
+
+    def training(self):
+        """Says that the model is built: from now on a new storage in the forward pass is an activation."""
+        self._building = False
+
+    def note(self, tensor, label=None):
+        """Books a tensor's storage, if it is new, and its category, if that is known."""
+        tensor = getattr(tensor, "_local_tensor", tensor)  # of a DTensor, this process' shard
+        storage = tensor.untyped_storage()
+        key, nbytes = storage._cdata, storage.nbytes()  # the address: unique among the living
+        block = self._live.get(key)
+        if block is None:
+            self._born(key, nbytes, tensor.device.type, label or self._guess())
+            weakref.finalize(storage, self._died, key).atexit = False
+            return
+        if block.nbytes != nbytes:
+            self._resized(key, nbytes)
+            block = self._live[key]
+        if label and block.label not in KNOWN:
+            block.label = label
+
+    def _born(self, key, nbytes, device, label):
+        self._live[key] = block = Block(nbytes, device, label)
+        self.events.append((block, nbytes))
+
+    def _died(self, key):
+        block = self._live.pop(key, None)
+        if block:
+            self.events.append((block, -block.nbytes))
+
+    def _resized(self, key, nbytes):
+        block = self._live[key]
+        self._died(key)
+        self._born(key, nbytes, block.device, block.label)
+
+    def _guess(self):
+        if self._building or self._stepping:
+            return "temporaries"
+        if torch._C._current_graph_task_id() == -1:  # no backward pass is running
+            return "activations"
+        # Gradients are not computed with gradients enabled; checkpointing runs the forward pass again, and is.
+        return "recomputed" if torch.is_grad_enabled() else "temporaries"
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(t.__name__ == "DTensor" for t in types):
+            return NotImplemented  # comes back as operations on the shards
+        out = func(*args, **(kwargs or {}))
+        if self._paused:
+            return out
+        label = None
+        if func is torch.ops.aten._to_copy.default:  # a batch on another device or in another precision is still the batch
+            source = self._live.get(args[0].untyped_storage()._cdata)
+            label = "inputs" if source and source.label == "inputs" else None
+        for t in tensors(out):
+            self.note(t, label)
+        if func.namespace in ("c10d", "fsdp"):  # buffers for what the processes send each other
+            for t in tensors((args, kwargs or {}, out)):
+                if t.untyped_storage()._cdata in self._live:
+                    self.note(t, "gathered")
+        return out
+
+    def __enter__(self):
+        with contextlib.ExitStack() as stack:
+            for hook in (
+                register_module_parameter_registration_hook(lambda module, name, p: self._note_parameter(p)),
+                register_optimizer_step_pre_hook(self._before_step),
+                register_optimizer_step_post_hook(self._after_step),
+            ):
+                stack.callback(hook.remove)
+            stack.enter_context(self._watch_optimizers())
+            stack.enter_context(self._watch_resize())
+            stack.enter_context(self._watch_mapped_files())
+            stack.enter_context(self._ignore_shape_propagation())
+            self._undo = stack.pop_all()
+        return super().__enter__()
+
+    def __exit__(self, *exc):
+        self._undo.close()
+        return super().__exit__(*exc)
+
+    def _note_parameter(self, parameter):
+        if parameter is not None and not self._paused:
+            self.note(parameter, "parameters")
+
+    def _note_group(self, group):
+        for p in group["params"]:
+            self.note(p, "parameters")
+            if p.grad is not None:
+                self.note(p.grad, "gradients")
+
+    def _before_step(self, optimizer, *_):
+        for group in optimizer.param_groups:
+            self._note_group(group)
+        self._stepping = True
+
+    def _after_step(self, optimizer, *_):
+        self._stepping = False
+        for state in optimizer.state.values():
+            for t in tensors(state):
+                self.note(t, "optimizer states")
+
+    def _watch_optimizers(self):
+        # What an optimizer is given are the parameters, also where they were moved or sharded after their registration.
+        def add_param_group(add, optimizer, group):
+            add(optimizer, group)
+            self._note_group(optimizer.param_groups[-1])
+
+        return wrapped(torch.optim.Optimizer, "add_param_group", add_param_group)
+
+    def _watch_resize(self):
+        # FSDP2 frees gathered parameters by resizing their storage to 0, which is no operation that could be seen.
+        def resize(resize_, storage, nbytes):
+            result = resize_(storage, nbytes)
+            if storage._cdata in self._live:
+                self._resized(storage._cdata, storage.nbytes())
+            return result
+
+        return wrapped(torch.UntypedStorage, "resize_", resize)
+
+    def _watch_mapped_files(self):
+        # With mmap=True the tensors are pages of the file, which the system reads and drops as it likes: no memory.
+        def load(load_, *args, **kwargs):
+            if not kwargs.get("mmap"):
+                return load_(*args, **kwargs)
+            with self._pause():
+                loaded = load_(*args, **kwargs)
+            for t in tensors(loaded):
+                storage = t.untyped_storage()
+                self._live[storage._cdata] = Block(storage.nbytes(), "file", "temporaries")
+                weakref.finalize(storage, self._live.pop, storage._cdata, None).atexit = False
+            return loaded
+
+        return wrapped(torch, "load", load)
+
+    def _ignore_shape_propagation(self):
+        # DTensor finds the shape of a result by running the operation on tensors without memory, which must not count:
+        # the step of an optimizer over shards would seem to hold whole parameters. There is no public way to tell.
+        def propagate(original, *args, **kwargs):
+            with self._pause():
+                return original(*args, **kwargs)
+
+        return wrapped(ShardingPropagator, "_propagate_tensor_meta_non_cached", propagate)
+
+    @contextlib.contextmanager
+    def _pause(self):
+        paused, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = paused
+
+
+@contextlib.contextmanager
+def wrapped(owner, name, wrapper):
+    """Replaces the function `owner.name` by wrapper(original, *args, **kwargs) while the context is active."""
+    original = getattr(owner, name)
+    setattr(owner, name, lambda *args, **kwargs: wrapper(original, *args, **kwargs))
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)

@@ -1,0 +1,263 @@
+"""What a training costs and achieves: peak memory by phase, speed, loss, accuracy, and the record of it all."""
+
+import contextlib
+import datetime
+import importlib.metadata
+import itertools
+import json
+import os
+import platform
+import subprocess
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torchmetrics
+from tqdm import tqdm
+from watermark import watermark
+
+from shared import UserError, models, stages
+from shared.ledger import Ledger
+
+PACKAGES = ("torch", "torchvision", "lightning", "torchmetrics")
+# Optimizer states appear at the end of the first update; the second is the first to hold everything from its start.
+LEDGER_UPDATES = 3
+
+
+class Meter:
+    """Measures one training.
+
+    Memory is measured in two phases, "load" (building the model) and "train"; evaluation is outside both. On a CPU the
+    ledger counts it until the third update has ended. On CUDA PyTorch's own counters do, over the whole training, and
+    the ledger adds the breakdown and what the host holds.
+    """
+
+    def __init__(self, args, device, precision):
+        """Prints versions and what is going to happen.
+
+        Args:
+            args: the options, from cli.parse.
+            device: torch.device of this process.
+            precision: in Fabric's words, such as "bf16-true".
+
+        Raises:
+            UserError: the GPU cannot compute in this precision.
+        """
+        self.args, self.device, self.precision = args, device, precision
+        parallel = dist.is_available() and dist.is_initialized()
+        self.rank, self.world_size = (dist.get_rank(), dist.get_world_size()) if parallel else (0, 1)
+        self.cuda = device.type == "cuda"
+        if self.cuda and precision.startswith("bf16") and not torch.cuda.is_bf16_supported(including_emulation=False):
+            raise UserError(f"{torch.cuda.get_device_name(device)} cannot compute in bf16 (that takes an Ampere or later); 02_mixed_precision uses fp16")
+        self.ledger = Ledger()
+        self.listening = contextlib.ExitStack()
+        self.phases = {}  # name -> what was measured
+        self.steps = self.images = self.timed_images = 0
+        self.seconds = self.timed_seconds = 0.0
+        self.first_loss = self.last_loss = None
+        self.accuracies = {}
+        self.print(watermark(packages=",".join(PACKAGES), python=True).strip() + f"\n\n{args.idea}")
+        processes = f" x {self.world_size}" if self.world_size > 1 else ""
+        for note in [*args.notes, f"{args.model} on {device_name(device)}{processes}, {precision}, {args.batch_size} images per update", "--help tells what can be chosen"]:
+            self.print(f"- {note}")
+        self.print("")
+
+    @contextlib.contextmanager
+    def phase(self, name):
+        """Measures the peak memory of what happens inside.
+
+        Raises:
+            UserError: the GPU's memory was not enough.
+        """
+        if name == "load":
+            models.checkpoint(self.args)  # written now if it is not there: making it is not loading it
+        since = len(self.ledger.events)
+        self.allocated = self.reserved = 0
+        self._reset_counters()
+        try:
+            with self.listening:  # closes what is still open when an update breaks off
+                if name == "load":
+                    self.listening.enter_context(self.ledger)
+                yield
+        except torch.OutOfMemoryError:
+            raise UserError(self._out_of_memory(name)) from None
+        if name == "load":
+            self._read_counters()
+            self.ledger.training()
+        peak, breakdown = self.ledger.peak(self.device.type, since)
+        self.phases[name] = {
+            "device_peak_gb": (self.allocated if self.cuda else peak) / 1e9,
+            "device_reserved_gb": self.reserved / 1e9 if self.cuda else None,
+            "host_peak_gb": self.ledger.peak("cpu", since)[0] / 1e9 if self.cuda else None,
+            "breakdown_gb": {label: nbytes / 1e9 for label, nbytes in breakdown.items()},
+        }
+
+    def progress(self, loader, epoch):
+        """Yields the batches of an epoch, as many as the training still wants, and shows a progress bar."""
+        self.train_accuracy = self._new_accuracy()
+        updates = min(len(loader), self.args.updates - self.steps)
+        self._reset_counters()
+        started = timed_from = self._now()
+        images_before = self.images
+        with tqdm(total=updates, desc=f"epoch {epoch + 1}/{self.args.epochs}", unit="update", disable=self.rank != 0) as self.bar:
+            for images, labels in itertools.islice(loader, updates):
+                if self.steps < LEDGER_UPDATES:
+                    # Only around the update itself: while a batch is fetched, the data set would be counted too.
+                    self.ledger.note(images, "inputs")
+                    self.ledger.note(labels, "inputs")
+                    self.listening.enter_context(self.ledger)
+                yield images, labels
+                self.listening.close()
+                self.steps += 1
+                if self.steps == LEDGER_UPDATES:  # until here the ledger has slowed it, and CUDA was starting
+                    timed_from, images_before = self._now(), self.images
+                self.bar.update()
+        ended = self._now()
+        self.seconds += ended - started
+        if self.steps > LEDGER_UPDATES:
+            self.timed_seconds += ended - timed_from
+            self.timed_images += self.images - images_before
+        self._read_counters()
+
+    def update(self, loss, logits, labels):
+        """Takes in the result of an update, detached: loss, a scalar; logits, (batch, classes); labels, (batch,)."""
+        self.images += len(labels) * self.world_size
+        self.train_accuracy.update(logits, labels)
+        self.first_loss = loss if self.first_loss is None else self.first_loss
+        self.last_loss = loss
+        # Reading the loss waits for the GPU, so not more often than somebody could read it.
+        shown, now = getattr(self, "shown", 0), time.perf_counter()
+        if now - shown > 0.5 and self.rank == 0:
+            self.shown = now
+            speed = (self.bar.n + 1) * self.args.batch_size / max(self.bar.format_dict["elapsed"], 1e-9)
+            self.bar.set_postfix_str(f"loss {loss.item():.3f}, {speed:.0f} images/s", refresh=False)
+
+    def end_epoch(self, val_accuracy):
+        """Takes in the accuracy on the validation pictures, from 0 to 1, after an epoch."""
+        self.accuracies = {"train_accuracy": self.train_accuracy.compute().item(), "val_accuracy": val_accuracy}
+        self.print("accuracy: " + ", ".join(f"{name.split('_')[0]} {value:.1%}" for name, value in self.accuracies.items()))
+
+    @torch.no_grad()
+    def evaluate(self, model, loader):
+        """Returns a model's accuracy, from 0 to 1, on a loader's pictures, over all processes."""
+        accuracy = self._new_accuracy()
+        seen = 0
+        model.eval()
+        for images, labels in itertools.islice(loader, self.args.max_steps):
+            logits = model(images.to(self.device))
+            # The sampler repeats pictures until every process has as many as the others; here each counts once.
+            positions = self.rank + self.world_size * torch.arange(seen, seen + len(labels))
+            once = (positions < len(loader.dataset)).to(self.device)
+            accuracy.update(logits[once], labels.to(self.device)[once])
+            seen += len(labels)
+        model.train()
+        return accuracy.compute().item()
+
+    def report(self, test_accuracy):
+        """Prints the record, appends it to --record, and returns it."""
+        everyone = [(self.phases, self.first_loss.item(), self.last_loss.item())]
+        if self.world_size > 1:
+            everyone = self.world_size * everyone
+            dist.all_gather_object(everyone, everyone[0])
+        phases, first_losses, last_losses = zip(*everyone)
+        args = self.args
+        record = {
+            "stage": args.stage,
+            "script": args.script,
+            "preset": args.preset,
+            "model": args.model,
+            "image_px": args.image_px,
+            "pretrained": args.pretrained,
+            "dataset": args.dataset,
+            "device": device_name(self.device),
+            "world_size": self.world_size,
+            "precision": self.precision,
+            "batch_size": args.batch_size,
+            "micro_batch_size": args.micro_batch_size,
+            "seed": args.seed,
+            "epochs": args.epochs,
+            "steps": self.steps,
+            # of the process that needed most
+            **{name: max((p[name] for p in phases), key=lambda m: m["device_peak_gb"]) for name in self.phases},
+            "images_per_second": self.timed_images / self.timed_seconds if self.timed_images else None,
+            "train_seconds": self.seconds,
+            **self.accuracies,
+            "test_accuracy": test_accuracy,
+            "first_loss": sum(first_losses) / len(first_losses),
+            "last_loss": sum(last_losses) / len(last_losses),
+            "versions": {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in PACKAGES}},
+            "git_commit": git_commit(),
+            "date": datetime.date.today().isoformat(),
+        }
+        self._print_summary(record)
+        if args.record and self.rank == 0:
+            with args.record.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+        return record
+
+    def print(self, text):
+        """Prints, in the first process only."""
+        if self.rank == 0:
+            print(text, flush=True)
+
+    def _print_summary(self, record):
+        for name in self.phases:
+            m = record[name]
+            reserved = f" ({size(m['device_reserved_gb'])} reserved, {size(m['host_peak_gb'])} on the host)" if self.cuda else ""
+            parts = sorted(m["breakdown_gb"].items(), key=lambda part: -part[1])
+            self.print(f"{name:5} peak {size(m['device_peak_gb'])}{reserved}: {', '.join(f'{label} {size(gb)}' for label, gb in parts)}")
+        speed = f", {record['images_per_second']:.0f} images/s" if record["images_per_second"] else ""
+        self.print(f"{self.steps} updates in {self.seconds:.1f} s{speed}; test accuracy {record['test_accuracy']:.1%}")
+
+    def _out_of_memory(self, phase):
+        doing = "loading the model" if phase == "load" else f"training, in update {self.steps + 1}"
+        held = ""
+        if self.cuda:
+            allocated, reserved = torch.cuda.max_memory_allocated(self.device), torch.cuda.max_memory_reserved(self.device)
+            total = torch.cuda.get_device_properties(self.device).total_memory
+            held = f" with {size(allocated / 1e9)} allocated, {size(reserved / 1e9)} reserved, of {size(total / 1e9)}"
+        better = stages.next_with_less(self.args.stage, phase)
+        advice = f"{better} needs less" if better else "a smaller --model needs less"
+        return f"out of GPU memory while {doing}{held}; {advice}"
+
+    def _reset_counters(self):
+        if self.cuda:
+            torch.cuda.reset_peak_memory_stats(self.device)
+
+    def _read_counters(self):
+        if self.cuda:
+            self.allocated = max(self.allocated, torch.cuda.max_memory_allocated(self.device))
+            self.reserved = max(self.reserved, torch.cuda.max_memory_reserved(self.device))
+
+    def _now(self):
+        if self.cuda:
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter()
+
+    def _new_accuracy(self):
+        return torchmetrics.Accuracy(task="multiclass", num_classes=self.args.num_classes).to(self.device)
+
+
+def size(gb):
+    """Writes a size in GB (1e9 bytes) for people: in GB from 1 on, below in MB."""
+    return f"{gb:.2f} GB" if gb >= 1 else f"{gb * 1e3:.1f} MB"
+
+
+def device_name(device):
+    """Returns the name of the GPU, or of the processor and its number of cores."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    name = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor() or platform.machine())
+    return f"{name}, {os.cpu_count()} cores"
+
+
+def git_commit():
+    """Returns the commit that is checked out, with "-dirty" if files differ from it, or None outside of git."""
+    command = ["git", "-C", str(stages.ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+    with contextlib.suppress(OSError):
+        done = subprocess.run(command, capture_output=True, text=True)
+        return done.stdout.strip() or None
+    return None

@@ -1,0 +1,116 @@
+"""Vision transformers, and their weights in one file on disk, the same for every stage."""
+
+import hashlib
+import os
+from pathlib import Path
+from urllib.error import URLError
+
+import torch
+import torchvision
+from filelock import FileLock
+from torchvision.models.vision_transformer import VisionTransformer
+
+from shared import UserError
+
+TINY_WEIGHTS = Path(__file__).parent / "weights" / "vit_tiny.pt"  # made by shared/pretrain.py
+TINY_PX = 32
+
+
+def names():
+    """Returns the models there are."""
+    return ["vit_tiny", *torchvision.models.list_models(include="vit_*")]
+
+
+def image_px(name):
+    """Returns the edge, in pixels, of the pictures that a model was pretrained on.
+
+    Raises:
+        UserError: there is no such model.
+    """
+    if name not in names():
+        raise UserError(f"--model {name}: there is no such model; choose from {', '.join(names())}")
+    if name == "vit_tiny":
+        return TINY_PX
+    return torchvision.models.get_model_weights(name).DEFAULT.meta["min_size"][0]
+
+
+def vit(args, num_classes=None):
+    """Builds `args.model` for `args.num_classes` classes, with random weights.
+
+    Input: (batch, 3, args.image_px, args.image_px); output: logits, (batch, classes). The transformer blocks are
+    `model.encoder.layers`. Architecture: Dosovitskiy et al. 2021, https://arxiv.org/abs/2010.11929; the last layer
+    starts at zero, as they do for fine-tuning.
+    """
+    options = {"image_size": args.image_px, "num_classes": num_classes or args.num_classes}
+    if args.model == "vit_tiny":
+        return VisionTransformer(patch_size=4, num_layers=4, num_heads=4, hidden_dim=96, mlp_dim=384, **options)
+    return torchvision.models.get_model(args.model, **options)
+
+
+def cache_folder():
+    """Returns the folder for what can be made or fetched again: TORCH_HOME, or torch's default."""
+    return Path(torch.hub.get_dir()).parent / "memory-ladder"
+
+
+def checkpoint(args):
+    """Returns the path of the file with the weights that every stage starts from.
+
+    The state dict is in fp32, with a fresh last layer for `args.num_classes` classes. It is written when first asked
+    for: from pretrained weights, or from random ones that depend on `args.seed` alone.
+
+    Raises:
+        UserError: the weights cannot be downloaded, are damaged, or cannot be written.
+    """
+    source = "pretrained" if args.pretrained else f"random-seed{args.seed}"
+    path = cache_folder() / f"{args.model}-{args.image_px}px-{args.num_classes}classes-{source}.pt"
+    if args.pretrained and args.model == "vit_tiny":  # new weights, new file
+        path = path.with_stem(f"{path.stem}-{_sha256(TINY_WEIGHTS)[:8]}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{path}.lock"):  # the processes of one training all ask
+            if not path.exists():
+                part = path.with_suffix(".part")  # a file that is there is complete
+                torch.save(_state_dict(args), part)
+                os.replace(part, path)
+    except UserError:
+        raise
+    except OSError as error:
+        raise UserError(f"cannot write {path} ({error.strerror or error}); set TORCH_HOME to a folder with free space") from None
+    return path
+
+
+def _state_dict(args):
+    with torch.random.fork_rng(), torch.device("cpu"):
+        torch.manual_seed(args.seed)
+        model = vit(args)
+    state = model.state_dict()
+    if args.pretrained:
+        pretrained = _tiny_weights() if args.model == "vit_tiny" else _imagenet_weights(args.model)
+        head = {name: value for name, value in state.items() if name.startswith("heads.")}
+        state = {**pretrained, **head}
+    return state
+
+
+def _tiny_weights():
+    return torch.load(TINY_WEIGHTS, weights_only=True)
+
+
+def _imagenet_weights(name):
+    weights = torchvision.models.get_model_weights(name).DEFAULT
+    file = Path(torch.hub.get_dir()) / "checkpoints" / Path(weights.url).name
+    # torch.hub checks the hash of what it downloads, not of a file that is there: its name ends in the first 8 digits
+    if file.exists() and not _sha256(file).startswith(file.stem.rsplit("-", 1)[-1]):
+        raise UserError(f"{file} is damaged (its checksum is wrong); delete it to download it again")
+    try:
+        return weights.get_state_dict(progress=True, check_hash=True, map_location="cpu", weights_only=True)
+    except URLError as error:
+        raise UserError(f"the weights of {name} could not be downloaded ({error.reason}); pass --no-pretrained, or put {weights.url} into {file.parent}") from None
+    except RuntimeError as error:
+        if "hash" not in str(error):
+            raise
+        raise UserError(f"the download of {weights.url} was damaged (its checksum is wrong); try again") from None
+
+
+def _sha256(file):
+    with open(file, "rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
