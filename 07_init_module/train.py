@@ -1,0 +1,79 @@
+"""Stage 07, init on the device: create the weights where and as they are needed, with no second copy to load from."""
+
+import sys
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from lightning.fabric import Fabric
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # finds shared/ from any folder
+from shared import cli, data, models
+from shared.metrics import Meter
+
+BATCH_SIZE = 16  # images per update
+MICRO_BATCH_SIZE = 4  # images per forward and backward pass
+
+
+def make_fabric(args):
+    return Fabric(
+        accelerator=args.accelerator,
+        devices=args.devices,
+        precision="bf16-true",
+    )
+
+
+def build(fabric, args):
+    with fabric.init_module(empty_init=True):
+        model = models.vit(args)
+    model.load_state_dict(torch.load(models.checkpoint(args), weights_only=True, mmap=True))
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.sgd_lr)
+    model, optimizer = fabric.setup(model, optimizer)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.updates)
+    return model, optimizer, scheduler
+
+
+def train_step(fabric, model, optimizer, images, labels):
+    losses, outputs = [], []
+    for x, y in zip(images.split(MICRO_BATCH_SIZE), labels.split(MICRO_BATCH_SIZE)):
+        logits = model(x)  # (micro-batch, classes)
+        loss = F.cross_entropy(logits, y) * len(x) / len(images)  # its share of the batch's mean
+        fabric.backward(loss)
+        losses.append(loss.detach())
+        outputs.append(logits.detach())
+    optimizer.step()
+    optimizer.zero_grad()  # here, so that no old gradient is alive in the next forward pass
+    return sum(losses), torch.cat(outputs)
+
+
+def main(argv=None):
+    args = cli.parse(
+        __file__,
+        argv,
+        batch_size=BATCH_SIZE,
+        micro_batch_size=MICRO_BATCH_SIZE,
+        devices=1,
+    )
+    fabric = make_fabric(args)
+    fabric.launch()
+    fabric.seed_everything(args.seed, verbose=False)
+    meter = Meter(args, fabric.device, fabric.strategy.precision.precision)
+
+    train_loader, val_loader, test_loader = fabric.setup_dataloaders(
+        *data.image_loaders(args),  # this process' share of every batch
+        use_distributed_sampler=False,
+    )
+    with meter.phase("load"):
+        model, optimizer, scheduler = build(fabric, args)
+    with meter.phase("train"):
+        for epoch in range(args.epochs):
+            for images, labels in meter.progress(train_loader, epoch):
+                loss, logits = train_step(fabric, model, optimizer, images, labels)
+                scheduler.step()
+                meter.update(loss, logits, labels)
+            meter.end_epoch(meter.evaluate(model, val_loader))
+    return meter.report(meter.evaluate(model, test_loader))
+
+
+if __name__ == "__main__":
+    cli.run(main)
