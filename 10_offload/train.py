@@ -1,0 +1,98 @@
+"""Stage 10, CPU offload: the shares live in the computer's memory, the device holds the block at work."""
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from lightning.fabric import Fabric
+from lightning.fabric.strategies import ModelParallelStrategy
+from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+from torch.utils.checkpoint import checkpoint
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # finds shared/ from any folder
+from shared import cli, data, models
+from shared.metrics import Meter
+
+BATCH_SIZE = 16  # images per update
+MICRO_BATCH_SIZE = 4  # images per forward and backward pass
+
+
+def parallelize(model, mesh):
+    offload = CPUOffloadPolicy(pin_memory=torch.cuda.is_available())  # pinned, so that the GPU can fetch it in passing
+    for block in model.encoder.layers:
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+        fully_shard(block, mesh=mesh["data_parallel"], offload_policy=offload)
+    fully_shard(model, mesh=mesh["data_parallel"], offload_policy=offload)  # what is in no block
+    return model.to_empty(device="cpu")  # memory for this process' share
+
+
+def make_fabric(args):
+    return Fabric(
+        accelerator=args.accelerator,
+        devices=args.devices,
+        num_nodes=args.num_nodes,
+        precision="bf16-true",
+        strategy=ModelParallelStrategy(
+            parallelize,
+            data_parallel_size=args.world_size,
+            tensor_parallel_size=1,
+        ),
+    )
+
+
+def build(fabric, args):
+    with fabric.init_module(empty_init=True):
+        model = models.vit(args)
+    model = fabric.setup_module(model)
+    fabric.load_raw(models.checkpoint(args), model)
+    optimizer = fabric.setup_optimizers(torch.optim.SGD(model.parameters(), lr=args.sgd_lr))
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.updates)
+    return model, optimizer, scheduler
+
+
+def train_step(fabric, model, optimizer, images, labels):
+    losses, outputs = [], []
+    for x, y in zip(images.split(MICRO_BATCH_SIZE), labels.split(MICRO_BATCH_SIZE)):
+        logits = model(x)  # (micro-batch, classes)
+        loss = F.cross_entropy(logits, y) * len(x) / len(images)  # its share of the batch's mean
+        fabric.backward(loss)
+        losses.append(loss.detach())
+        outputs.append(logits.detach())
+    optimizer.step()
+    optimizer.zero_grad()  # here, so that no old gradient is alive in the next forward pass
+    return sum(losses), torch.cat(outputs)
+
+
+def main(argv=None):
+    args = cli.parse(
+        __file__,
+        argv,
+        batch_size=BATCH_SIZE,
+        micro_batch_size=MICRO_BATCH_SIZE,
+        devices=4,
+    )
+    fabric = make_fabric(args)
+    fabric.launch()
+    fabric.seed_everything(args.seed, verbose=False)
+    meter = Meter(args, fabric.device, fabric.strategy.precision.precision)
+
+    train_loader, val_loader, test_loader = fabric.setup_dataloaders(
+        *data.image_loaders(args),  # this process' share of every batch
+        use_distributed_sampler=False,
+    )
+    with meter.phase("load"):
+        model, optimizer, scheduler = build(fabric, args)
+    with meter.phase("train"):
+        for epoch in range(args.epochs):
+            for images, labels in meter.progress(train_loader, epoch):
+                loss, logits = train_step(fabric, model, optimizer, images, labels)
+                scheduler.step()
+                meter.update(loss, logits, labels)
+            meter.end_epoch(meter.evaluate(model, val_loader))
+    return meter.report(meter.evaluate(model, test_loader))
+
+
+if __name__ == "__main__":
+    cli.run(main)
