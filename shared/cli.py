@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from pathlib import Path
 
 import psutil
@@ -75,7 +76,6 @@ def parse(file, argv, *, batch_size, micro_batch_size=None, devices=1):
     args = p.parse_args(argv)
     args.idea, args.stage, args.script = p.description, script.parent.name, script.stem
     args.batch_size, args.micro_batch_size = batch_size, micro_batch_size
-    args.notes = []
     choose(args)
     _choose_devices(args, devices)
     if args.record:
@@ -85,6 +85,7 @@ def parse(file, argv, *, batch_size, micro_batch_size=None, devices=1):
 
 def choose(args):
     """Fills in what the preset decides: accelerator, model, data, image size and learning rates."""
+    args.notes = []
     args.accelerator = "cuda" if torch.cuda.is_available() else "cpu"
     if not args.preset:
         args.preset = "full" if args.accelerator == "cuda" else "tiny"
@@ -107,8 +108,11 @@ def _choose_devices(args, default):
     else:
         args.num_nodes = 1
         wanted = args.devices or default
-    if default == 1 and wanted * args.num_nodes > 1:
-        raise UserError(f"{wanted * args.num_nodes} devices: this stage trains on one; 08_fsdp is the first that shares the work")
+    if default == 1 and started * args.num_nodes > 1:
+        raise UserError(f"torchrun has started {started * args.num_nodes} processes, but this stage trains on one device; 08_fsdp is the first that shares the work")
+    if default == 1 and wanted > 1:
+        args.notes.append(f"{wanted} devices wanted, but this stage trains on one; 08_fsdp is the first that shares the work")
+        wanted = 1
     fits = [n for n in range(1, args.batch_size + 1) if args.batch_size % (n * args.num_nodes) == 0]
     if wanted not in fits and (args.devices or started):
         raise UserError(f"--devices {wanted}: a batch of {args.batch_size} images does not divide by {wanted * args.num_nodes}; possible are {', '.join(map(str, fits))}")
@@ -134,46 +138,41 @@ def writable(path):
 
 
 def run(main):
-    """Runs a script's main() and ends the process: exit code 0, 2 after a UserError (its one line on stderr),
-    130 when interrupted. Processes that main() started do not outlive it.
+    """Runs a script's main() and ends the process: with exit code 0, with 2 and one line on stderr after a UserError,
+    with 130 when interrupted or terminated. Processes that main() has started do not outlive it.
+
+    In a stage on several devices, Fabric starts the script again for every further process; the first one, rank 0, is
+    their parent, and speaks for all.
     """
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     rank = int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0)))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: _end(130, "interrupted" if rank == 0 else None))
+    if rank == 0:
+        signal.signal(signal.SIGUSR1, lambda *_: _end(2))  # from a child, which has said why
     try:
         main()
-        return
     except UserError as error:
-        status, text = 2, _one_line(error)
-    except KeyboardInterrupt:
-        status, text = 130, "interrupted"
+        if rank != 0:
+            time.sleep(2)  # a mistake that all processes notice is reported by rank 0, which then ends the others
+        # An error in a DataLoader's worker arrives with the worker's traceback, which ends in the line wanted.
+        text = str(error).strip().splitlines()[-1].split(f"{UserError.__name__}: ")[-1]
+        if rank != 0 and "TORCHELASTIC_RUN_ID" not in os.environ:
+            os.kill(os.getppid(), signal.SIGUSR1)
+        _end(2, text)
     except Exception:
-        # Another process may have ended first and have said why; then what happened here is only its echo.
-        status, text = next((code for code in _children_codes() if code in (2, 130)), None), None
-        if status is None:
-            _end_children()
-            raise
-    if rank != 0 and text:
-        time.sleep(2)  # the same mistake in every process is reported by rank 0 alone, which then ends the others
-    if text and (rank == 0 or status == 2):
-        print(f"\n{Path(sys.argv[0]).parent.name}/{Path(sys.argv[0]).name}: {text}", file=sys.stderr, flush=True)
-    _end_children()
-    os._exit(status)  # at once: a regular exit would wait for processes that no longer answer
+        if rank != 0:
+            time.sleep(2)  # most likely the echo of another process' end
+        traceback.print_exc()
+        _end(1)
 
 
-def _one_line(error):
-    # An error in a DataLoader's worker arrives with the worker's traceback, which ends in the line wanted.
-    return str(error).strip().splitlines()[-1].split(f"{UserError.__name__}: ")[-1]
-
-
-def _children_codes():
-    codes = []
-    for child in psutil.Process().children():
-        with contextlib.suppress(psutil.Error):
-            codes.append(child.wait(timeout=3))
-    return codes
-
-
-def _end_children():
+def _end(status, text=None):
+    if text:
+        script = Path(sys.argv[0])
+        print(f"\n{script.parent.name}/{script.name}: {text}", file=sys.stderr)
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             child.kill()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # a regular exit would wait for processes that do not answer any more

@@ -1,6 +1,7 @@
 """Pictures for all stages: the same ones, in the same order, whatever the number of devices."""
 
 import math
+import os
 from pathlib import Path
 from urllib.error import URLError
 
@@ -31,7 +32,7 @@ def image_loaders(args):
     Raises:
         UserError: the pictures are missing, unusable, or cannot be downloaded.
     """
-    sets, args.num_classes, args.dataset = _image_sets(args)
+    sets, args.num_classes, args.dataset = image_sets(args)
     loaders = [_loader(args, pictures, shuffle=pictures is sets[0]) for pictures in sets]
     per_epoch = len(loaders[0])
     args.updates = min(args.epochs * per_epoch, args.max_steps or math.inf)
@@ -55,12 +56,17 @@ def _loader(args, pictures, shuffle):
         pictures,
         batch_size=args.batch_size // args.world_size,
         sampler=sampler,
-        num_workers=0 if in_memory else 4,
+        num_workers=0 if in_memory else min(4, os.cpu_count()),
         pin_memory=args.accelerator == "cuda",
     )
 
 
-def _image_sets(args):
+def image_sets(args):
+    """Returns the training, validation and test pictures, how many classes they have, and what to call them.
+
+    Raises:
+        UserError: the pictures are missing, unusable, or cannot be downloaded.
+    """
     if args.data == "digits":
         return digits(args.image_px), 10, "digits"
     if args.data == "fake":

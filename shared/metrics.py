@@ -186,7 +186,7 @@ class Meter:
             "test_accuracy": test_accuracy,
             "first_loss": sum(first_losses) / len(first_losses),
             "last_loss": sum(last_losses) / len(last_losses),
-            "versions": {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in PACKAGES}},
+            "versions": {"python": platform.python_version(), **versions()},
             "git_commit": git_commit(),
             "date": datetime.date.today().isoformat(),
         }
@@ -252,6 +252,11 @@ def device_name(device):
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     name = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor() or platform.machine())
     return f"{name}, {os.cpu_count()} cores"
+
+
+def versions():
+    """Returns the versions of the packages that a measurement depends on."""
+    return {name: importlib.metadata.version(name) for name in PACKAGES}
 
 
 def git_commit():

@@ -1,0 +1,239 @@
+"""Runs the stages one after the other, each in a process of its own, and shows what every one of them saved.
+
+Writes ladder.jsonl (a record per stage), ladder.png and logs/ into --out. Run again, it goes on where it stopped: what
+was measured before with the same options, code and versions is not measured again.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import matplotlib
+import torch
+
+from shared import UserError, cli, data, models, stages
+from shared.ledger import CATEGORIES
+from shared.metrics import versions
+
+matplotlib.use("Agg")  # draws into files, needs no screen
+import matplotlib.pyplot as plt
+
+
+def select(text):
+    """Returns the stages that e.g. "01-06,08" means, as folder names in order.
+
+    Raises:
+        UserError: it means none, or one that is not there.
+    """
+    numbers = {name[:2]: name for name in stages.names()}
+    chosen = set()
+    for part in text.split(","):
+        if not re.fullmatch(r"\d{1,2}(-\d{1,2})?", part.strip()):
+            raise UserError(f"--stages {text}: write numbers and ranges, such as 01-06,08")
+        first, last = (part.split("-") * 2)[:2]
+        wanted = [f"{n:02d}" for n in range(int(first), int(last) + 1)]
+        missing = [n for n in wanted if n not in numbers]
+        if missing or not wanted:
+            raise UserError(f"--stages {text}: there is no stage {missing[0] if missing else part}; there are {min(numbers)} to {max(numbers)}")
+        chosen.update(numbers[n] for n in wanted)
+    return sorted(chosen)
+
+
+def stage_options(args):
+    """Returns the command line that a stage gets from the ladder's."""
+    options = ["--preset", args.preset, "--model", args.model, "--data", args.data, "--epochs", args.epochs, "--seed", args.seed]
+    options += ["--max-steps", args.max_steps] if args.max_steps else []
+    options += ["--devices", args.devices] if args.devices else []
+    options += [] if args.pretrained else ["--no-pretrained"]
+    return [str(o) for o in options]
+
+
+def fingerprint(stage, options):
+    """Returns a hash of all that a measurement depends on: options, code, weights, versions and machine."""
+    shared = Path(__file__).parent
+    files = [stages.ROOT / stage / "train.py", *sorted(f for f in shared.glob("*.py") if f != Path(__file__)), models.TINY_WEIGHTS]
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{platform.node()} {os.cpu_count()}"
+    parts = [json.dumps([options, device, versions()]).encode(), *(f.read_bytes() for f in files)]
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
+
+
+def run_stage(stage, options, log):
+    """Runs a stage and shows its last line of output while it runs, on one line.
+
+    Returns:
+        its record, or None, and its last line of output.
+    """
+    record_file = log.with_suffix(".jsonl")
+    record_file.unlink(missing_ok=True)
+    command = [sys.executable, str(stages.ROOT / stage / "train.py"), *options, "--record", str(record_file)]
+    last = ["starting"]
+    with log.open("wb") as log_file:
+        # In a session of its own, so that all its processes can be ended together.
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+        reader = threading.Thread(target=_read, args=(process.stdout, log_file, last), daemon=True)
+        reader.start()
+        try:
+            while process.poll() is None:
+                _live(f"{stage:20} {last[0]}")
+                time.sleep(0.2)
+            reader.join(timeout=5)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            _live("")
+    records, _ = stages.records(record_file)
+    record_file.unlink(missing_ok=True)
+    if process.returncode == 0 and records:
+        return records[-1], last[0]
+    return None, last[0] if process.returncode > 0 else f"killed by signal {-process.returncode}"
+
+
+def _read(pipe, log_file, last):
+    text = b""
+    for chunk in iter(lambda: pipe.read1(), b""):
+        log_file.write(chunk)
+        log_file.flush()
+        text = (text + chunk)[-4000:]
+        lines = [line for line in re.split(r"[\r\n]+", text.decode(errors="replace")) if line.strip()]
+        last[0] = lines[-1].strip() if lines else last[0]
+
+
+def _live(text):
+    if sys.stdout.isatty():
+        width = os.get_terminal_size().columns - 1
+        print(f"\r{text[:width]:{width}}", end="\r", flush=True)
+
+
+def table(records):
+    """Returns the measured ladder as lines of text, one per stage under a heading."""
+    unit, factor = _unit(records)
+    rows = [("stage", f"load {unit}", f"train {unit}", "reserved", "vs before", "vs first", "images/s", "test acc.")]
+    for i, r in enumerate(records):
+        peak, first = r["train"]["device_peak_gb"], records[0]["train"]["device_peak_gb"]
+        before = records[i - 1]["train"]["device_peak_gb"] if i else None
+        reserved = r["train"]["device_reserved_gb"]
+        rows.append((
+            r["stage"],
+            f"{r['load']['device_peak_gb'] * factor:.2f}",
+            f"{peak * factor:.2f}",
+            f"{reserved * factor:.2f}" if reserved is not None else "",
+            f"{peak / before - 1:+.1%}" if i else "",
+            f"{first / peak:.1f}x less" if i else "",
+            f"{r['images_per_second']:.0f}" if r["images_per_second"] else "",
+            f"{r['test_accuracy']:.1%}",
+        ))
+    rows = [[cell for cell, used in zip(row, map(any, zip(*rows[1:]))) if used] for row in rows]  # no empty columns
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths))).rstrip() for row in rows]
+
+
+def draw(records, file):
+    """Draws the peaks while training as a bar per stage, stacked by category, and the peaks while loading.
+
+    Bars that would be too small beside the first are drawn a second time, on a scale of their own.
+    """
+    peaks = [r["train"]["device_peak_gb"] for r in records]
+    small = [r for r, peak in zip(records, peaks) if peak < max(peaks) / 5]
+    parts = [part for part in (records, small) if part]
+    figure, axes = plt.subplots(1, len(parts), figsize=(13, 5.5), width_ratios=[len(p) for p in parts], layout="constrained", squeeze=False)
+    for ax, part in zip(axes[0], parts):
+        _draw_bars(ax, part)
+    axes[0][0].legend(frameon=False)
+    r = records[0]
+    figure.suptitle(f"Peak device memory: {r['model']}, {r['dataset']} at {r['image_px']} px, on {r['device']}, torch {r['versions']['torch']}, {r['date']}", fontsize=10)
+    figure.savefig(file, dpi=130)
+    plt.close(figure)
+
+
+def _draw_bars(axes, records):
+    unit, factor = _unit(records)
+    positions = range(len(records))
+    bottoms = [0.0] * len(records)
+    for label, color in zip(CATEGORIES, plt.get_cmap("tab10").colors):
+        heights = [r["train"]["breakdown_gb"].get(label, 0) * factor for r in records]
+        axes.bar(positions, heights, bottom=bottoms, label=label, color=color, width=0.65)
+        bottoms = [a + b for a, b in zip(bottoms, heights)]
+    axes.plot(positions, [r["load"]["device_peak_gb"] * factor for r in records], "kd", ms=5, label="peak while loading")
+    reserved = [(x, r["train"]["device_reserved_gb"] * factor) for x, r in zip(positions, records) if r["train"]["device_reserved_gb"]]
+    if reserved:
+        axes.plot(*zip(*reserved), "k_", ms=18, label="reserved by the allocator")
+    for x, r in zip(positions, records):
+        peak = r["train"]["device_peak_gb"] * factor
+        axes.annotate(f"{peak:.3g}", (x, max(peak, bottoms[x])), ha="center", xytext=(0, 4), textcoords="offset points")
+    axes.set_xticks(positions, [r["stage"].replace("_", "\n") for r in records], fontsize=8)
+    axes.set_ylabel(unit)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _unit(records):
+    """Returns the unit that the records' peaks are best told in, and how many of it are one GB."""
+    return ("GB", 1) if max(r["train"]["device_peak_gb"] for r in records) >= 1 else ("MB", 1000)
+
+
+def main(argv=None):
+    parser = cli.parser(__doc__.splitlines()[0])
+    parser.add_argument("--stages", metavar="LIST", help="which, such as 01-06,08 (default: all)")
+    parser.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help="folder for ladder.jsonl, ladder.png and logs/ (default: out)")
+    parser.add_argument("--fresh", action="store_true", help="measure everything again, also what ladder.jsonl has already")
+    args = parser.parse_args(argv)
+    chosen = select(args.stages) if args.stages else stages.names()
+    cli.choose(args)
+    cli.writable(args.out / "ladder.jsonl")
+    # What would fail in every stage, or be downloaded in the first, is better seen now.
+    _, args.num_classes, args.dataset = data.image_sets(args)
+    models.checkpoint(args)
+    if measure(args, chosen):
+        sys.exit(1)
+
+
+def measure(args, chosen):
+    """Runs the chosen stages that have not been measured yet, then prints the table and draws the picture.
+
+    Returns:
+        the stages that failed.
+    """
+    (args.out / "logs").mkdir(exist_ok=True)
+    file = args.out / "ladder.jsonl"
+    for note in [*args.notes, f"records go to {file}; interrupted, the same command goes on from there"]:
+        print(f"- {note}")
+    known, broken = stages.records(file)
+    if broken:
+        print(f"- {broken} unreadable line{'s' * (broken > 1)} in {file} left out")
+        file.write_text("".join(json.dumps(r) + "\n" for r in known))
+    options = stage_options(args)
+    records, failed = [], []
+    for stage in chosen:
+        mark = fingerprint(stage, options)
+        record = next((r for r in reversed(known) if r.get("fingerprint") == mark and not args.fresh), None)
+        if record:
+            print(f"{stage:20} measured before, on {record['date']}", flush=True)
+        else:
+            started = time.perf_counter()
+            record, last = run_stage(stage, options, args.out / "logs" / f"{stage}.log")
+            print(f"{stage:20} {'done' if record else 'FAILED'} in {time.perf_counter() - started:.0f} s{'' if record else f': {last}'}", flush=True)
+            if not record:
+                failed.append(stage)
+                continue
+            record["fingerprint"] = mark
+            with file.open("a") as f:
+                f.write(json.dumps(record) + "\n")
+        records.append(record)
+    if records:
+        print("\n" + "\n".join(table(records)))
+        draw(records, args.out / "ladder.png")
+        print(f"\n{file}, {args.out / 'ladder.png'}: records and picture; {args.out / 'logs'}: what the stages printed")
+    return failed
+
+
+if __name__ == "__main__":
+    cli.run(main)
