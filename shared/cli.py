@@ -69,7 +69,8 @@ def parse(file, argv, *, batch_size, micro_batch_size=None, devices=1):
     Raises:
         UserError: an option is unknown, out of range, or does not fit this stage or this machine.
     """
-    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)  # Meter tells about processes and precision
+    for name in ("lightning.fabric", "lightning.pytorch"):  # Fabric uses both; Meter tells about processes and precision
+        logging.getLogger(name).setLevel(logging.WARNING)
     script = Path(file).resolve()
     p = parser(stages.idea(script))
     p.add_argument("--record", type=Path, metavar="FILE", help="append what was measured to FILE, one JSON object per line")

@@ -131,7 +131,7 @@ def cifar10(folder, image_px, download):
         test = torchvision.datasets.CIFAR10(folder, train=False, transform=test_transform)
     except (URLError, ConnectionError, TimeoutError) as error:
         raise UserError(f"CIFAR-10 could not be downloaded ({getattr(error, 'reason', error)}); pass --data digits, --data fake, or --data FOLDER with pictures of your own") from None
-    except (RuntimeError, EOFError) as error:
+    except (RuntimeError, EOFError):
         raise UserError(f"CIFAR-10 in {folder} is incomplete or damaged (its checksum is wrong); delete it to download it again") from None
     train_part, val_part = _split(len(train), [0.9, 0.1])
     return [Subset(train, train_part), Subset(val, val_part), test]

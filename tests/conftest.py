@@ -1,0 +1,91 @@
+"""What the tests share: the stages as modules, commands run as a user would, and one measured ladder for all of them."""
+
+import functools
+import http.server
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from shared import stages  # noqa: E402
+
+NAMES = stages.names()
+SHARDED = [name for name in NAMES if "fully_shard" in (ROOT / name / "train.py").read_text()]
+SINGLE = [name for name in NAMES if name not in SHARDED]
+
+
+def load(stage, script="train"):
+    """Imports a stage's script as a module of its own."""
+    spec = importlib.util.spec_from_file_location(f"{stage}_{script}", ROOT / stage / f"{script}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(*command, code=0, cwd=ROOT, **env):
+    """Runs a Python command as a user would, without a GPU, checks its exit code, and returns what it printed."""
+    done = subprocess.run([sys.executable, *map(str, command)], cwd=cwd, env=cpu_only(**env), capture_output=True, text=True, timeout=400)
+    printed = done.stdout + done.stderr
+    assert done.returncode == code, printed[-3000:]
+    return printed
+
+
+def cpu_only(**env):
+    """Returns an environment in which the tests mean the same on every machine."""
+    clean = {k: v for k, v in os.environ.items() if k not in ("LOCAL_RANK", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK")}
+    # One thread each: several processes with as many threads as cores would mostly wait for each other.
+    return {**clean, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TORCH_HOME": os.environ["TORCH_HOME"], **env}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_gpu(request):
+    """Hides GPUs (the tests that want one start processes of their own) and keeps the user's cache out of it."""
+    patch = pytest.MonkeyPatch()
+    home = request.getfixturevalue("tmp_path_factory").mktemp("torch_home")
+    patch.setenv("TORCH_HOME", str(home))
+    patch.setattr(torch.cuda, "is_available", lambda: False)
+    torch.set_num_threads(1)
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="session")
+def ladder(tmp_path_factory):
+    """The whole ladder on the tiny preset, as the README's first command measures it: (folder, printed, records)."""
+    out = tmp_path_factory.mktemp("ladder")
+    printed = run("-m", "shared.ladder", "--preset", "tiny", "--out", out)
+    records, broken = stages.records(out / "ladder.jsonl")
+    assert broken == 0
+    return out, printed, {r["stage"]: r for r in records}
+
+
+@pytest.fixture
+def web(tmp_path):
+    """Serves a folder on this machine: (folder, address)."""
+    folder = tmp_path / "web"
+    folder.mkdir()
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield folder, f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def code_blocks(page, language="bash"):
+    """Returns the commands in a page's code blocks, one per line."""
+    blocks = re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
+    return [line.strip() for block in blocks for line in block.splitlines() if line.strip() and not line.startswith("#")]
+
+
+def read_json(file):
+    return json.loads(Path(file).read_text())

@@ -1,0 +1,73 @@
+"""Runs 08, 09 and 10 on the processes that torchrun has started, and the tests look at what they did.
+
+Usage: python -m torch.distributed.run --nproc-per-node 4 tests/sharded.py OUT.json
+Every stage runs in bf16, as it stands, and in fp32, where results can be compared with one device.
+"""
+
+import json
+import sys
+
+import torch
+import torch.distributed as dist
+from conftest import SHARDED, load
+from lightning.fabric import Fabric
+from torch.distributed.fsdp import CPUOffloadPolicy
+from torch.distributed.tensor import DTensor
+
+from shared.metrics import Meter
+
+STEPS = 6
+
+
+def watch(stage, precision):
+    """Runs a stage for a few updates and returns what the tests want to know about this process."""
+    module = load(stage)
+    seen = {"losses": [], "policies": []}
+    if precision:
+        module.Fabric = lambda **options: Fabric(**{**options, "precision": precision})
+    module_build, module_shard = module.build, module.fully_shard
+    update = Meter.update
+
+    def look_at_gradients(optimizer, *_):
+        seen["grads"] = sorted({p.grad.device.type for group in optimizer.param_groups for p in group["params"]})
+
+    def build(*args):
+        model, optimizer, scheduler = module_build(*args)
+        seen["model"] = model
+        seen["shapes"] = [(list(p.shape), p.to_local().numel() if isinstance(p, DTensor) else None) for p in model.parameters()]
+        optimizer.register_step_pre_hook(look_at_gradients)
+        return model, optimizer, scheduler
+
+    def fully_shard(shard_module, **kwargs):
+        seen["policies"].append(isinstance(kwargs.get("offload_policy"), CPUOffloadPolicy))
+        return module_shard(shard_module, **kwargs)
+
+    def watched_update(meter, loss, logits, labels):
+        mean = loss.detach().clone()
+        dist.all_reduce(mean)
+        seen["losses"].append(mean.item() / dist.get_world_size())
+        update(meter, loss, logits, labels)
+
+    module.build, module.fully_shard, Meter.update = build, fully_shard, watched_update
+    try:
+        record = module.main(["--preset", "tiny", "--max-steps", str(STEPS)])
+    finally:
+        Meter.update = update
+    parameters = list(seen.pop("model").parameters())
+    return {
+        **seen,
+        "precision": record["precision"],
+        "train": record["train"],
+        "parameters_on": sorted({p.device.type for p in parameters}),
+        "dtypes": sorted({str(p.dtype) for p in parameters}),
+    }
+
+
+if __name__ == "__main__":
+    results = {f"{stage} {precision or 'as is'}": watch(stage, precision) for stage in SHARDED for precision in (None, "32-true")}
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, results)
+    if dist.get_rank() == 0:
+        with open(sys.argv[1], "w") as file:
+            json.dump(everyone, file)
+    dist.destroy_process_group()

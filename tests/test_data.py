@@ -1,0 +1,188 @@
+"""Promise: every stage sees the same pictures in the same order, and pictures of the user's own work."""
+
+import hashlib
+import pickle
+import tarfile
+import types
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+from conftest import load
+from PIL import Image
+
+from shared import UserError, data
+
+TINY = ["--preset", "tiny"]
+
+
+def options(source, **more):
+    defaults = {"data": str(source), "image_px": 32, "batch_size": 16, "world_size": 1, "accelerator": "cpu", "seed": 1, "epochs": 1, "max_steps": None}
+    return types.SimpleNamespace(**{**defaults, **more})
+
+
+def test_digits_are_split_without_overlap():
+    train, val, test = data.digits(32)
+    assert (len(train), len(val), len(test)) == (1300, 137, 360)
+    flat = torch.cat([part.tensors[0] for part in (train, val, test)]).flatten(1)
+    assert len(flat.unique(dim=0)) == 1797
+    assert flat.shape[1] == 3 * 32 * 32
+    assert abs(flat.mean()) < 1.5  # normalized
+
+
+def test_fake_pictures_end():
+    fake = data.FakePictures(100, 8)
+    assert len(fake) == len(list(fake)) == 100
+    images, labels = zip(*fake)
+    assert images[0].shape == (3, 8, 8) and set(labels) == set(range(10))
+
+
+def test_loaders_fill_in_what_only_the_data_can_tell():
+    args = options("digits", epochs=3)
+    train, val, test = data.image_loaders(args)
+    assert (args.num_classes, args.dataset, args.updates, args.epochs) == (10, "digits", 3 * 82, 3)
+    images, labels = next(iter(train))
+    assert images.shape == (16, 3, 32, 32) and images.dtype == torch.float32 and labels.dtype == torch.int64
+    args = options("digits", epochs=10, max_steps=83)
+    data.image_loaders(args)
+    assert (args.updates, args.epochs) == (83, 2)
+
+
+def batches(loader):
+    return [sorted(labels.tolist()) for _, labels in loader], [images.sum().item() for images, _ in loader]
+
+
+def test_four_processes_see_the_batches_of_one(monkeypatch):
+    one = [batch for batch in data.image_loaders(options("digits"))[0]]
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
+    shares = []
+    for rank in range(4):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        shares.append(list(data.image_loaders(options("digits", world_size=4))[0]))
+    assert len(one) == len(shares[0]) == 82
+    for k, (images, _) in enumerate(one):
+        together = torch.cat([share[k][0] for share in shares])
+        assert len(images) == len(together)
+        assert torch.equal(images.flatten(1).sort(dim=0).values, together.flatten(1).sort(dim=0).values)
+
+
+def test_order_depends_on_seed_and_epoch_alone():
+    def order(seed, epoch):
+        torch.rand(7)
+        loader = data.image_loaders(options("digits", seed=seed))[0]
+        loader.sampler.set_epoch(epoch)
+        return list(loader.sampler)
+
+    assert order(1, 0) == order(1, 0)
+    assert order(1, 0) != order(2, 0)
+    assert order(1, 0) != order(1, 1)
+
+
+@pytest.fixture
+def cifar10(web, monkeypatch):
+    """A small CIFAR-10 in the original format, 40 + 10 pictures, as a download and with checksums that match it."""
+    source = web[0] / "cifar-10-batches-py"
+    source.mkdir()
+    rng = np.random.default_rng(0)
+
+    def write(name, content):
+        (source / name).write_bytes(pickle.dumps(content))
+        return [name, hashlib.md5((source / name).read_bytes()).hexdigest()]
+
+    def batch(n):
+        return {"data": rng.integers(0, 256, (n, 3072), dtype=np.uint8), "labels": [i % 10 for i in range(n)]}
+
+    names = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+    kind = torchvision.datasets.CIFAR10
+    monkeypatch.setattr(kind, "train_list", [write(f"data_batch_{i}", batch(20)) for i in (1, 2)])
+    monkeypatch.setattr(kind, "test_list", [write("test_batch", batch(10))])
+    meta = write("batches.meta", {"label_names": names})
+    monkeypatch.setattr(kind, "meta", {"filename": meta[0], "key": "label_names", "md5": meta[1]})
+    archive = web[0] / "cifar-10-python.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(source, "cifar-10-batches-py")
+    monkeypatch.setattr(kind, "url", f"{web[1]}/{archive.name}")
+    monkeypatch.setattr(kind, "tgz_md5", hashlib.md5(archive.read_bytes()).hexdigest())
+    return archive
+
+
+def test_cifar10_is_downloaded_and_read(cifar10, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "home"))
+    (train, val, test), classes, name = data.image_sets(options("cifar10"))
+    assert (len(train), len(val), len(test), classes, name) == (36, 4, 10, 10, "cifar10")
+    assert not set(train.indices) & set(val.indices)
+    image, label = test[3]
+    assert image.shape == (3, 32, 32) and label == 3
+
+
+def test_cifar10_in_a_folder(cifar10):
+    (train, _, _), _, name = data.image_sets(options(cifar10.parent))
+    assert len(train) == 36 and name == "cifar10"
+
+
+def test_damaged_cifar10(cifar10, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "home"))
+    cifar10.write_bytes(cifar10.read_bytes()[:-10])
+    with pytest.raises(UserError, match="damaged"):
+        data.image_sets(options("cifar10"))
+
+
+def test_no_network(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    monkeypatch.setattr(torchvision.datasets.CIFAR10, "url", "http://127.0.0.1:9/cifar-10-python.tar.gz")
+    with pytest.raises(UserError, match="--data digits, --data fake, or --data FOLDER"):
+        data.image_sets(options("cifar10"))
+
+
+def paint(folder, n, color):
+    folder.mkdir(parents=True)
+    for i in range(n):
+        Image.new("RGB", (40 + i, 30), color).save(folder / f"{i}.png")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for part, n in (("train", 20), ("test", 5)):
+        for name, color in (("red", (200, 0, 0)), ("green", (0, 200, 0)), ("blue", (0, 0, 200))):
+            paint(tmp_path / part / name, n, color)
+    return tmp_path
+
+
+def test_image_folder_with_train_and_test(folder):
+    args = options(folder)
+    sets, args.num_classes, name = data.image_sets(args)
+    assert [len(s) for s in sets] == [54, 6, 15] and args.num_classes == 3
+    assert not set(sets[0].indices) & set(sets[1].indices)
+
+
+def test_image_folder_of_one_level_is_split(folder):
+    sets, classes, _ = data.image_sets(options(folder / "train"))
+    assert [len(s) for s in sets] == [48, 6, 6] and classes == 3
+    assert len({i for s in sets for i in s.indices}) == 60
+
+
+def test_a_stage_learns_a_folder(folder):
+    record = load("04_batchsize").main([*TINY, "--data", str(folder), "--epochs", "4"])
+    assert record["dataset"] == folder.name and record["test_accuracy"] > 0.9
+
+
+@pytest.mark.parametrize("spoil, message", [
+    (lambda f: f / "nowhere", "there is no such folder"),
+    (lambda f: (f / "new").mkdir() or f / "new", "every class needs a folder"),
+    (lambda f: (f / "train" / "void").mkdir() or f, "every class needs a folder"),
+    (lambda f: paint(f / "solo" / "red", 20, 0) or f / "solo", "red is the only class"),
+    (lambda f: paint(f / "test" / "pink", 1, 0) or f, "pink is in one of them only"),
+    (lambda f: [paint(f / "few" / c, 2, 0) for c in "ab"] and f / "few", "too few"),
+])
+def test_unusable_folders(folder, spoil, message):
+    with pytest.raises(UserError, match=message):
+        data.image_sets(options(spoil(folder)))
+
+
+def test_a_corrupt_picture_is_named(folder):
+    bad = folder / "train" / "red" / "7.png"
+    bad.write_bytes(bad.read_bytes()[:60])
+    with pytest.raises(UserError, match="red/7.png is not a readable picture"):
+        load("04_batchsize").main([*TINY, "--data", str(folder)])

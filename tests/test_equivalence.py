@@ -1,0 +1,166 @@
+"""Promise: a stage that must not change the computation does not change it."""
+
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import ROOT, SHARDED, cpu_only, load, read_json, run
+from lightning.fabric import Fabric
+
+from shared import cli, models
+from shared.metrics import Meter
+
+TINY = ["--preset", "tiny"]
+
+
+def losses(module, *options):
+    """Runs a stage's main() in this process and returns the loss of every update and the record."""
+    seen, update = [], Meter.update
+
+    def watched(meter, loss, logits, labels):
+        seen.append(loss.item())
+        update(meter, loss, logits, labels)
+
+    Meter.update = watched
+    try:
+        return seen, module.main([*TINY, *options])
+    finally:
+        Meter.update = update
+
+
+def test_fabric_and_plain_baseline_agree_in_loss_and_bytes():
+    fabric, plain = (losses(load("01_baseline", script), "--max-steps", "6") for script in ("train", "plain"))
+    assert fabric[0] == plain[0] and len(plain[0]) == 6
+    for phase in ("load", "train"):
+        assert fabric[1][phase] == plain[1][phase]
+    assert fabric[1]["test_accuracy"] == plain[1]["test_accuracy"]
+
+
+def test_orders_of_two_epochs_differ_and_agree_between_fabric_and_plain():
+    fabric, plain = (losses(load("01_baseline", script), "--epochs", "2") for script in ("train", "plain"))
+    assert fabric[0] == plain[0] and len(plain[0]) == 42
+
+
+class Spy(torch.optim.SGD):
+    """Keeps the gradients that a step was made with."""
+
+    def step(self, closure=None):
+        self.grads = [p.grad.clone() for group in self.param_groups for p in group["params"]]
+
+
+@pytest.mark.parametrize("batch", [16, 13, 3])
+def test_micro_batches_give_the_gradients_of_the_full_batch(batch):
+    torch.manual_seed(0)
+    args = cli.parse(load("05_grad_accum").__file__, TINY, batch_size=16)
+    args.num_classes = 10
+    model = models.vit(args).double()
+    torch.nn.init.normal_(model.heads.head.weight, std=0.1)  # it starts at zero, which would hide every other gradient
+    images, labels = torch.randn(batch, 3, 32, 32, dtype=torch.double), torch.arange(batch) % 10
+    results = []
+    for stage in ("04_batchsize", "05_grad_accum"):
+        fabric = Fabric(accelerator="cpu", devices=1, precision="64-true")
+        wrapped, optimizer = fabric.setup(model, Spy(model.parameters(), lr=0.1))
+        loss, logits = load(stage).train_step(fabric, wrapped, optimizer, images, labels)
+        results.append((loss, logits, optimizer.optimizer.grads))
+    (loss_a, logits_a, grads_a), (loss_b, logits_b, grads_b) = results
+    torch.testing.assert_close(loss_a, loss_b)
+    torch.testing.assert_close(logits_a, logits_b)
+    assert max(g.abs().max() for g in grads_a) > 1e-3
+    for a, b in zip(grads_a, grads_b, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("options, updates", [(["--max-steps", "5"], 5), (["--epochs", "2", "--max-steps", "84"], 84)])
+def test_schedule_steps_once_per_update_and_ends_at_zero(monkeypatch, options, updates):
+    rates = []
+    step = torch.optim.lr_scheduler.CosineAnnealingLR.step
+
+    def watched(scheduler, *args):
+        step(scheduler, *args)
+        rates.append(scheduler.get_last_lr()[0])
+
+    monkeypatch.setattr(torch.optim.lr_scheduler.CosineAnnealingLR, "step", watched)
+    record = load("06_sgd").main([*TINY, *options])
+    assert record["steps"] == updates
+    assert len(rates) == updates + 1  # the first when it is made
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] == 0.05 and rates[-1] == pytest.approx(0, abs=1e-12)
+
+
+def test_empty_init_changes_no_loss():
+    before, after = (losses(load(stage), "--max-steps", "6")[0] for stage in ("06_sgd", "07_init_module"))
+    assert before == after
+
+
+@pytest.fixture(scope="session")
+def sharded(tmp_path_factory):
+    """What each of four processes saw in 08, 09 and 10: a list by rank, of dictionaries by stage and precision."""
+    out = tmp_path_factory.mktemp("sharded") / "seen.json"
+    run("-m", "torch.distributed.run", "--nproc-per-node", 4, "tests/sharded.py", out)
+    return read_json(out)
+
+
+@pytest.mark.parametrize("stage", SHARDED)
+def test_every_process_holds_a_quarter(sharded, stage):
+    seen = [rank[f"{stage} as is"] for rank in sharded]
+    assert {tuple(s["dtypes"]) for s in seen} == {("torch.bfloat16",)}
+    total = 0
+    for by_rank in zip(*(s["shapes"] for s in seen)):
+        shape, shares = by_rank[0][0], [local for _, local in by_rank]
+        total += math.prod(shape)
+        assert sum(shares) == math.prod(shape)  # all of them are DTensors
+        # FSDP2 divides the first dimension: the position embedding and the class token, (1, ...), stay whole on rank 0.
+        if shape[0] % 4 == 0:
+            assert set(shares) == {math.prod(shape) / 4}
+    held = seen[0]["train"]["breakdown_gb"]["parameters"] * 1e9 / 2  # two bytes each
+    assert held == pytest.approx(total / 4, rel=0.05)
+
+
+@pytest.mark.parametrize("precision", ["as is", "32-true"])
+def test_sharded_stages_reach_the_same_losses(sharded, precision):
+    seen = [sharded[0][f"{stage} {precision}"]["losses"] for stage in SHARDED]
+    assert len(seen[0]) == 6 and seen[0][0] > seen[0][-1]
+    assert seen[0] == seen[1] == seen[2]
+
+
+def test_sharded_is_as_one_device_in_fp32(sharded):
+    module = load("07_init_module")
+    module.Fabric = lambda **options: Fabric(**{**options, "precision": "32-true"})
+    one, record = losses(module, "--max-steps", "6")
+    assert record["precision"] == "32-true"
+    for stage in SHARDED:
+        assert sharded[0][f"{stage} 32-true"]["losses"] == pytest.approx(one, rel=1e-4)
+
+
+def test_offload_leaves_everything_on_the_host(sharded):
+    # On a CPU the device's memory is the host's, so that what counts is the policy of each of the four blocks and the root.
+    for rank in sharded:
+        assert rank["10_offload as is"]["policies"] == [True] * 5
+        assert rank["09_act_ckpt as is"]["policies"] == [False] * 5
+        assert rank["10_offload as is"]["parameters_on"] == ["cpu"]
+        assert rank["10_offload as is"]["grads"] == ["cpu"]
+
+
+def test_one_device_is_enough(tmp_path):
+    # On one device the loop runs over four micro-batches, and the effective batch stays 16.
+    record = tmp_path / "record.jsonl"
+    printed = run("10_offload/train.py", *TINY, "--devices", 1, "--max-steps", 4, "--record", record)
+    one = json.loads(record.read_text())
+    assert one["world_size"] == 1 and "x 4" not in printed
+    assert one["last_loss"] == pytest.approx(losses(load("07_init_module"), "--max-steps", "4")[1]["last_loss"], rel=1e-2)
+
+
+def test_two_machines(tmp_path):
+    """torchrun --nnodes 2, both on this one."""
+    record = tmp_path / "record.jsonl"
+    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", "29533"]
+    stage = [str(ROOT / "08_fsdp" / "train.py"), *TINY, "--max-steps", "4", "--record", str(record)]
+    nodes = [subprocess.Popen([*command, "--node-rank", str(i), *stage], env=cpu_only(OMP_NUM_THREADS="1"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for i in (0, 1)]
+    printed = [node.communicate(timeout=200)[0].decode() for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], printed
+    records = record.read_text().splitlines()
+    assert len(records) == 1 and json.loads(records[0])["world_size"] == 4

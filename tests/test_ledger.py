@@ -1,0 +1,152 @@
+"""Promise: the ledger counts what is there, exactly."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.profiler import ProfilerActivity, profile, record_function
+from torchvision.models.vision_transformer import VisionTransformer
+
+from shared.ledger import Ledger
+
+
+def train(model, optimizer, images, labels, ledger, steps=2):
+    for _ in range(steps):
+        ledger.note(images, "inputs")
+        ledger.note(labels, "inputs")
+        with ledger:
+            F.cross_entropy(model(images), labels).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def test_hand_arithmetic():
+    # One layer of 1000 x 500 weights, no bias, batch 8, fp32.
+    ledger = Ledger()
+    with ledger:
+        model = nn.Linear(1000, 500, bias=False)
+        optimizer = torch.optim.Adam(model.parameters(), foreach=False)
+    assert ledger.peak("cpu") == (2_000_000, {"parameters": 2_000_000})
+    ledger.training()
+    images, labels = torch.randn(8, 1000), torch.zeros(8, dtype=torch.long)
+    since = len(ledger.events)
+    train(model, optimizer, images, labels, ledger)
+    peak, parts = ledger.peak("cpu", since)
+    assert parts["parameters"] == 2_000_000
+    assert parts["gradients"] == 2_000_000
+    assert parts["optimizer states"] == 2 * 2_000_000 + 4  # two moments and a step counter
+    assert parts["inputs"] == 8 * 1000 * 4 + 8 * 8
+    # In Adam's step: sqrt(v) / sqrt(1 - beta2 ** t) + eps, one temporary after the other.
+    assert parts["temporaries"] in (2_000_000, 4_000_000)
+    assert peak == sum(parts.values())
+
+
+def test_activations_by_hand():
+    # ReLU keeps its result for the backward pass, not its input, which is freed as soon as the result is there.
+    ledger = Ledger()
+    x = torch.randn(64, 10)
+    with ledger:
+        model = nn.Sequential(nn.Linear(10, 1000, bias=False), nn.ReLU(), nn.Linear(1000, 1, bias=False))
+        ledger.training()
+        y = model(x)
+    hidden = 64 * 1000 * 4
+    assert ledger.peak("cpu")[1] == {"parameters": 11 * 1000 * 4, "activations": 2 * hidden}  # before and after the ReLU
+    alive = sum(change for block, change in ledger.events if block.label == "activations")
+    assert alive == hidden + y.nbytes
+
+
+def test_freed_memory_does_not_count():
+    ledger = Ledger()
+    with ledger:
+        a = torch.zeros(1000)
+        del a
+        b = torch.zeros(500)
+    assert ledger.peak("cpu")[0] == 4000
+    assert sum(change for _, change in ledger.events) == b.nbytes
+
+
+def test_a_view_is_no_memory():
+    ledger = Ledger()
+    with ledger:
+        a = torch.zeros(1000)
+        views = [a[10:], a.view(10, 100), a.detach(), a[None]]
+    assert ledger.peak("cpu")[0] == 4000 and views
+
+
+def test_resized_storages_are_followed():
+    ledger = Ledger()
+    with ledger:
+        a = torch.zeros(1000)
+        a.untyped_storage().resize_(0)
+        b = torch.zeros(300)
+        a.untyped_storage().resize_(2000)
+    assert [change for _, change in ledger.events if change] == [4000, -4000, 1200, 2000] and b.nbytes == 1200
+
+
+def test_mapped_files_are_no_memory(tmp_path):
+    torch.save({"a": torch.zeros(1000)}, tmp_path / "a.pt")
+    read, mapped = Ledger(), Ledger()
+    with read:
+        state = torch.load(tmp_path / "a.pt", weights_only=True)
+    assert read.peak("cpu")[0] == state["a"].nbytes
+    with mapped:
+        state = torch.load(tmp_path / "a.pt", weights_only=True, mmap=True)
+        copy = state["a"].clone()
+    assert mapped.peak("cpu")[0] == copy.nbytes
+
+
+def test_checkpointed_activations_are_recomputed():
+    ledger = Ledger()
+    x = torch.randn(64, 10, requires_grad=True)
+    with ledger:
+        block = nn.Sequential(nn.Linear(10, 1000), nn.ReLU(), nn.Linear(1000, 10))
+        ledger.training()
+        y = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
+        assert sum(change for b, change in ledger.events if b.label == "activations") == y.nbytes
+        y.sum().backward()
+    assert ledger.peak("cpu")[1]["recomputed"] == 64 * 1000 * 4  # what ReLU keeps for its gradient
+
+
+def test_a_failing_update_leaves_nothing_switched_on():
+    before = (torch.UntypedStorage.resize_, torch.load, torch.optim.Optimizer.add_param_group)
+    ledger = Ledger()
+    with pytest.raises(ZeroDivisionError), ledger:
+        1 / 0
+    assert before == (torch.UntypedStorage.resize_, torch.load, torch.optim.Optimizer.add_param_group)
+    torch.zeros(10)
+    assert ledger.events == []
+
+
+def allocator_peak(update):
+    """The peak of what the CPU allocator had given out since `update` began, in bytes, from the profiler's log."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, record_shapes=False) as prof:
+        with record_function("update"):
+            update()
+    level = peak = 0
+    for event in sorted((e for e in prof.profiler.kineto_results.events() if e.name() == "[memory]"), key=lambda e: e.start_ns()):
+        level += event.nbytes()
+        peak = max(peak, level)
+    return peak
+
+
+def test_agrees_with_the_allocator():
+    torch.manual_seed(0)
+    model = VisionTransformer(image_size=64, patch_size=8, num_layers=6, num_heads=6, hidden_dim=384, mlp_dim=1536, num_classes=10)
+    assert sum(p.nbytes for p in model.parameters()) > 40e6
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+    images, labels = torch.randn(8, 3, 64, 64), torch.zeros(8, dtype=torch.long)
+    ledger = Ledger()
+    ledger.training()
+    train(model, optimizer, images, labels, ledger, steps=1)
+
+    def update():
+        F.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    since = len(ledger.events)
+    start = sum(change for _, change in ledger.events)
+    with ledger:
+        update()
+    counted = ledger.peak("cpu", since)[0] - start
+    assert counted == pytest.approx(allocator_peak(update), rel=0.01)
