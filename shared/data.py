@@ -101,19 +101,18 @@ def enlarge(images, image_px):
 
 
 class FakePictures(Dataset):
-    """Noise with labels 0 to 9, for measuring memory and speed: nothing to download, nothing to learn."""
+    """Noise with random labels, for measuring memory and speed: nothing to download, nothing to learn."""
 
     def __init__(self, n, image_px):
-        self.n = n
-        self.images = torch.randn(64, 3, image_px, image_px, generator=torch.Generator().manual_seed(SPLIT_SEED))
+        generator = torch.Generator().manual_seed(SPLIT_SEED)
+        self.images = torch.randn(64, 3, image_px, image_px, generator=generator)  # used again and again
+        self.labels = torch.randint(10, (n,), generator=generator)
 
     def __len__(self):
-        return self.n
+        return len(self.labels)
 
     def __getitem__(self, i):
-        if i >= self.n:
-            raise IndexError(i)
-        return self.images[i % 64], i % 10
+        return self.images[i % len(self.images)], self.labels[i]
 
 
 def cifar10(folder, image_px, download):

@@ -117,24 +117,26 @@ def _live(text):
 def table(records):
     """Returns the measured ladder as lines of text, one per stage under a heading."""
     unit, factor = _unit(records)
-    rows = [("stage", f"load {unit}", f"train {unit}", "reserved", "vs before", "vs first", "images/s", "test acc.")]
-    for i, r in enumerate(records):
-        peak, first = r["train"]["device_peak_gb"], records[0]["train"]["device_peak_gb"]
-        before = records[i - 1]["train"]["device_peak_gb"] if i else None
-        reserved = r["train"]["device_reserved_gb"]
-        rows.append((
+    heading = ("stage", f"load {unit}", f"train {unit}", "vs before", "vs first", f"reserved {unit}", f"host: load {unit}", f"train {unit}", "images/s", "test acc.")
+    first = records[0]["train"]["device_peak_gb"]
+    rows = []
+    for r, before in zip(records, [None, *records]):
+        peak = r["train"]["device_peak_gb"]
+        amounts = [r["train"]["device_reserved_gb"], r["load"]["host_peak_gb"], r["train"]["host_peak_gb"]]
+        rows.append([
             r["stage"],
             f"{r['load']['device_peak_gb'] * factor:.2f}",
             f"{peak * factor:.2f}",
-            f"{reserved * factor:.2f}" if reserved is not None else "",
-            f"{peak / before - 1:+.1%}" if i else "",
-            f"{first / peak:.1f}x less" if i else "",
+            f"{peak / before['train']['device_peak_gb'] - 1:+.1%}" if before else "",
+            f"{first / peak:.1f}x less" if before else "",
+            *("" if gb is None else f"{gb * factor:.2f}" for gb in amounts),
             f"{r['images_per_second']:.0f}" if r["images_per_second"] else "",
             f"{r['test_accuracy']:.1%}",
-        ))
-    rows = [[cell for cell, used in zip(row, map(any, zip(*rows[1:]))) if used] for row in rows]  # no empty columns
+        ])
+    used = [any(column) for column in zip(*rows)]  # what was not measured gets no column
+    rows = [[cell for cell, use in zip(row, used) if use] for row in [heading, *rows]]
     widths = [max(map(len, column)) for column in zip(*rows)]
-    return ["  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths))).rstrip() for row in rows]
+    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
 
 
 def draw(records, file):

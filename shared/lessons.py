@@ -9,7 +9,7 @@ import re
 import sys
 
 from shared import stages
-from shared.metrics import size
+from shared.metrics import breakdown, size
 from shared.stages import RESULTS, ROOT
 
 PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -36,7 +36,7 @@ def measured(stage):
         rows = [records[n] for n in names[max(0, names.index(stage) - 1) : names.index(stage) + 1] if n in records]
         if rows and rows[-1]["stage"] == stage:
             parts += [origin(file, rows), "", *_markdown([HEADING, *(_row(r) for r in rows)]), ""]
-            parts += [f"What {r['stage']} holds at its peak while training: " + ", ".join(f"{label} {size(gb)}" for label, gb in sorted(r["train"]["breakdown_gb"].items(), key=lambda x: -x[1]) if gb >= 5e-5) + ".\n" for r in rows]
+            parts += [f"- {r['stage']} at its peak while training: {breakdown(r['train'])}" for r in rows] + [""]
     return "\n".join(parts).strip()
 
 

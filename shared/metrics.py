@@ -57,7 +57,7 @@ class Meter:
         self.seconds = self.timed_seconds = 0.0
         self.first_loss = self.last_loss = None
         self.accuracies = {}
-        self.print(watermark(packages=",".join(PACKAGES), python=True).strip() + f"\n\n{args.idea}")
+        self.print(watermark(packages=",".join(PACKAGES)).strip() + f"\npython      : {platform.python_version()}\n\n{args.idea}")
         processes = f" x {self.world_size}" if self.world_size > 1 else ""
         for note in [*args.notes, f"{args.model} on {device_name(device)}{processes}, {precision}, {args.batch_size} images per update", "--help tells what can be chosen"]:
             self.print(f"- {note}")
@@ -205,10 +205,9 @@ class Meter:
         for name in self.phases:
             m = record[name]
             reserved = f" ({size(m['device_reserved_gb'])} reserved, {size(m['host_peak_gb'])} on the host)" if self.cuda else ""
-            parts = sorted(m["breakdown_gb"].items(), key=lambda part: -part[1])
-            self.print(f"{name:5} peak {size(m['device_peak_gb'])}{reserved}: {', '.join(f'{label} {size(gb)}' for label, gb in parts)}")
+            self.print(f"{name:5} peak {size(m['device_peak_gb'])}{reserved}: {breakdown(m)}")
         speed = f", {record['images_per_second']:.0f} images/s" if record["images_per_second"] else ""
-        self.print(f"{self.steps} updates in {self.seconds:.1f} s{speed}; test accuracy {record['test_accuracy']:.1%}")
+        self.print(f"{self.steps} update{'s' * (self.steps != 1)} in {self.seconds:.1f} s{speed}; test accuracy {record['test_accuracy']:.1%}")
 
     def _out_of_memory(self, phase):
         doing = "loading the model" if phase == "load" else f"training, in update {self.steps + 1}"
@@ -242,6 +241,12 @@ class Meter:
 def size(gb):
     """Writes a size in GB (1e9 bytes) for people: in GB from 1 on, below in MB."""
     return f"{gb:.2f} GB" if gb >= 1 else f"{gb * 1e3:.1f} MB"
+
+
+def breakdown(measured):
+    """Writes what a phase held at its peak for people, the largest first, without what is below 0.05 MB."""
+    parts = sorted(measured["breakdown_gb"].items(), key=lambda part: -part[1])
+    return ", ".join(f"{label} {size(gb)}" for label, gb in parts if gb >= 5e-5)
 
 
 def device_name(device):

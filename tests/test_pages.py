@@ -1,0 +1,90 @@
+"""Promise: what the pages say is what the code does: diffs, figures and commands."""
+
+import re
+import shlex
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from conftest import NAMES, ROOT, code_blocks, run
+
+from shared import lessons, stages
+
+SECTIONS = ["Idea", "The diff", "Why the memory changes", "Measured", "What it costs", "Try it", "Sources"]
+COMMANDS = {command: page for page in lessons.pages() for command in code_blocks(page)}
+
+
+@pytest.mark.parametrize("page", lessons.pages(), ids=lambda p: p.parent.name)
+def test_generated_parts_are_fresh(page):
+    assert lessons.fill(page) == page.read_text(), "python -m shared.lessons writes it anew"
+
+
+def test_a_stale_part_would_be_noticed(tmp_path, monkeypatch):
+    page = tmp_path / "06_sgd" / "README.md"
+    page.parent.mkdir()
+    page.write_text((ROOT / "06_sgd" / "README.md").read_text().replace("torch.optim.SGD", "torch.optim.SDG"))
+    assert lessons.fill(page) != page.read_text()
+    monkeypatch.setattr(lessons, "pages", lambda: [page])
+    monkeypatch.setattr(lessons, "ROOT", tmp_path)
+    with pytest.raises(SystemExit) as end:
+        monkeypatch.setattr(lessons, "PARTS", {**lessons.PARTS, "diff": lambda stage: "fresh", "measured": lambda stage: "fresh"})
+        lessons.main(["--check"])
+    assert end.value.code == 1 and "SDG" in page.read_text()
+
+
+@pytest.mark.parametrize("stage", NAMES)
+def test_lesson_pages_have_all_sections(stage):
+    text = (ROOT / stage / "README.md").read_text()
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == SECTIONS
+    if stage != NAMES[0]:
+        assert f"(../{NAMES[NAMES.index(stage) - 1]}/)" in text  # names its parent
+    assert len(code_blocks(ROOT / stage / "README.md")) == 1
+
+
+def test_records_were_measured_with_code_that_is_committed():
+    for file in stages.RESULTS.glob("*.jsonl"):
+        records, broken = stages.records(file)
+        assert not broken and [r["stage"] for r in records] == NAMES
+        assert all(r["git_commit"] and "dirty" not in r["git_commit"] for r in records)
+
+
+def test_the_record_is_what_is_measured_today(ladder):
+    """Same bytes as in the committed record; where PyTorch is another version, within 5 %."""
+    recorded = {r["stage"]: r for r in stages.records(stages.RESULTS / "tiny-cpu.jsonl")[0]}
+    for name, record in ladder[2].items():
+        now, then = record["train"], recorded[name]["train"]
+        if record["versions"]["torch"] == recorded[name]["versions"]["torch"]:
+            assert now == then
+        else:
+            assert now["device_peak_gb"] == pytest.approx(then["device_peak_gb"], rel=0.05)
+
+
+def arguments(command):
+    """Returns the part of a command that Python gets, without the set-up before it."""
+    words = shlex.split(command.split("&&")[-1])
+    assert words[0] in ("python", ".venv/bin/python"), command
+    return words[1:]
+
+
+def test_first_command_is_the_ladder_of_these_tests(ladder):
+    first, second = code_blocks(ROOT / "README.md")[:2]
+    for command in (first, second):
+        setup = [part.strip() for part in command.split("&&")[:-1]]
+        assert setup == ["python3 -m venv .venv", ".venv/bin/pip install -q -r requirements.txt"]
+    assert arguments(first) == ["-m", "shared.ladder", "--preset", "tiny"]
+    assert arguments(second) == ["-m", "pytest", "-q", "tests"]
+
+
+def test_every_command_runs():
+    commands = [arguments(command) for command in COMMANDS if "&&" not in command]
+    assert len(commands) >= len(NAMES)
+    with ThreadPoolExecutor(2) as pool:
+        for printed in pool.map(lambda command: run(*command), commands):
+            assert "test accuracy" in printed
+
+
+def test_scripts_named_on_the_pages_exist():
+    for page in lessons.pages():
+        for path in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
+            assert (page.parent / path).exists(), f"{page}: {path}"
+        for path in re.findall(r"(?:python|torchrun)[^`\n]*? (\d\d_\w+/\w+\.py)", page.read_text()):
+            assert (ROOT / path).exists(), f"{page}: {path}"
