@@ -22,7 +22,7 @@ import torch
 
 from shared import UserError, cli, data, models, stages
 from shared.ledger import CATEGORIES
-from shared.metrics import versions
+from shared.report import versions
 
 matplotlib.use("Agg")  # draws into files, needs no screen
 import matplotlib.pyplot as plt

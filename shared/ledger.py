@@ -11,10 +11,11 @@ import contextlib
 import weakref
 
 import torch
-from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode  # underscored, but the documented way to see every operation
+
+from shared import torch_hooks
 
 # A storage keeps one of these once it has it; the other labels are guesses from the moment of birth.
 KNOWN = ("parameters", "gradients", "optimizer states", "inputs")
@@ -92,7 +93,7 @@ class Ledger(TorchDispatchMode):
             weakref.finalize(storage, self._died, key).atexit = False
             return
         if block.nbytes != nbytes:
-            self._resized(key, nbytes)
+            self.resized(storage)
             block = self._live[key]
         if label and block.label not in KNOWN:
             block.label = label
@@ -106,23 +107,48 @@ class Ledger(TorchDispatchMode):
         if block:
             self.events.append((block, -block.nbytes))
 
-    def _resized(self, key, nbytes):
-        block = self._live[key]
-        self._died(key)
-        self._born(key, nbytes, block.device, block.label)
-
     def _guess(self):
         if self._building or self._stepping:
             return "temporaries"
-        if torch._C._current_graph_task_id() == -1:  # no backward pass is running
+        if not torch_hooks.in_backward():
             return "activations"
         # Gradients are not computed with gradients enabled; checkpointing runs the forward pass again, and is.
         return "recomputed" if torch.is_grad_enabled() else "temporaries"
 
+    @contextlib.contextmanager
+    def pause(self):
+        """Nothing is booked while the context is active."""
+        paused, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = paused
+
+    def resized(self, storage):
+        """Books that a storage has another size than before."""
+        block = self._live.get(storage._cdata)
+        if block:
+            self._died(storage._cdata)
+            self._born(storage._cdata, storage.nbytes(), block.device, block.label)
+
+    def note_file(self, tensor):
+        """Keeps a tensor that is a mapped file out of the books: the system reads and drops its pages as it likes."""
+        storage = tensor.untyped_storage()
+        self._live[storage._cdata] = Block(storage.nbytes(), "file", "temporaries")
+        weakref.finalize(storage, self._live.pop, storage._cdata, None).atexit = False
+
+    def note_group(self, group):
+        """Books what an optimizer was given: its parameters, and their gradients if there are any."""
+        for p in group["params"]:
+            self.note(p, "parameters")
+            if p.grad is not None:
+                self.note(p.grad, "gradients")
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if any(t.__name__ == "DTensor" for t in types):
             return NotImplemented  # comes back as operations on the shards
-        out = func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        out = torch_hooks.on_copies(func, args, kwargs) if func.namespace == "c10d" else func(*args, **kwargs)
         if self._paused:
             return out
         label = None
@@ -132,7 +158,7 @@ class Ledger(TorchDispatchMode):
         for t in tensors(out):
             self.note(t, label)
         if func.namespace in ("c10d", "fsdp"):  # buffers for what the processes send each other
-            for t in tensors((args, kwargs or {}, out)):
+            for t in tensors((args, kwargs, out)):
                 if t.untyped_storage()._cdata in self._live:
                     self.note(t, "gathered")
         return out
@@ -140,15 +166,12 @@ class Ledger(TorchDispatchMode):
     def __enter__(self):
         with contextlib.ExitStack() as stack:
             for hook in (
-                register_module_parameter_registration_hook(lambda module, name, p: self._note_parameter(p)),
+                register_module_parameter_registration_hook(self._note_parameter),
                 register_optimizer_step_pre_hook(self._before_step),
                 register_optimizer_step_post_hook(self._after_step),
             ):
                 stack.callback(hook.remove)
-            stack.enter_context(self._watch_optimizers())
-            stack.enter_context(self._watch_resize())
-            stack.enter_context(self._watch_mapped_files())
-            stack.enter_context(self._ignore_shape_propagation())
+            stack.enter_context(torch_hooks.reporting_to(self))
             self._undo = stack.pop_all()
         return super().__enter__()
 
@@ -156,19 +179,13 @@ class Ledger(TorchDispatchMode):
         self._undo.close()
         return super().__exit__(*exc)
 
-    def _note_parameter(self, parameter):
+    def _note_parameter(self, module, name, parameter):
         if parameter is not None and not self._paused:
             self.note(parameter, "parameters")
 
-    def _note_group(self, group):
-        for p in group["params"]:
-            self.note(p, "parameters")
-            if p.grad is not None:
-                self.note(p.grad, "gradients")
-
     def _before_step(self, optimizer, *_):
         for group in optimizer.param_groups:
-            self._note_group(group)
+            self.note_group(group)
         self._stepping = True
 
     def _after_step(self, optimizer, *_):
@@ -176,64 +193,3 @@ class Ledger(TorchDispatchMode):
         for state in optimizer.state.values():
             for t in tensors(state):
                 self.note(t, "optimizer states")
-
-    def _watch_optimizers(self):
-        # What an optimizer is given are the parameters, also where they were moved or sharded after their registration.
-        def add_param_group(add, optimizer, group):
-            add(optimizer, group)
-            self._note_group(optimizer.param_groups[-1])
-
-        return wrapped(torch.optim.Optimizer, "add_param_group", add_param_group)
-
-    def _watch_resize(self):
-        # FSDP2 frees gathered parameters by resizing their storage to 0, which is no operation that could be seen.
-        def resize(resize_, storage, nbytes):
-            result = resize_(storage, nbytes)
-            if storage._cdata in self._live:
-                self._resized(storage._cdata, storage.nbytes())
-            return result
-
-        return wrapped(torch.UntypedStorage, "resize_", resize)
-
-    def _watch_mapped_files(self):
-        # With mmap=True the tensors are pages of the file, which the system reads and drops as it likes: no memory.
-        def load(load_, *args, **kwargs):
-            if not kwargs.get("mmap"):
-                return load_(*args, **kwargs)
-            with self._pause():
-                loaded = load_(*args, **kwargs)
-            for t in tensors(loaded):
-                storage = t.untyped_storage()
-                self._live[storage._cdata] = Block(storage.nbytes(), "file", "temporaries")
-                weakref.finalize(storage, self._live.pop, storage._cdata, None).atexit = False
-            return loaded
-
-        return wrapped(torch, "load", load)
-
-    def _ignore_shape_propagation(self):
-        # DTensor finds the shape of a result by running the operation on tensors without memory, which must not count:
-        # the step of an optimizer over shards would seem to hold whole parameters. There is no public way to tell.
-        def propagate(original, *args, **kwargs):
-            with self._pause():
-                return original(*args, **kwargs)
-
-        return wrapped(ShardingPropagator, "_propagate_tensor_meta_non_cached", propagate)
-
-    @contextlib.contextmanager
-    def _pause(self):
-        paused, self._paused = self._paused, True
-        try:
-            yield
-        finally:
-            self._paused = paused
-
-
-@contextlib.contextmanager
-def wrapped(owner, name, wrapper):
-    """Replaces the function `owner.name` by wrapper(original, *args, **kwargs) while the context is active."""
-    original = getattr(owner, name)
-    setattr(owner, name, lambda *args, **kwargs: wrapper(original, *args, **kwargs))
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)

@@ -9,7 +9,7 @@ import re
 import sys
 
 from shared import stages
-from shared.metrics import breakdown, size
+from shared.report import breakdown, size
 from shared.stages import RESULTS, ROOT
 
 PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -2,14 +2,10 @@
 
 import contextlib
 import datetime
-import importlib.metadata
 import itertools
 import json
-import os
 import platform
-import subprocess
 import time
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -19,8 +15,8 @@ from watermark import watermark
 
 from shared import UserError, models, stages
 from shared.ledger import Ledger
+from shared.report import PACKAGES, breakdown, device_name, git_commit, size, versions
 
-PACKAGES = ("torch", "torchvision", "lightning", "torchmetrics")
 # Optimizer states appear at the end of the first update; the second is the first to hold everything from its start.
 LEDGER_UPDATES = 3
 
@@ -85,12 +81,12 @@ class Meter:
         if name == "load":
             self._read_counters()
             self.ledger.training()
-        peak, breakdown = self.ledger.peak(self.device.type, since)
+        peak, held = self.ledger.peak(self.device.type, since)
         self.phases[name] = {
             "device_peak_gb": (self.allocated if self.cuda else peak) / 1e9,
             "device_reserved_gb": self.reserved / 1e9 if self.cuda else None,
             "host_peak_gb": self.ledger.peak("cpu", since)[0] / 1e9 if self.cuda else None,
-            "breakdown_gb": {label: nbytes / 1e9 for label, nbytes in breakdown.items()},
+            "breakdown_gb": {label: nbytes / 1e9 for label, nbytes in held.items()},
         }
 
     def progress(self, loader, epoch):
@@ -236,38 +232,3 @@ class Meter:
 
     def _new_accuracy(self):
         return torchmetrics.Accuracy(task="multiclass", num_classes=self.args.num_classes).to(self.device)
-
-
-def size(gb):
-    """Writes a size in GB (1e9 bytes) for people: in GB from 1 on, below in MB."""
-    return f"{gb:.2f} GB" if gb >= 1 else f"{gb * 1e3:.1f} MB"
-
-
-def breakdown(measured):
-    """Writes what a phase held at its peak for people, the largest first, without what is below 0.05 MB."""
-    parts = sorted(measured["breakdown_gb"].items(), key=lambda part: -part[1])
-    return ", ".join(f"{label} {size(gb)}" for label, gb in parts if gb >= 5e-5)
-
-
-def device_name(device):
-    """Returns the name of the GPU, or of the processor and its number of cores."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    name = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor() or platform.machine())
-    return f"{name}, {os.cpu_count()} cores"
-
-
-def versions():
-    """Returns the versions of the packages that a measurement depends on."""
-    return {name: importlib.metadata.version(name) for name in PACKAGES}
-
-
-def git_commit():
-    """Returns the commit that is checked out, with "-dirty" if files differ from it, or None outside of git."""
-    command = ["git", "-C", str(stages.ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
-    with contextlib.suppress(OSError):
-        done = subprocess.run(command, capture_output=True, text=True)
-        return done.stdout.strip() or None
-    return None

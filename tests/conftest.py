@@ -48,22 +48,32 @@ def cpu_only(**env):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def no_gpu(request):
-    """Hides GPUs (the tests that want one start processes of their own) and keeps the user's cache out of it."""
+def tiny_cpu(request, tmp_path_factory):
+    """Hides GPUs (the tests that want one start processes of their own), keeps the user's cache out of it, and starts
+    the ladder if a test asks for it: it takes minutes, in which other tests run.
+    """
     patch = pytest.MonkeyPatch()
-    home = request.getfixturevalue("tmp_path_factory").mktemp("torch_home")
-    patch.setenv("TORCH_HOME", str(home))
+    patch.setenv("TORCH_HOME", str(tmp_path_factory.mktemp("torch_home")))
     patch.setattr(torch.cuda, "is_available", lambda: False)
     torch.set_num_threads(1)
-    yield
+    process = out = None
+    if any("ladder" in item.fixturenames for item in request.session.items):
+        out = tmp_path_factory.mktemp("ladder")
+        command = [sys.executable, "-m", "shared.ladder", "--preset", "tiny", "--out", str(out)]
+        process = subprocess.Popen(command, cwd=ROOT, env=cpu_only(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    yield out, process
+    if process:
+        process.terminate()
+        process.wait()
     patch.undo()
 
 
 @pytest.fixture(scope="session")
-def ladder(tmp_path_factory):
+def ladder(tiny_cpu):
     """The whole ladder on the tiny preset, as the README's first command measures it: (folder, printed, records)."""
-    out = tmp_path_factory.mktemp("ladder")
-    printed = run("-m", "shared.ladder", "--preset", "tiny", "--out", out)
+    out, process = tiny_cpu
+    printed = process.communicate(timeout=900)[0]
+    assert process.returncode == 0, printed
     records, broken = stages.records(out / "ladder.jsonl")
     assert broken == 0
     return out, printed, {r["stage"]: r for r in records}

@@ -7,7 +7,6 @@ Every stage runs in bf16, as it stands, and in fp32, where results can be compar
 import json
 import sys
 
-import torch
 import torch.distributed as dist
 from conftest import SHARDED, load
 from lightning.fabric import Fabric

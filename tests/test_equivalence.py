@@ -7,7 +7,6 @@ import sys
 
 import pytest
 import torch
-import torch.nn.functional as F
 from conftest import ROOT, SHARDED, cpu_only, load, read_json, run
 from lightning.fabric import Fabric
 
@@ -41,8 +40,8 @@ def test_fabric_and_plain_baseline_agree_in_loss_and_bytes():
 
 
 def test_orders_of_two_epochs_differ_and_agree_between_fabric_and_plain():
-    fabric, plain = (losses(load("01_baseline", script), "--epochs", "2") for script in ("train", "plain"))
-    assert fabric[0] == plain[0] and len(plain[0]) == 42
+    fabric, plain = (losses(load("01_baseline", script), "--epochs", "2", "--max-steps", "24") for script in ("train", "plain"))
+    assert fabric[0] == plain[0] and len(plain[0]) == 24  # 21 in the first
 
 
 class Spy(torch.optim.SGD):

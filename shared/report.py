@@ -1,0 +1,49 @@
+"""Figures for people, and where they come from: units, machine, versions, commit."""
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+import torch
+
+from shared import stages
+
+PACKAGES = ("torch", "torchvision", "lightning", "torchmetrics")
+
+
+def size(gb):
+    """Writes a size in GB (1e9 bytes) for people: in GB from 1 on, below in MB."""
+    return f"{gb:.2f} GB" if gb >= 1 else f"{gb * 1e3:.1f} MB"
+
+
+def breakdown(measured):
+    """Writes what a phase held at its peak for people, the largest first, without what is below 0.05 MB."""
+    parts = sorted(measured["breakdown_gb"].items(), key=lambda part: -part[1])
+    return ", ".join(f"{label} {size(gb)}" for label, gb in parts if gb >= 5e-5)
+
+
+def device_name(device):
+    """Returns the name of the GPU, or of the processor and its number of cores."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    name = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor() or platform.machine())
+    return f"{name}, {os.cpu_count()} cores"
+
+
+def versions():
+    """Returns the versions of the packages that a measurement depends on."""
+    return {name: importlib.metadata.version(name) for name in PACKAGES}
+
+
+def git_commit():
+    """Returns the commit that is checked out, with "-dirty" if files differ from it, or None outside of git."""
+    command = ["git", "-C", str(stages.ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+    with contextlib.suppress(OSError):
+        done = subprocess.run(command, capture_output=True, text=True)
+        return done.stdout.strip() or None
+    return None
