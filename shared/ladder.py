@@ -61,8 +61,8 @@ def fingerprint(stage, options):
     """Returns a hash of all that a measurement depends on: options, code, weights, versions and machine."""
     shared = Path(__file__).parent
     files = [stages.ROOT / stage / "train.py", *sorted(f for f in shared.glob("*.py") if f != Path(__file__)), models.TINY_WEIGHTS]
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{platform.node()} {os.cpu_count()}"
-    parts = [json.dumps([options, device, versions()]).encode(), *(f.read_bytes() for f in files)]
+    machine = [platform.node(), os.cpu_count(), torch.cuda.device_count()]  # a GPU's name would cost memory on it
+    parts = [json.dumps([options, machine, versions()]).encode(), *(f.read_bytes() for f in files)]
     return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
 

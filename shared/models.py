@@ -80,7 +80,7 @@ def checkpoint(args):
 
 
 def _state_dict(args):
-    with torch.random.fork_rng(), torch.device("cpu"):
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):  # of the GPUs, none is touched
         torch.manual_seed(args.seed)
         model = vit(args)
     state = model.state_dict()

@@ -55,4 +55,4 @@ def test_length_and_form(stage):
 def test_shared_has_no_branch_on_the_stage():
     for file in (ROOT / "shared").glob("*.py"):
         assert "stage ==" not in file.read_text(), file
-        assert len(file.read_text().splitlines()) <= 270, file
+        assert len(file.read_text().splitlines()) <= 250, file

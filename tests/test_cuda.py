@@ -1,0 +1,52 @@
+"""Promise, where there is a GPU: the ladder holds there too, and PyTorch's counters agree with the ledger."""
+
+import os
+
+import pytest
+import torch
+from conftest import NAMES, SHARDED, SINGLE, run
+
+from shared import stages
+
+HERE = torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
+pytestmark = pytest.mark.skipif(not HERE, reason="needs a CUDA device with bf16")
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """A few updates of every stage with ViT-B/16 on noise, on the GPUs there are: records by stage."""
+    out = tmp_path_factory.mktemp("cuda")
+    options = ["--preset", "full", "--model", "vit_b_16", "--data", "fake", "--no-pretrained", "--max-steps", 6]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(torch.cuda.device_count()))))
+    run("-m", "shared.ladder", *options, "--out", out, CUDA_VISIBLE_DEVICES=visible)
+    return {r["stage"]: r for r in stages.records(out / "ladder.jsonl")[0]}
+
+
+def test_nothing_is_unmeasured(records):
+    assert list(records) == NAMES
+    for r in records.values():
+        for phase in ("load", "train"):
+            assert r[phase]["device_reserved_gb"] >= r[phase]["device_peak_gb"] > 0
+            assert r[phase]["host_peak_gb"] is not None
+        assert r["images_per_second"] > 0
+
+
+@pytest.mark.parametrize("before, after", list(zip(NAMES, NAMES[1:])))
+def test_device_memory_falls(records, before, after):
+    if after == "07_init_module":  # the detour that it saves is on the host
+        assert records[after]["load"]["host_peak_gb"] < records[before]["load"]["host_peak_gb"]
+    elif after in SHARDED and records[after]["world_size"] == 1 and before in SINGLE:
+        pytest.skip("one GPU: there is nobody to share with")
+    else:
+        assert records[after]["train"]["device_peak_gb"] < records[before]["train"]["device_peak_gb"]
+
+
+@pytest.mark.parametrize("stage", SINGLE)
+def test_ledger_agrees_with_the_counters(records, stage):
+    measured = records[stage]["train"]
+    assert sum(measured["breakdown_gb"].values()) == pytest.approx(measured["device_peak_gb"], rel=0.1)
+
+
+def test_offloaded_shards_rest_on_the_host(records):
+    assert records["10_offload"]["train"]["host_peak_gb"] > records["09_act_ckpt"]["train"]["host_peak_gb"]
+    assert records["10_offload"]["last_loss"] == pytest.approx(records["09_act_ckpt"]["last_loss"], rel=1e-2)
