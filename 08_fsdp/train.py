@@ -1,4 +1,4 @@
-"""Stage 08, FSDP: every device keeps a share of weights and gradients, and gathers one block at a time."""
+"""Stage 08, FSDP: every device keeps a shard of all weights and gradients, and gathers one block at a time."""
 
 import sys
 from pathlib import Path
@@ -21,7 +21,7 @@ def parallelize(model, mesh):
     for block in model.encoder.layers:
         fully_shard(block, mesh=mesh["data_parallel"])
     fully_shard(model, mesh=mesh["data_parallel"])  # what is in no block
-    return model.to_empty(device=mesh.device_type)  # memory for this process' share
+    return model.to_empty(device=mesh.device_type)  # memory for this process' shards
 
 
 def make_fabric(args):

@@ -24,7 +24,7 @@ def parallelize(model, mesh):
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
         fully_shard(block, mesh=mesh["data_parallel"])
     fully_shard(model, mesh=mesh["data_parallel"])  # what is in no block
-    return model.to_empty(device=mesh.device_type)  # memory for this process' share
+    return model.to_empty(device=mesh.device_type)  # memory for this process' shards
 
 
 def make_fabric(args):

@@ -1,4 +1,4 @@
-"""Stage 10, CPU offload: the shares live in the computer's memory, the device holds the block at work."""
+"""Stage 10, CPU offload: the shards live in the computer's memory, the device holds the block at work."""
 
 import sys
 from functools import partial
@@ -25,7 +25,7 @@ def parallelize(model, mesh):
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
         fully_shard(block, mesh=mesh["data_parallel"], offload_policy=offload)
     fully_shard(model, mesh=mesh["data_parallel"], offload_policy=offload)  # what is in no block
-    return model.to_empty(device="cpu")  # memory for this process' share
+    return model.to_empty(device="cpu")  # memory for this process' shards
 
 
 def make_fabric(args):

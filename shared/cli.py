@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import logging
 import os
+import shlex
 import signal
 import sys
 import time
@@ -38,6 +39,18 @@ def positive(text):
     raise argparse.ArgumentTypeError(f"{text} is not a positive whole number")
 
 
+def seed(text):
+    """Converts an option's text to a seed, as all random generators take it.
+
+    Raises:
+        argparse.ArgumentTypeError: it is something else.
+    """
+    with contextlib.suppress(ValueError):
+        if 0 <= int(text) < 2**32:
+            return int(text)
+    raise argparse.ArgumentTypeError(f"{text} is not a whole number from 0 to {2**32 - 1}")
+
+
 def parser(description):
     """Returns a parser with the options that stages and ladder share."""
     p = Parser(description=description, allow_abbrev=False)
@@ -47,7 +60,7 @@ def parser(description):
     p.add_argument("--devices", type=positive, metavar="N", help="GPUs per machine, or processes on a CPU; from 08_fsdp on (default: 4)")
     p.add_argument("--epochs", type=positive, default=1, metavar="N", help="passes over the training images (default: 1)")
     p.add_argument("--max-steps", type=positive, metavar="N", help="stop after N updates; evaluations then read N batches at most")
-    p.add_argument("--seed", type=int, default=123, help="for the order of the images and for random weights (default: 123)")
+    p.add_argument("--seed", type=seed, default=123, help="for the order of the images and for random weights (default: 123)")
     p.add_argument("--no-pretrained", dest="pretrained", action="store_false", help="start from random weights")
     return p
 
@@ -76,6 +89,7 @@ def parse(file, argv, *, batch_size, micro_batch_size=None, devices=1):
     p.add_argument("--record", type=Path, metavar="FILE", help="append what was measured to FILE, one JSON object per line")
     args = p.parse_args(argv)
     args.idea, args.stage, args.script = p.description, script.parent.name, script.stem
+    args.command = shlex.join(["python", f"{args.stage}/{script.name}", *(sys.argv[1:] if argv is None else argv)])
     args.batch_size, args.micro_batch_size = batch_size, micro_batch_size
     choose(args)
     _choose_devices(args, devices)
@@ -105,10 +119,14 @@ def _choose_devices(args, default):
         args.num_nodes = int(os.environ["WORLD_SIZE"]) // started
         if args.devices not in (None, started, started * args.num_nodes):
             raise UserError(f"--devices {args.devices}: torchrun has started {started} processes on each of {args.num_nodes} machines; leave --devices out")
+        if args.accelerator == "cuda" and started > torch.cuda.device_count():
+            raise UserError(f"torchrun has started {started} processes, but there are {torch.cuda.device_count()} GPUs here; give --nproc-per-node that many")
         wanted = started
     else:
         args.num_nodes = 1
         wanted = args.devices or default
+        if default > 1 and wanted > 1 and "SLURM_NTASKS" in os.environ and os.environ.get("SLURM_JOB_NAME") not in ("bash", "interactive"):
+            raise UserError("in a SLURM batch job, start this stage with torchrun: torchrun --nproc-per-node GPUS " + f"{args.stage}/{args.script}.py")
     if default == 1 and started * args.num_nodes > 1:
         raise UserError(f"torchrun has started {started * args.num_nodes} processes, but this stage trains on one device; 08_fsdp is the first that shares the work")
     if default == 1 and wanted > 1:
@@ -116,7 +134,8 @@ def _choose_devices(args, default):
         wanted = 1
     fits = [n for n in range(1, args.batch_size + 1) if args.batch_size % (n * args.num_nodes) == 0]
     if wanted not in fits and (args.devices or started):
-        raise UserError(f"--devices {wanted}: a batch of {args.batch_size} images does not divide by {wanted * args.num_nodes}; possible are {', '.join(map(str, fits))}")
+        possible = f"possible are {', '.join(map(str, fits))}" if fits else f"{args.num_nodes} machines cannot share it"
+        raise UserError(f"--devices {wanted}: a batch of {args.batch_size} images does not divide by {wanted * args.num_nodes}; {possible}")
     args.devices = wanted
     if args.accelerator == "cuda" and not started and wanted > torch.cuda.device_count():
         here = torch.cuda.device_count()
@@ -146,8 +165,9 @@ def run(main):
     their parent, and speaks for all.
     """
     rank = int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0)))
+    here = os.getpid()  # the workers of a DataLoader are forks, and inherit what is set here
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: _end(130, "interrupted" if rank == 0 else None))
+        signal.signal(number, lambda *_: _end(130, "interrupted" if rank == 0 and os.getpid() == here else None))
     if rank == 0:
         signal.signal(signal.SIGUSR1, lambda *_: _end(2))  # from a child, which has said why
     try:
@@ -157,9 +177,10 @@ def run(main):
             time.sleep(2)  # a mistake that all processes notice is reported by rank 0, which then ends the others
         # An error in a DataLoader's worker arrives with the worker's traceback, which ends in the line wanted.
         text = str(error).strip().splitlines()[-1].split(f"{UserError.__name__}: ")[-1]
+        _report(text)
         if rank != 0 and "TORCHELASTIC_RUN_ID" not in os.environ:
             os.kill(os.getppid(), signal.SIGUSR1)
-        _end(2, text)
+        _end(2)
     except Exception:
         if rank != 0:
             time.sleep(2)  # most likely the echo of another process' end
@@ -167,10 +188,15 @@ def run(main):
         _end(1)
 
 
+def _report(text):
+    script = Path(sys.argv[0])
+    print(f"\n{script.parent.name}/{script.name}: {text}", file=sys.stderr, flush=True)
+
+
 def _end(status, text=None):
     if text:
-        script = Path(sys.argv[0])
-        print(f"\n{script.parent.name}/{script.name}: {text}", file=sys.stderr)
+        _report(text)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # PyTorch's handler would complain of the workers that are ended here
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             child.kill()

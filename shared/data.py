@@ -1,14 +1,15 @@
 """Pictures for all stages: the same ones, in the same order, whatever the number of devices."""
 
+import contextlib
 import math
 import os
 from pathlib import Path
-from urllib.error import URLError
 
 import numpy as np
 import torch
 import torch.distributed as dist
 import torchvision
+from filelock import FileLock
 from PIL import Image
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset, TensorDataset
@@ -25,7 +26,8 @@ def image_loaders(args):
     """Returns the loaders of the training, validation and test pictures, of this process' share of each.
 
     A batch is images, (args.batch_size // args.world_size, 3, args.image_px, args.image_px) in fp32, and labels, int64.
-    Every k-th batch of all processes together holds the same pictures as the k-th batch of a single one.
+    Every k-th batch of all processes together holds the same pictures as the k-th batch of a single one. (Where pictures
+    are cropped at random, in CIFAR-10 and folders, the crops depend on the number of processes.)
     Fills in what only the data can tell: args.num_classes, args.dataset, args.updates (updates in the whole training,
     after --epochs or --max-steps) and args.epochs (as many as these updates need).
 
@@ -56,6 +58,7 @@ def _loader(args, pictures, shuffle):
         pictures,
         batch_size=args.batch_size // args.world_size,
         sampler=sampler,
+        generator=torch.Generator().manual_seed(args.seed),  # for the crops: not the global one, which stages use differently
         num_workers=0 if in_memory else min(4, os.cpu_count()),
         pin_memory=args.accelerator == "cuda",
     )
@@ -125,13 +128,17 @@ def cifar10(folder, image_px, download):
     """
     train_transform, test_transform = _transforms(image_px)
     try:
-        train = torchvision.datasets.CIFAR10(folder, train=True, transform=train_transform, download=download)
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / ".lock") if download else contextlib.nullcontext():  # one process downloads, the others wait
+            train = torchvision.datasets.CIFAR10(folder, train=True, transform=train_transform, download=download)
         val = torchvision.datasets.CIFAR10(folder, train=True, transform=test_transform)
         test = torchvision.datasets.CIFAR10(folder, train=False, transform=test_transform)
-    except (URLError, ConnectionError, TimeoutError) as error:
+    except models.OFFLINE as error:
         raise UserError(f"CIFAR-10 could not be downloaded ({getattr(error, 'reason', error)}); pass --data digits, --data fake, or --data FOLDER with pictures of your own") from None
     except (RuntimeError, EOFError):
         raise UserError(f"CIFAR-10 in {folder} is incomplete or damaged (its checksum is wrong); delete it to download it again") from None
+    except OSError as error:
+        raise UserError(f"cannot write CIFAR-10 to {folder} ({error.strerror or error}); set TORCH_HOME to a folder with free space") from None
     train_part, val_part = _split(len(train), [0.9, 0.1])
     return [Subset(train, train_part), Subset(val, val_part), test]
 
@@ -148,7 +155,10 @@ def image_folder(folder, image_px):
     if not folder.is_dir():
         raise UserError(f"--data {folder}: there is no such folder; pass digits, cifar10, fake, or a folder with train/<class>/* and test/<class>/*")
     train_transform, test_transform = _transforms(image_px)
-    split = (folder / "train").is_dir() and (folder / "test").is_dir()
+    parts = [name for name in ("train", "val", "test") if (folder / name).is_dir()]
+    split = "train" in parts and "test" in parts
+    if parts and not split:
+        raise UserError(f"--data {folder}: there is {' and '.join(parts)}, but training takes train and test; rename one, or pass {folder / parts[0]} to have it split")
     root = folder / "train" if split else folder
     train, val = _pictures(root, train_transform), _pictures(root, test_transform)
     if split:
@@ -179,7 +189,7 @@ def _open(file):
     try:
         with Image.open(file) as image:
             return image.convert("RGB")
-    except (OSError, SyntaxError, ValueError):  # all of them are raised by Pillow, depending on the format
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):  # all of them are raised by Pillow, depending on the format
         raise UserError(f"{file} is not a readable picture; mend or remove it") from None
 
 

@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -60,9 +61,13 @@ def stage_options(args):
 def fingerprint(stage, options):
     """Returns a hash of all that a measurement depends on: options, code, weights, versions and machine."""
     shared = Path(__file__).parent
-    files = [stages.ROOT / stage / "train.py", *sorted(f for f in shared.glob("*.py") if f != Path(__file__)), models.TINY_WEIGHTS]
-    machine = [platform.node(), os.cpu_count(), torch.cuda.device_count()]  # a GPU's name would cost memory on it
-    parts = [json.dumps([options, machine, versions()]).encode(), *(f.read_bytes() for f in files)]
+    measuring = [shared / f"{name}.py" for name in ("cli", "data", "ledger", "metrics", "models", "torch_hooks")]
+    files = [stages.ROOT / stage / "train.py", *measuring, models.TINY_WEIGHTS]
+    machine = [platform.node(), os.cpu_count()]
+    if torch.cuda.is_available():  # asked of the driver: PyTorch would take memory on the GPU to tell its name
+        machine.append(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout)
+    pictures = [(str(f), f.stat().st_size, f.stat().st_mtime) for f in sorted(Path(options[options.index("--data") + 1]).rglob("*"))]
+    parts = [json.dumps([options, machine, versions(), pictures]).encode(), *(f.read_bytes() for f in files)]
     return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
 
@@ -117,7 +122,7 @@ def _live(text):
 def table(records):
     """Returns the measured ladder as lines of text, one per stage under a heading."""
     unit, factor = _unit(records)
-    heading = ("stage", f"load {unit}", f"train {unit}", "vs before", "vs first", f"reserved {unit}", f"host: load {unit}", f"train {unit}", "images/s", "test acc.")
+    heading = ("stage", f"load {unit}", f"train {unit}", "vs before", "vs first", f"reserved {unit}", f"host: load {unit}", f"host: train {unit}", "images/s", "test acc.")
     first = records[0]["train"]["device_peak_gb"]
     rows = []
     for r, before in zip(records, [None, *records]):
@@ -188,6 +193,7 @@ def main(argv=None):
     parser.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help="folder for ladder.jsonl, ladder.png and logs/ (default: out)")
     parser.add_argument("--fresh", action="store_true", help="measure everything again, also what ladder.jsonl has already")
     args = parser.parse_args(argv)
+    args.command = shlex.join(["python", "-m", "shared.ladder", *(sys.argv[1:] if argv is None else argv)])
     chosen = select(args.stages) if args.stages else stages.names()
     cli.choose(args)
     cli.writable(args.out / "ladder.jsonl")
@@ -226,7 +232,7 @@ def measure(args, chosen):
             if not record:
                 failed.append(stage)
                 continue
-            record["fingerprint"] = mark
+            record.update(fingerprint=mark, ladder=args.command)
             with file.open("a") as f:
                 f.write(json.dumps(record) + "\n")
         records.append(record)

@@ -73,7 +73,7 @@ def origin(file, records):
     r = records[0]
     commits = ", ".join(sorted({str(x["git_commit"]) for x in records}))
     return (
-        f"Measured with `python -m shared.ladder --preset {r['preset']}`: {r['model']} on {r['dataset']} at {r['image_px']} px, {r['device']}, "
+        f"Measured with `{r['ladder']}`: {r['model']} on {r['dataset']} at {r['image_px']} px, {r['device']}, "
         f"torch {r['versions']['torch']}, lightning {r['versions']['lightning']}, {r['date']}, commit {commits}, one run; "
         f"records in `{file.relative_to(ROOT)}`."
     )

@@ -52,6 +52,7 @@ class Meter:
         self.steps = self.images = self.timed_images = 0
         self.seconds = self.timed_seconds = 0.0
         self.first_loss = self.last_loss = None
+        self.shown = 0.0  # when the progress bar got its last loss
         self.accuracies = {}
         self.print(watermark(packages=",".join(PACKAGES)).strip() + f"\npython      : {platform.python_version()}\n\n{args.idea}")
         processes = f" x {self.world_size}" if self.world_size > 1 else ""
@@ -77,7 +78,8 @@ class Meter:
                     self.listening.enter_context(self.ledger)
                 yield
         except torch.OutOfMemoryError:
-            raise UserError(self._out_of_memory(name)) from None
+            doing = "loading the model" if name == "load" else f"training, in update {self.steps + 1}"
+            raise UserError(self._out_of_memory(doing, name)) from None
         if name == "load":
             self._read_counters()
             self.ledger.training()
@@ -123,8 +125,8 @@ class Meter:
         self.first_loss = loss if self.first_loss is None else self.first_loss
         self.last_loss = loss
         # Reading the loss waits for the GPU, so not more often than somebody could read it.
-        shown, now = getattr(self, "shown", 0), time.perf_counter()
-        if now - shown > 0.5 and self.rank == 0:
+        now = time.perf_counter()
+        if now - self.shown > 0.5 and self.rank == 0:
             self.shown = now
             speed = (self.bar.n + 1) * self.args.batch_size / max(self.bar.format_dict["elapsed"], 1e-9)
             self.bar.set_postfix_str(f"loss {loss.item():.3f}, {speed:.0f} images/s", refresh=False)
@@ -136,7 +138,17 @@ class Meter:
 
     @torch.no_grad()
     def evaluate(self, model, loader):
-        """Returns a model's accuracy, from 0 to 1, on a loader's pictures, over all processes."""
+        """Returns a model's accuracy, from 0 to 1, on a loader's pictures, over all processes.
+
+        Raises:
+            UserError: the GPU's memory was not enough.
+        """
+        try:
+            return self._evaluate(model, loader)
+        except torch.OutOfMemoryError:
+            raise UserError(self._out_of_memory("evaluating", "train")) from None
+
+    def _evaluate(self, model, loader):
         accuracy = self._new_accuracy()
         seen = 0
         model.eval()
@@ -144,8 +156,9 @@ class Meter:
             logits = model(images.to(self.device))
             # The sampler repeats pictures until every process has as many as the others; here each counts once.
             positions = self.rank + self.world_size * torch.arange(seen, seen + len(labels))
-            once = (positions < len(loader.dataset)).to(self.device)
-            accuracy.update(logits[once], labels.to(self.device)[once])
+            once = positions < len(loader.dataset)
+            if once.any():  # a process' last batch can be repetition alone
+                accuracy.update(logits[once.to(self.device)], labels[once.to(labels.device)].to(self.device))
             seen += len(labels)
         model.train()
         return accuracy.compute().item()
@@ -184,6 +197,7 @@ class Meter:
             "last_loss": sum(last_losses) / len(last_losses),
             "versions": {"python": platform.python_version(), **versions()},
             "git_commit": git_commit(),
+            "command": args.command,
             "date": datetime.date.today().isoformat(),
         }
         self._print_summary(record)
@@ -205,8 +219,7 @@ class Meter:
         speed = f", {record['images_per_second']:.0f} images/s" if record["images_per_second"] else ""
         self.print(f"{self.steps} update{'s' * (self.steps != 1)} in {self.seconds:.1f} s{speed}; test accuracy {record['test_accuracy']:.1%}")
 
-    def _out_of_memory(self, phase):
-        doing = "loading the model" if phase == "load" else f"training, in update {self.steps + 1}"
+    def _out_of_memory(self, doing, phase):
         held = ""
         if self.cuda:
             allocated, reserved = torch.cuda.max_memory_allocated(self.device), torch.cuda.max_memory_reserved(self.device)
@@ -218,6 +231,7 @@ class Meter:
 
     def _reset_counters(self):
         if self.cuda:
+            torch.cuda.empty_cache()  # what another phase has left there is not this one's
             torch.cuda.reset_peak_memory_stats(self.device)
 
     def _read_counters(self):

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from http.client import HTTPException
 from pathlib import Path
 from urllib.error import URLError
 
@@ -14,6 +15,7 @@ from shared import UserError
 
 TINY_WEIGHTS = Path(__file__).parent / "weights" / "vit_tiny.pt"  # made by shared/pretrain.py
 TINY_PX = 32
+OFFLINE = (URLError, ConnectionError, TimeoutError, HTTPException)  # what a download raises without a network, or when it breaks off
 
 
 def names():
@@ -34,14 +36,14 @@ def image_px(name):
     return torchvision.models.get_model_weights(name).DEFAULT.meta["min_size"][0]
 
 
-def vit(args, num_classes=None):
+def vit(args):
     """Builds `args.model` for `args.num_classes` classes, with random weights.
 
     Input: (batch, 3, args.image_px, args.image_px); output: logits, (batch, classes). The transformer blocks are
     `model.encoder.layers`. Architecture: Dosovitskiy et al. 2021, https://arxiv.org/abs/2010.11929; the last layer
     starts at zero, as they do for fine-tuning.
     """
-    options = {"image_size": args.image_px, "num_classes": num_classes or args.num_classes}
+    options = {"image_size": args.image_px, "num_classes": args.num_classes}
     if args.model == "vit_tiny":
         return VisionTransformer(patch_size=4, num_layers=4, num_heads=4, hidden_dim=96, mlp_dim=384, **options)
     return torchvision.models.get_model(args.model, **options)
@@ -103,8 +105,8 @@ def _imagenet_weights(name):
         raise UserError(f"{file} is damaged (its checksum is wrong); delete it to download it again")
     try:
         return weights.get_state_dict(progress=True, check_hash=True, map_location="cpu", weights_only=True)
-    except URLError as error:
-        raise UserError(f"the weights of {name} could not be downloaded ({error.reason}); pass --no-pretrained, or put {weights.url} into {file.parent}") from None
+    except OFFLINE as error:
+        raise UserError(f"the weights of {name} could not be downloaded ({getattr(error, 'reason', error)}); pass --no-pretrained, or put {weights.url} into {file.parent}") from None
     except RuntimeError as error:
         if "hash" not in str(error):
             raise

@@ -80,8 +80,7 @@ def pretrain(pictures, epochs, seed=0):
         its state dict, fp32 on the CPU, and its accuracy on fresh characters.
     """
     torch.manual_seed(seed)
-    args = types.SimpleNamespace(model="vit_tiny", image_px=models.TINY_PX)
-    model = models.vit(args, num_classes=len(CHARACTERS))
+    model = models.vit(types.SimpleNamespace(model="vit_tiny", image_px=models.TINY_PX, num_classes=len(CHARACTERS)))
     images, labels = characters(pictures, seed)
     test_images, test_labels = characters(1000, seed + 1)
     steps = epochs * (len(images) // BATCH_SIZE)

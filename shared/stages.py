@@ -31,7 +31,13 @@ def records(file):
 
 
 def next_with_less(stage, phase):
-    """Returns the first later stage that peaked lower in a phase when the ladder was measured, or None."""
-    peaks = {r["stage"]: r[phase]["device_peak_gb"] for r in records(RESULTS / "tiny-cpu.jsonl")[0]}
+    """Returns the first later stage that needs less of a GPU in a phase, by the measured ladder; None after the last.
+
+    A record made on a CPU counts the host's memory as the device's. So loading is judged by the weights that a stage
+    trains with, which is what it loads to the device, and if no stage has less, the last one does: it offloads.
+    """
+    held = {}
+    for r in records(RESULTS / "tiny-cpu.jsonl")[0]:
+        held[r["stage"]] = r["train"]["breakdown_gb"]["parameters"] if phase == "load" else r["train"]["device_peak_gb"]
     later = [name for name in names() if name > stage]
-    return next((name for name in later if peaks.get(name, 0) < peaks.get(stage, 0)), None)
+    return next((name for name in later if held.get(name, 0) < held.get(stage, 0)), later[-1] if later else None)

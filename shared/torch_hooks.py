@@ -41,6 +41,15 @@ def reporting_to(ledger):
         original(optimizer, group)
         ledger.note_group(optimizer.param_groups[-1])
 
+    # Moving or converting a model gives its parameters new storages: without this they would be unknown until the first
+    # step of the optimizer.
+    def apply(original, module, fn, recurse=True):
+        result = original(module, fn, recurse)
+        for p in module._parameters.values():
+            if p is not None:
+                ledger.note(p, "parameters")
+        return result
+
     # DTensor finds the shape of a result by running the operation on tensors without memory: without this the step of an
     # optimizer over shards would seem to hold whole parameters.
     def propagate(original, *args, **kwargs):
@@ -51,6 +60,7 @@ def reporting_to(ledger):
         wrapped(torch.UntypedStorage, "resize_", resize),
         wrapped(torch, "load", load),
         wrapped(torch.optim.Optimizer, "add_param_group", add_param_group),
+        wrapped(torch.nn.Module, "_apply", apply),
         wrapped(ShardingPropagator, "_propagate_tensor_meta_non_cached", propagate),
     ):
         yield

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -89,6 +90,13 @@ def web(tmp_path):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield folder, f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
+
+
+def paint(folder, n, color):
+    """Makes n pictures of one colour in a new folder."""
+    folder.mkdir(parents=True)
+    for i in range(n):
+        Image.new("RGB", (40 + i, 30), color).save(folder / f"{i}.png")
 
 
 def code_blocks(page, language="bash"):

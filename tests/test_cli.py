@@ -18,7 +18,8 @@ WRONG = [
     (["--max-steps", "0"], "0 is not a positive whole number"),
     (["--epochs", "-1"], "-1 is not a positive whole number"),
     (["--devices", "x"], "x is not a positive whole number"),
-    (["--seed", "x"], "invalid int value"),
+    (["--seed", "x"], "x is not a whole number from 0 to"),
+    (["--seed", "-1"], "-1 is not a whole number from 0 to"),
     (["--max-step", "3"], "unrecognized arguments"),
     (["--data", "nowhere"], "there is no such folder"),
     (["--record", "/proc/nowhere/r.jsonl"], "cannot write /proc/nowhere/r.jsonl"),
@@ -85,9 +86,26 @@ def test_torchrun_decides_the_number_of_processes(monkeypatch):
         cli.parse(FSDP, ["--devices", "8"], batch_size=16, devices=4)
     with pytest.raises(UserError, match="trains on one device"):
         cli.parse(BASELINE, [], batch_size=64, devices=1)
+    monkeypatch.setenv("WORLD_SIZE", "6")
+    with pytest.raises(UserError, match="3 machines cannot share it"):
+        cli.parse(FSDP, [], batch_size=16, devices=4)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
     monkeypatch.setenv("WORLD_SIZE", "3")
     with pytest.raises(UserError, match="does not divide by 3"):
+        cli.parse(FSDP, [], batch_size=16, devices=4)
+
+
+def test_torchrun_with_more_processes_than_gpus(gpus, monkeypatch):
+    gpus(2)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(UserError, match="4 processes, but there are 2 GPUs here"):
+        cli.parse(FSDP, [], batch_size=16, devices=4)
+
+
+def test_slurm_wants_torchrun(monkeypatch):
+    monkeypatch.setenv("SLURM_NTASKS", "1")
+    with pytest.raises(UserError, match="torchrun --nproc-per-node GPUS 08_fsdp/train.py"):
         cli.parse(FSDP, [], batch_size=16, devices=4)
 
 
@@ -117,10 +135,21 @@ def test_out_of_gpu_memory(monkeypatch, stage, phase):
     doing = "loading the model" if phase == "load" else "training, in update 1"
     later = [name for name in NAMES if name > stage]
     assert calls and f"out of GPU memory while {doing}" in str(error.value)
-    assert any(f"{name} needs less" in str(error.value) for name in later)
-    better = stages.next_with_less(stage, phase)
-    assert better in later and (phase == "load" or better != "07_init_module")
-    assert "out of memory" not in str(torch.zeros(3) + 1)  # the ledger has stopped listening
+    assert stages.next_with_less(stage, phase) in later
+    assert f"{stages.next_with_less(stage, phase)} needs less" in str(error.value)
+    assert not torch.utils._python_dispatch._get_current_dispatch_mode_stack()  # the ledger has stopped listening
+
+
+@pytest.mark.parametrize("stage, phase, better", [
+    ("01_baseline", "train", "02_mixed_precision"),
+    ("06_sgd", "train", "08_fsdp"),  # 07 is about loading
+    ("09_act_ckpt", "train", "10_offload"),
+    ("01_baseline", "load", "03_bf16"),
+    ("06_sgd", "load", "08_fsdp"),
+    ("10_offload", "train", None),
+])
+def test_advice_when_memory_is_short(stage, phase, better):
+    assert stages.next_with_less(stage, phase) == better
 
 
 def test_weights_without_network(monkeypatch, tmp_path):

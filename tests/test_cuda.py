@@ -44,7 +44,7 @@ def test_device_memory_falls(records, before, after):
 @pytest.mark.parametrize("stage", SINGLE)
 def test_ledger_agrees_with_the_counters(records, stage):
     measured = records[stage]["train"]
-    assert sum(measured["breakdown_gb"].values()) == pytest.approx(measured["device_peak_gb"], rel=0.1)
+    assert sum(measured["breakdown_gb"].values()) == pytest.approx(measured["device_peak_gb"], rel=0.1, abs=0.1)  # cuBLAS' workspaces
 
 
 def test_offloaded_shards_rest_on_the_host(records):

@@ -1,6 +1,7 @@
 """Promise: every stage sees the same pictures in the same order, and pictures of the user's own work."""
 
 import hashlib
+import json
 import pickle
 import tarfile
 import types
@@ -9,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision
-from conftest import load
-from PIL import Image
+from conftest import load, paint, run
 
 from shared import UserError, data
 
@@ -48,10 +48,6 @@ def test_loaders_fill_in_what_only_the_data_can_tell():
     args = options("digits", epochs=10, max_steps=83)
     data.image_loaders(args)
     assert (args.updates, args.epochs) == (83, 2)
-
-
-def batches(loader):
-    return [sorted(labels.tolist()) for _, labels in loader], [images.sum().item() for images, _ in loader]
 
 
 def test_four_processes_see_the_batches_of_one(monkeypatch):
@@ -137,12 +133,6 @@ def test_no_network(tmp_path, monkeypatch):
         data.image_sets(options("cifar10"))
 
 
-def paint(folder, n, color):
-    folder.mkdir(parents=True)
-    for i in range(n):
-        Image.new("RGB", (40 + i, 30), color).save(folder / f"{i}.png")
-
-
 @pytest.fixture
 def folder(tmp_path):
     for part, n in (("train", 20), ("test", 5)):
@@ -175,11 +165,26 @@ def test_a_stage_learns_a_folder(folder):
     (lambda f: (f / "train" / "void").mkdir() or f, "every class needs a folder"),
     (lambda f: paint(f / "solo" / "red", 20, 0) or f / "solo", "red is the only class"),
     (lambda f: paint(f / "test" / "pink", 1, 0) or f, "pink is in one of them only"),
+    (lambda f: (f / "test").rename(f / "val") and f, "there is train and val, but training takes train and test"),
     (lambda f: [paint(f / "few" / c, 2, 0) for c in "ab"] and f / "few", "too few"),
 ])
 def test_unusable_folders(folder, spoil, message):
     with pytest.raises(UserError, match=message):
         data.image_sets(options(spoil(folder)))
+
+
+def test_stages_see_the_same_crops(folder):
+    one, two = (load(stage).main([*TINY, "--data", str(folder), "--max-steps", "3"]) for stage in ("06_sgd", "07_init_module"))
+    assert one["last_loss"] == two["last_loss"] and one["first_loss"] != one["last_loss"]
+
+
+def test_pictures_that_four_processes_cannot_share_evenly(tmp_path):
+    for name in ("red", "blue"):
+        paint(tmp_path / "train" / name, 20, name)
+        paint(tmp_path / "test" / name, 9, name)  # the last batches of two processes are repetition alone
+    record = tmp_path / "record.jsonl"
+    run("08_fsdp/train.py", *TINY, "--data", tmp_path, "--epochs", 5, "--record", record)
+    assert (json.loads(record.read_text())["test_accuracy"] * 18) % 1 == pytest.approx(0, abs=1e-4)
 
 
 def test_a_corrupt_picture_is_named(folder):

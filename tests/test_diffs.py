@@ -1,6 +1,7 @@
 """Promise: one idea per stage, and the diff is the lesson."""
 
 import difflib
+import re
 import statistics
 
 import pytest
@@ -49,10 +50,11 @@ def test_length_and_form(stage):
     assert len(text.splitlines()) <= 130
     assert text.endswith("\n") and not text.endswith("\n\n")
     assert text.startswith(f'"""Stage {stage[:2]}, ')
-    assert [name for name in ("make_fabric", "build", "train_step", "main") if f"def {name}(" in text] == ["make_fabric", "build", "train_step", "main"]
+    functions = re.findall(r"^def (\w+)", text, re.MULTILINE)
+    assert [name for name in functions if name != "parallelize"] == ["make_fabric", "build", "train_step", "main"]
 
 
 def test_shared_has_no_branch_on_the_stage():
     for file in (ROOT / "shared").glob("*.py"):
-        assert "stage ==" not in file.read_text(), file
+        assert not re.search(r"\bif\b.*\bstage\b.*[\"']\d\d", file.read_text()), file
         assert len(file.read_text().splitlines()) <= 250, file

@@ -9,7 +9,7 @@ import time
 
 import psutil
 import pytest
-from conftest import NAMES, ROOT, SHARDED, cpu_only, run
+from conftest import NAMES, ROOT, SHARDED, cpu_only, paint, run
 
 from shared import ladder as ladder_module
 from shared import stages
@@ -141,6 +141,22 @@ def test_interrupted_leaves_no_processes_and_a_usable_file(tmp_path, number):
     assert not alive
     records, broken = stages.records(tmp_path / "ladder.jsonl")
     assert [r["stage"] for r in records] == ["06_sgd"] and broken == 0
+
+
+def test_interrupted_stage_says_so_once(tmp_path):
+    for name in ("red", "blue"):
+        paint(tmp_path / name, 400, name)  # from files, so that the loaders have workers
+    command = [sys.executable, "08_fsdp/train.py", "--preset", "tiny", "--data", str(tmp_path), "--epochs", "20"]
+    process = subprocess.Popen(command, cwd=ROOT, env=cpu_only(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+    printed = b""
+    while b"loss" not in printed:  # training
+        printed += process.stderr.read1()
+    family = psutil.Process(process.pid).children(recursive=True)
+    os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does: every process of the group
+    printed = process.communicate(timeout=30)[1].decode()
+    assert process.returncode == 130
+    assert printed.count("interrupted") == 1 and "Traceback" not in printed
+    assert not psutil.wait_procs(family, timeout=10)[1]
 
 
 def test_select():
