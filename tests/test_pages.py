@@ -41,6 +41,7 @@ def test_lesson_pages_have_all_sections(stage):
     assert len(code_blocks(ROOT / stage / "README.md")) == 1
 
 
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a git checkout")
 def test_records_were_measured_with_code_that_is_committed():
     for file in stages.RESULTS.glob("*.jsonl"):
         records, broken = stages.records(file)
