@@ -86,9 +86,10 @@ def run_stage(stage, options, log):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
         reader = threading.Thread(target=_read, args=(process.stdout, log_file, last), daemon=True)
         reader.start()
+        started = time.perf_counter()
         try:
             while process.poll() is None:
-                _live(f"{stage:20} {last[0]}")
+                _live(f"{stage:20} {time.perf_counter() - started:3.0f} s  {last[0]}")
                 time.sleep(0.2)
             reader.join(timeout=5)
         finally:
