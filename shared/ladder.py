@@ -65,7 +65,8 @@ def fingerprint(stage, options):
     files = [stages.ROOT / stage / "train.py", *measuring, models.TINY_WEIGHTS]
     machine = [platform.node(), os.cpu_count()]
     if torch.cuda.is_available():  # asked of the driver: PyTorch would take memory on the GPU to tell its name
-        machine.append(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout)
+        with contextlib.suppress(OSError):  # some containers come without it
+            machine.append(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout)
     pictures = [(str(f), f.stat().st_size, f.stat().st_mtime) for f in sorted(Path(options[options.index("--data") + 1]).rglob("*"))]
     parts = [json.dumps([options, machine, versions(), pictures]).encode(), *(f.read_bytes() for f in files)]
     return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
