@@ -21,32 +21,13 @@ from pathlib import Path
 import matplotlib
 import torch
 
-from shared import UserError, cli, data, models, stages
+from shared import UserError, cli, data, models, stages, workers
 from shared.ledger import CATEGORIES
-from shared.report import versions
+from shared.metrics import LEDGER_UPDATES
+from shared.report import aligned, scale, versions
 
 matplotlib.use("Agg")  # draws into files, needs no screen
 import matplotlib.pyplot as plt
-
-
-def select(text):
-    """Returns the stages that e.g. "01-06,08" means, as folder names in order.
-
-    Raises:
-        UserError: it means none, or one that is not there.
-    """
-    numbers = {name[:2]: name for name in stages.names()}
-    chosen = set()
-    for part in text.split(","):
-        if not re.fullmatch(r"\d{1,2}(-\d{1,2})?", part.strip()):
-            raise UserError(f"--stages {text}: write numbers and ranges, such as 01-06,08")
-        first, last = (part.split("-") * 2)[:2]
-        wanted = [f"{n:02d}" for n in range(int(first), int(last) + 1)]
-        missing = [n for n in wanted if n not in numbers]
-        if missing or not wanted:
-            raise UserError(f"--stages {text}: there is no stage {missing[0] if missing else part}; there are {min(numbers)} to {max(numbers)}")
-        chosen.update(numbers[n] for n in wanted)
-    return sorted(chosen)
 
 
 def stage_options(args):
@@ -121,29 +102,43 @@ def _live(text):
         print(f"\r{text[:width]:{width}}", end="\r", flush=True)
 
 
-def table(records):
-    """Returns the measured ladder as lines of text, one per stage under a heading."""
-    unit, factor = _unit(records)
-    heading = ("stage", f"load {unit}", f"train {unit}", "vs before", "vs first", f"reserved {unit}", f"host: load {unit}", f"host: train {unit}", "images/s", "test acc.")
+def predict(args, records):
+    """Returns what shared/predict.py says of measured stages, {stage: record}; nothing, and why, if it cannot."""
+    device = "cpu" if args.accelerator == "cpu" else "gpu"
+    options = [
+        workers.wanted(device, args.preset, args.model, args.image_px, devices=r["world_size"], num_classes=args.num_classes, updates=min(r["steps"], LEDGER_UPDATES))
+        for r in records
+    ]
+    try:
+        predicted = workers.run([("simulation", "predict", r["stage"], wanted) for r, wanted in zip(records, options)])
+    except UserError as error:
+        print(f"- no predictions: {error}")
+        return {}
+    return {p["stage"]: p for p in predicted}
+
+
+def table(records, predicted):
+    """Returns the measured ladder as lines of text, one per stage under a heading, with what was predicted of it."""
+    unit, factor = scale(records)
+    heading = ("stage", f"load {unit}", f"train {unit}", "predicted", "vs before", "vs first", f"reserved {unit}", "predicted", f"host: load {unit}", f"host: train {unit}", "images/s", "test acc.")
     first = records[0]["train"]["device_peak_gb"]
     rows = []
     for r, before in zip(records, [None, *records]):
         peak = r["train"]["device_peak_gb"]
-        amounts = [r["train"]["device_reserved_gb"], r["load"]["host_peak_gb"], r["train"]["host_peak_gb"]]
+        p = predicted.get(r["stage"], {"train": {"device_peak_gb": None, "device_reserved_gb": None}})["train"]
+        amounts = [r["train"]["device_reserved_gb"], p["device_reserved_gb"], r["load"]["host_peak_gb"], r["train"]["host_peak_gb"]]
         rows.append([
             r["stage"],
             f"{r['load']['device_peak_gb'] * factor:.2f}",
             f"{peak * factor:.2f}",
+            f"{p['device_peak_gb'] * factor:.2f}" if p["device_peak_gb"] else "",
             f"{peak / before['train']['device_peak_gb'] - 1:+.1%}" if before else "",
             f"{first / peak:.1f}x less" if before else "",
             *("" if gb is None else f"{gb * factor:.2f}" for gb in amounts),
             f"{r['images_per_second']:.0f}" if r["images_per_second"] else "",
             f"{r['test_accuracy']:.1%}",
         ])
-    used = [any(column) for column in zip(*rows)]  # what was not measured gets no column
-    rows = [[cell for cell, use in zip(row, used) if use] for row in [heading, *rows]]
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
+    return aligned(heading, rows)
 
 
 def draw(records, file):
@@ -165,7 +160,7 @@ def draw(records, file):
 
 
 def _draw_bars(axes, records):
-    unit, factor = _unit(records)
+    unit, factor = scale(records)
     positions = range(len(records))
     bottoms = [0.0] * len(records)
     for label, color in zip(CATEGORIES, plt.get_cmap("tab10").colors):
@@ -184,11 +179,6 @@ def _draw_bars(axes, records):
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _unit(records):
-    """Returns the unit that the records' peaks are best told in, and how many of it are one GB."""
-    return ("GB", 1) if max(r["train"]["device_peak_gb"] for r in records) >= 1 else ("MB", 1000)
-
-
 def main(argv=None):
     parser = cli.parser(__doc__.splitlines()[0])
     parser.add_argument("--stages", metavar="LIST", help="which, such as 01-06,08 (default: all)")
@@ -196,7 +186,7 @@ def main(argv=None):
     parser.add_argument("--fresh", action="store_true", help="measure everything again, also what ladder.jsonl has already")
     args = parser.parse_args(argv)
     args.command = shlex.join(["python", "-m", "shared.ladder", *(sys.argv[1:] if argv is None else argv)])
-    chosen = select(args.stages) if args.stages else stages.names()
+    chosen = stages.select([args.stages], "--stages") if args.stages else stages.names()
     cli.choose(args)
     cli.writable(args.out / "ladder.jsonl")
     # What would fail in every stage, or be downloaded in the first, is better seen now.
@@ -239,7 +229,7 @@ def measure(args, chosen):
                 f.write(json.dumps(record) + "\n")
         records.append(record)
     if records:
-        print("\n" + "\n".join(table(records)))
+        print("\n" + "\n".join(table(records, predict(args, records))))
         draw(records, args.out / "ladder.png")
         print(f"\n{file}, {args.out / 'ladder.png'}: records and picture; {args.out / 'logs'}: what the stages printed")
     return failed

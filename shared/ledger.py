@@ -23,12 +23,14 @@ CATEGORIES = (*KNOWN, "activations", "recomputed", "gathered", "temporaries")
 
 
 class Block:
-    """A storage: its size in bytes, the type of its device ("cpu", "cuda"), and its category."""
+    """A storage: its size in bytes, the type of its device ("cpu", "cuda"), its category, and where it was born: phase
+    ("load", "forward", "backward", "step") and module.
+    """
 
-    __slots__ = ("nbytes", "device", "label")
+    __slots__ = ("nbytes", "device", "label", "phase", "module")
 
-    def __init__(self, nbytes, device, label):
-        self.nbytes, self.device, self.label = nbytes, device, label
+    def __init__(self, nbytes, device, label, phase=None, module=None):
+        self.nbytes, self.device, self.label, self.phase, self.module = nbytes, device, label, phase, module
 
 
 def tensors(x):
@@ -50,9 +52,12 @@ class Ledger(TorchDispatchMode):
     breakdown is computed from the log, afterwards.
     """
 
-    def __init__(self):
+    def __init__(self, module=lambda: None):
+        """Args: module, a function that names the module at work, for those who want to know where memory is born."""
         super().__init__()
+        self.module = module
         self.events = []  # (block, bytes), negative when freed
+        self.phases = []  # for each event, what the training was doing
         self._live = {}  # storage's address -> block
         self._paused = False
         self._building = True  # until the first forward pass, nothing is an activation
@@ -68,15 +73,19 @@ class Ledger(TorchDispatchMode):
         Returns:
             the most bytes that were alive at once, and the bytes of each category at that moment.
         """
+        return self.summit(device, since, until)[:2]
+
+    def summit(self, device, since=0, until=None):
+        """Returns what peak() does, and the block whose birth made it the peak; None if it is as old as `since`."""
         total, now = 0, collections.Counter()
-        best, at_best = 0, {}
+        best, at_best, last = 0, {}, None
         for i, (block, change) in enumerate(self.events[:until]):
             if block.device == device:
                 total += change
                 now[block.label] += change
             if i >= since - 1 and total > best:
-                best, at_best = total, dict(now)
-        return best, {label: at_best[label] for label in CATEGORIES if at_best.get(label)}
+                best, at_best, last = total, dict(now), block if i >= since else None
+        return best, {label: at_best[label] for label in CATEGORIES if at_best.get(label)}, last
 
     def training(self):
         """Says that the model is built: from now on a new storage in the forward pass is an activation."""
@@ -99,18 +108,30 @@ class Ledger(TorchDispatchMode):
             block.label = label
 
     def _born(self, key, nbytes, device, label):
-        self._live[key] = block = Block(nbytes, device, label)
-        self.events.append((block, nbytes))
+        self._live[key] = block = Block(nbytes, device, label, self.phase(), self.module())
+        self._log(block, nbytes)
 
     def _died(self, key):
         block = self._live.pop(key, None)
         if block:
-            self.events.append((block, -block.nbytes))
+            self._log(block, -block.nbytes)
+
+    def _log(self, block, change):
+        self.events.append((block, change))
+        self.phases.append(self.phase())
+
+    def phase(self):
+        """Returns what the training is doing: "load", "forward", "backward" or "step"."""
+        if self._building:
+            return "load"
+        if self._stepping:
+            return "step"
+        return "backward" if torch_hooks.in_backward() else "forward"
 
     def _guess(self):
-        if self._building or self._stepping:
+        if self.phase() in ("load", "step"):
             return "temporaries"
-        if not torch_hooks.in_backward():
+        if self.phase() == "forward":
             return "activations"
         # Gradients are not computed with gradients enabled; checkpointing runs the forward pass again, and is.
         return "recomputed" if torch.is_grad_enabled() else "temporaries"

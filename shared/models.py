@@ -36,6 +36,17 @@ def image_px(name):
     return torchvision.models.get_model_weights(name).DEFAULT.meta["min_size"][0]
 
 
+def fits_patches(name, px):
+    """Makes sure that a model can cut pictures of this edge, in pixels, into its patches.
+
+    Raises:
+        UserError: it cannot.
+    """
+    patch = 4 if name == "vit_tiny" else int(name.rpartition("_")[2])
+    if px % patch:
+        raise UserError(f"--image-px {px}: {name} cuts pictures into patches of {patch} px; choose a multiple of it")
+
+
 def vit(args):
     """Builds `args.model` for `args.num_classes` classes, with random weights.
 

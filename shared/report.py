@@ -25,6 +25,19 @@ def breakdown(measured):
     return ", ".join(f"{label} {size(gb)}" for label, gb in parts if gb >= 5e-5)
 
 
+def scale(records):
+    """Returns the unit that the records' peaks are best told in, and how many of it are one GB."""
+    return ("GB", 1) if max(r["train"]["device_peak_gb"] for r in records) >= 1 else ("MB", 1000)
+
+
+def aligned(heading, rows):
+    """Returns a table of texts as lines, without the columns that have nothing in any row; the first is on the left."""
+    used = [any(column) for column in zip(*rows)]
+    rows = [[cell for cell, use in zip(row, used) if use] for row in [heading, *rows]]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
+
+
 def device_name(device):
     """Returns the name of the GPU, or of the processor and its number of cores."""
     if device.type == "cuda":

@@ -1,8 +1,13 @@
 """The numbered folders: which there are, what each is about, and what has been measured of them."""
 
 import ast
+import importlib.util
 import json
+import re
+import types
 from pathlib import Path
+
+from shared import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).parent / "results"
@@ -16,6 +21,65 @@ def names():
 def idea(script):
     """Returns the first line of a script's docstring."""
     return ast.get_docstring(ast.parse(Path(script).read_text())).splitlines()[0]
+
+
+def load(stage, script="train"):
+    """Imports a stage's script as a module of its own."""
+    spec = importlib.util.spec_from_file_location(f"{stage}_{script}", ROOT / stage / f"{script}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class _Parsed(Exception):
+    pass
+
+
+def asked_of_cli(script):
+    """Returns what a script's main() tells cli.parse: {"batch_size": images, "devices": number, ...}.
+
+    Args:
+        script: a module from load().
+    """
+
+    def parse(file, argv, **asked):
+        raise _Parsed(asked)
+
+    original, script.cli = script.cli, types.SimpleNamespace(parse=parse)
+    try:
+        script.main([])
+    except _Parsed as parsed:
+        return parsed.args[0]
+    finally:
+        script.cli = original
+
+
+def select(texts, option):
+    """Returns the stages that e.g. ["01-06", "08_fsdp"] means, as folders' names in order.
+
+    Args:
+        texts: numbers, ranges of numbers, names of folders; several in one text have commas between them.
+        option: what to call these texts when they are wrong.
+
+    Raises:
+        UserError: it means none, or one that is not there.
+    """
+    numbers = {name[:2]: name for name in names()}
+    chosen = set()
+    for part in ",".join(texts).split(","):
+        part = part.strip().rstrip("/")
+        if part in numbers.values():
+            chosen.add(part)
+            continue
+        if not re.fullmatch(r"\d{1,2}(-\d{1,2})?", part):
+            raise UserError(f"{option} {part}: there is no such stage; write numbers and ranges, such as 01-06,08, or names, such as 08_fsdp")
+        first, last = (part.split("-") * 2)[:2]
+        wanted = [f"{n:02d}" for n in range(int(first), int(last) + 1)]
+        missing = [n for n in wanted if n not in numbers]
+        if missing or not wanted:
+            raise UserError(f"{option} {part}: there is no stage {missing[0] if missing else 'in it'}; there are {', '.join(numbers)}")
+        chosen.update(numbers[n] for n in wanted)
+    return sorted(chosen)
 
 
 def records(file):

@@ -15,6 +15,19 @@ def in_backward():
     return torch._C._current_graph_task_id() != -1
 
 
+def next_node():
+    """Returns the number that the next node of the autograd graph gets; they count up through the forward pass."""
+    return torch.autograd._get_sequence_nr()
+
+
+def node_at_work():
+    """Returns the number of the node whose backward is running, None outside of a backward pass; else nobody could tell
+    which module a gradient is computed for.
+    """
+    node = torch._C._current_autograd_node()
+    return node._sequence_nr() if node else None
+
+
 @contextlib.contextmanager
 def reporting_to(ledger):
     """Tells a ledger what no operation shows, while the context is active."""
@@ -25,15 +38,14 @@ def reporting_to(ledger):
         ledger.resized(storage)
         return result
 
-    # With mmap=True tensors are pages of the file: without this they would count as memory.
+    # What is read from a file comes from no operation (or, of fake tensors, as one without memory), and with mmap=True it is
+    # pages of the file: without this, the first would be missing and the second count as memory.
     def load(original, *args, **kwargs):
-        if not kwargs.get("mmap"):
-            return original(*args, **kwargs)
         with ledger.pause():
             loaded = original(*args, **kwargs)
         for t in tree_leaves(loaded):
             if isinstance(t, torch.Tensor):
-                ledger.note_file(t)
+                ledger.note_file(t) if kwargs.get("mmap") else ledger.note(t)
         return loaded
 
     # Parameters that were moved or sharded after they were registered are known again when an optimizer gets them.

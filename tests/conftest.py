@@ -2,7 +2,6 @@
 
 import functools
 import http.server
-import importlib.util
 import json
 import os
 import re
@@ -23,14 +22,6 @@ from shared import stages  # noqa: E402
 NAMES = stages.names()
 SHARDED = [name for name in NAMES if "fully_shard" in (ROOT / name / "train.py").read_text()]
 SINGLE = [name for name in NAMES if name not in SHARDED]
-
-
-def load(stage, script="train"):
-    """Imports a stage's script as a module of its own."""
-    spec = importlib.util.spec_from_file_location(f"{stage}_{script}", ROOT / stage / f"{script}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def run(*command, code=0, cwd=ROOT, **env):

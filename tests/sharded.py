@@ -8,11 +8,12 @@ import json
 import sys
 
 import torch.distributed as dist
-from conftest import SHARDED, load
+from conftest import SHARDED
 from lightning.fabric import Fabric
 from torch.distributed.fsdp import CPUOffloadPolicy
 from torch.distributed.tensor import DTensor
 
+from shared import stages
 from shared.metrics import Meter
 
 STEPS = 6
@@ -20,7 +21,7 @@ STEPS = 6
 
 def watch(stage, precision):
     """Runs a stage for a few updates and returns what the tests want to know about this process."""
-    module = load(stage)
+    module = stages.load(stage)
     seen = {"losses": [], "policies": []}
     if precision:
         module.Fabric = lambda **options: Fabric(**{**options, "precision": precision})

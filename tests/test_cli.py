@@ -7,7 +7,7 @@ from urllib.error import URLError
 import pytest
 import torch
 import torchvision
-from conftest import NAMES, ROOT, SINGLE, cpu_only, load
+from conftest import NAMES, ROOT, SINGLE, cpu_only
 
 from shared import UserError, cli, models, stages
 
@@ -29,7 +29,7 @@ WRONG = [
 @pytest.mark.parametrize("argv, message", WRONG)
 def test_main_says_what_would_be_right(argv, message):
     with pytest.raises(UserError) as error:
-        load("01_baseline").main(["--preset", "tiny", *argv])
+        stages.load("01_baseline").main(["--preset", "tiny", *argv])
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
@@ -122,7 +122,7 @@ def test_bf16_needs_a_gpu_that_has_it(monkeypatch):
 @pytest.mark.parametrize("phase", ["load", "train"])
 @pytest.mark.parametrize("stage", SINGLE)
 def test_out_of_gpu_memory(monkeypatch, stage, phase):
-    module = load(stage)
+    module = stages.load(stage)
     calls = []
 
     def too_much(*args):
@@ -160,7 +160,7 @@ def test_weights_without_network(monkeypatch, tmp_path):
 
     monkeypatch.setattr(torch.hub, "download_url_to_file", offline)
     with pytest.raises(UserError, match="could not be downloaded .*--no-pretrained"):
-        load("01_baseline").main(["--preset", "tiny", "--model", "vit_b_16"])
+        stages.load("01_baseline").main(["--preset", "tiny", "--model", "vit_b_16"])
 
 
 def small_download(monkeypatch, tmp_path, name="vit_b_16"):
@@ -175,7 +175,7 @@ def test_damaged_weights_on_disk(monkeypatch, tmp_path):
     file = small_download(monkeypatch, tmp_path)
     file.write_bytes(b"torn")
     with pytest.raises(UserError, match="is damaged .*delete it"):
-        load("01_baseline").main(["--preset", "tiny", "--model", "vit_b_16"])
+        stages.load("01_baseline").main(["--preset", "tiny", "--model", "vit_b_16"])
 
 
 def test_damaged_weights_in_the_download(monkeypatch, tmp_path, web):
@@ -184,7 +184,7 @@ def test_damaged_weights_in_the_download(monkeypatch, tmp_path, web):
     weights = torchvision.models.get_model_weights("vit_b_16").DEFAULT
     monkeypatch.setattr(type(weights), "url", property(lambda self: f"{web[1]}/vit_b_16-c867db91.pth"))
     with pytest.raises(UserError, match="the download of .* was damaged"):
-        load("01_baseline").main(["--preset", "tiny", "--model", "vit_b_16"])
+        stages.load("01_baseline").main(["--preset", "tiny", "--model", "vit_b_16"])
 
 
 def test_pretrained_weights_get_a_fresh_head(monkeypatch, tmp_path):
@@ -208,4 +208,4 @@ def test_pretrained_weights_get_a_fresh_head(monkeypatch, tmp_path):
 def test_unwritable_cache(monkeypatch):
     monkeypatch.setenv("TORCH_HOME", "/proc/nowhere")
     with pytest.raises(UserError, match="set TORCH_HOME"):
-        load("01_baseline").main(["--preset", "tiny"])
+        stages.load("01_baseline").main(["--preset", "tiny"])

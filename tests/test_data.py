@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 import torchvision
-from conftest import load, paint, run
+from conftest import paint, run
 
-from shared import UserError, data
+from shared import UserError, data, stages
 
 TINY = ["--preset", "tiny"]
 
@@ -155,7 +155,7 @@ def test_image_folder_of_one_level_is_split(folder):
 
 
 def test_a_stage_learns_a_folder(folder):
-    record = load("04_batchsize").main([*TINY, "--data", str(folder), "--epochs", "4"])
+    record = stages.load("04_batchsize").main([*TINY, "--data", str(folder), "--epochs", "4"])
     assert record["dataset"] == folder.name and record["test_accuracy"] > 0.9
 
 
@@ -174,7 +174,7 @@ def test_unusable_folders(folder, spoil, message):
 
 
 def test_stages_see_the_same_crops(folder):
-    one, two = (load(stage).main([*TINY, "--data", str(folder), "--max-steps", "3"]) for stage in ("06_sgd", "07_init_module"))
+    one, two = (stages.load(stage).main([*TINY, "--data", str(folder), "--max-steps", "3"]) for stage in ("06_sgd", "07_init_module"))
     assert one["last_loss"] == two["last_loss"] and one["first_loss"] != one["last_loss"]
 
 
@@ -191,4 +191,4 @@ def test_a_corrupt_picture_is_named(folder):
     bad = folder / "train" / "red" / "7.png"
     bad.write_bytes(bad.read_bytes()[:60])
     with pytest.raises(UserError, match="red/7.png is not a readable picture"):
-        load("04_batchsize").main([*TINY, "--data", str(folder)])
+        stages.load("04_batchsize").main([*TINY, "--data", str(folder)])

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 import torch
-from conftest import ROOT, SHARDED, cpu_only, load, read_json, run
+from conftest import ROOT, SHARDED, cpu_only, read_json, run
 from lightning.fabric import Fabric
 
-from shared import cli, models
+from shared import cli, models, stages
 from shared.metrics import Meter
 
 TINY = ["--preset", "tiny"]
@@ -32,7 +32,7 @@ def losses(module, *options):
 
 
 def test_fabric_and_plain_baseline_agree_in_loss_and_bytes():
-    fabric, plain = (losses(load("01_baseline", script), "--max-steps", "6") for script in ("train", "plain"))
+    fabric, plain = (losses(stages.load("01_baseline", script), "--max-steps", "6") for script in ("train", "plain"))
     assert fabric[0] == plain[0] and len(plain[0]) == 6
     for phase in ("load", "train"):
         assert fabric[1][phase] == plain[1][phase]
@@ -40,7 +40,7 @@ def test_fabric_and_plain_baseline_agree_in_loss_and_bytes():
 
 
 def test_orders_of_two_epochs_differ_and_agree_between_fabric_and_plain():
-    fabric, plain = (losses(load("01_baseline", script), "--epochs", "2", "--max-steps", "24") for script in ("train", "plain"))
+    fabric, plain = (losses(stages.load("01_baseline", script), "--epochs", "2", "--max-steps", "24") for script in ("train", "plain"))
     assert fabric[0] == plain[0] and len(plain[0]) == 24  # 21 in the first
 
 
@@ -54,7 +54,7 @@ class Spy(torch.optim.SGD):
 @pytest.mark.parametrize("batch", [16, 13, 3])
 def test_micro_batches_give_the_gradients_of_the_full_batch(batch):
     torch.manual_seed(0)
-    args = cli.parse(load("05_grad_accum").__file__, TINY, batch_size=16)
+    args = cli.parse(stages.load("05_grad_accum").__file__, TINY, batch_size=16)
     args.num_classes = 10
     model = models.vit(args).double()
     torch.nn.init.normal_(model.heads.head.weight, std=0.1)  # it starts at zero, which would hide every other gradient
@@ -63,7 +63,7 @@ def test_micro_batches_give_the_gradients_of_the_full_batch(batch):
     for stage in ("04_batchsize", "05_grad_accum"):
         fabric = Fabric(accelerator="cpu", devices=1, precision="64-true")
         wrapped, optimizer = fabric.setup(model, Spy(model.parameters(), lr=0.1))
-        loss, logits = load(stage).train_step(fabric, wrapped, optimizer, images, labels)
+        loss, logits = stages.load(stage).train_step(fabric, wrapped, optimizer, images, labels)
         results.append((loss, logits, optimizer.optimizer.grads))
     (loss_a, logits_a, grads_a), (loss_b, logits_b, grads_b) = results
     torch.testing.assert_close(loss_a, loss_b)
@@ -83,7 +83,7 @@ def test_schedule_steps_once_per_update_and_ends_at_zero(monkeypatch, options, u
         rates.append(scheduler.get_last_lr()[0])
 
     monkeypatch.setattr(torch.optim.lr_scheduler.CosineAnnealingLR, "step", watched)
-    record = load("06_sgd").main([*TINY, *options])
+    record = stages.load("06_sgd").main([*TINY, *options])
     assert record["steps"] == updates
     assert len(rates) == updates + 1  # the first when it is made
     assert rates == sorted(rates, reverse=True)
@@ -91,7 +91,7 @@ def test_schedule_steps_once_per_update_and_ends_at_zero(monkeypatch, options, u
 
 
 def test_empty_init_changes_no_loss():
-    before, after = (losses(load(stage), "--max-steps", "6")[0] for stage in ("06_sgd", "07_init_module"))
+    before, after = (losses(stages.load(stage), "--max-steps", "6")[0] for stage in ("06_sgd", "07_init_module"))
     assert before == after
 
 
@@ -127,7 +127,7 @@ def test_sharded_stages_reach_the_same_losses(sharded, precision):
 
 
 def test_sharded_is_as_one_device_in_fp32(sharded):
-    module = load("07_init_module")
+    module = stages.load("07_init_module")
     module.Fabric = lambda **options: Fabric(**{**options, "precision": "32-true"})
     one, record = losses(module, "--max-steps", "6")
     assert record["precision"] == "32-true"
@@ -150,7 +150,7 @@ def test_one_device_is_enough(tmp_path):
     printed = run("10_offload/train.py", *TINY, "--devices", 1, "--max-steps", 4, "--record", record)
     one = json.loads(record.read_text())
     assert one["world_size"] == 1 and "x 4" not in printed
-    assert one["last_loss"] == pytest.approx(losses(load("07_init_module"), "--max-steps", "4")[1]["last_loss"], rel=1e-2)
+    assert one["last_loss"] == pytest.approx(losses(stages.load("07_init_module"), "--max-steps", "4")[1]["last_loss"], rel=1e-2)
 
 
 def test_two_machines(tmp_path):

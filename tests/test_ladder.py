@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import psutil
 import pytest
 from conftest import NAMES, ROOT, SHARDED, cpu_only, paint, run
 
+from shared import UserError, stages
 from shared import ladder as ladder_module
-from shared import stages
 
 
 def peaks(records, phase):
@@ -160,10 +161,30 @@ def test_interrupted_stage_says_so_once(tmp_path):
 
 
 def test_select():
-    assert ladder_module.select("01-03,08") == ["01_baseline", "02_mixed_precision", "03_bf16", "08_fsdp"]
+    assert stages.select(["01-03,08"], "--stages") == stages.select(["03", "01-02", "08_fsdp/"], "stage") == ["01_baseline", "02_mixed_precision", "03_bf16", "08_fsdp"]
     for wrong in ("", "1-", "a", "00", "3-2", "01-99", "1,,2"):
-        with pytest.raises(ladder_module.UserError, match="--stages"):
-            ladder_module.select(wrong)
+        with pytest.raises(UserError, match="--stages"):
+            stages.select([wrong], "--stages")
+
+
+def test_predictions_stand_beside_what_was_measured(ladder):
+    lines = ladder[1].splitlines()
+    heading = next(line.split() for line in lines if line.startswith("stage "))
+    assert heading[:6] == ["stage", "load", "MB", "train", "MB", "predicted"]
+    for name, record in ladder[2].items():
+        cells = next(line.split() for line in reversed(lines) if line.startswith(name))
+        assert cells[2] == cells[3] == f"{record['train']['device_peak_gb'] * 1000:.2f}"
+
+
+def test_a_prediction_that_fails_loses_no_measurement(tmp_path, monkeypatch, capsys):
+    def fail(jobs):
+        raise UserError("torch 1.0 is here")
+
+    record = {"stage": "06_sgd", "world_size": 1, "steps": 3}
+    monkeypatch.setattr(ladder_module.workers, "run", fail)
+    args = SimpleNamespace(accelerator="cpu", preset="tiny", model="vit_tiny", image_px=32, num_classes=10)
+    assert ladder_module.predict(args, [record]) == {}
+    assert capsys.readouterr().out == "- no predictions: torch 1.0 is here\n"
 
 
 def test_table_names_the_unit_and_what_was_saved():
@@ -171,7 +192,7 @@ def test_table_names_the_unit_and_what_was_saved():
         phase = {"device_peak_gb": gb, "device_reserved_gb": None, "host_peak_gb": None}
         return {"stage": stage, "load": phase, "train": phase, "images_per_second": None, "test_accuracy": 0.5}
 
-    heading, first, second = ladder_module.table([record("01_a", 2.0), record("02_b", 1.0)])
+    heading, first, second = ladder_module.table([record("01_a", 2.0), record("02_b", 1.0)], {})
     assert heading.split() == ["stage", "load", "GB", "train", "GB", "vs", "before", "vs", "first", "test", "acc."]
     assert first.split() == ["01_a", "2.00", "2.00", "50.0%"]
     assert second.split() == ["02_b", "1.00", "1.00", "-50.0%", "2.0x", "less", "50.0%"]

@@ -1,0 +1,62 @@
+"""How large a micro-batch fits into a card's memory: searched for, with simulated updates."""
+
+import torch
+
+from shared import allocator
+from shared.simulation import Simulation
+
+
+def largest_micro_batch(stage, options, budget_gb):
+    """Returns how many images per forward pass and process a stage can take and stay in a budget, 0 if not even one.
+
+    A stage without micro-batches takes its batch at once; the others get a batch that has at least one micro-batch for
+    every process.
+
+    Args:
+        stage, options: as for simulation.predict.
+        budget_gb: GB that the allocator may reserve.
+
+    Raises:
+        UserError: the stage cannot do this.
+    """
+    torch.set_num_threads(1)
+    simulation = Simulation(stage, options)
+    args = simulation.args
+    if simulation.peaks(0, simulation.loaded)[0]["device_reserved_gb"] > budget_gb:
+        return 0
+
+    def needed(n):
+        simulation.optimizer.state.clear()  # as if the training began anew
+        least = n * args.world_size
+        start = len(simulation.ledger.events)
+        simulation.run(max(least, args.batch_size) if args.micro_batch_size else least, args.micro_batch_size and n, args.updates)
+        events = simulation.ledger.events[: simulation.loaded] + simulation.ledger.events[start:]
+        return allocator.reserved(events, simulation.device.type, simulation.loaded) / 1e9
+
+    return search(needed, budget_gb, args.micro_batch_size or args.batch_size // args.world_size)
+
+
+def search(needed, budget, guess):
+    """Returns the largest n from 1 on with needed(n) <= budget, 0 if there is none; needed is close to a straight line.
+
+    Follows the line through the last two points; if that takes long, halves the interval instead.
+    """
+    fits, too_many, points = 0, None, []
+    while too_many is None or too_many - fits > 1:
+        points.append((guess, needed(guess)))
+        if points[-1][1] <= budget:
+            fits = guess
+        else:
+            too_many = guess
+        if len(points) == 1:
+            guess = 2 * fits if fits else guess // 2
+        elif too_many and len(points) > 8:
+            guess = (fits + too_many) // 2
+        else:
+            (a, needs_a), (b, needs_b) = points[-2:]
+            slope = max((needs_b - needs_a) / (b - a), 1e-9)
+            guess = min(int(b + (budget - needs_b) / slope), 32 * b)
+        guess = max(guess, fits + 1)
+        guess = min(guess, too_many - 1) if too_many else guess
+        guess = max(guess, 1)
+    return fits

@@ -1,0 +1,223 @@
+"""Predicts what every stage needs at full size, without a GPU: its own code, run on tensors that have no memory."""
+
+import argparse
+import contextlib
+import json
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+
+import psutil
+import torch
+
+from shared import UserError, cli, ladder, models, stages, timeline, workers
+from shared.ledger import CATEGORIES
+from shared.metrics import LEDGER_UPDATES
+from shared.report import aligned, scale
+
+# What a card holds besides what PyTorch's allocator reserves: the CUDA context with the kernels (about 0.5 GB), workspaces
+# of cuBLAS, buffers of NCCL. An assumption to be on the safe side with, not a measurement.
+ALLOWANCE_GB = 1.0
+
+
+def table(records):
+    """Returns the predictions as lines of text: peaks and where they are, then who holds the memory there."""
+    unit, factor = scale(records)
+
+    def amount(gb):
+        return "" if gb is None else f"{gb * factor:.2f}"
+
+    first = records[0]["train"]["device_peak_gb"]
+    heading = ("stage", f"load {unit}", f"load: host {unit}", f"allocated {unit}", f"reserved {unit}", f"host {unit}", "vs first", "seconds", "  peak in")
+    rows = []
+    for r in records:
+        load, train = r["load"], r["train"]
+        at = f"{r['peak_at']['train']['phase']}" + (f" of {r['peak_at']['train']['module']}" if r["peak_at"]["train"]["module"] else "")
+        amounts = [load["device_peak_gb"], load["host_peak_gb"], train["device_peak_gb"], train["device_reserved_gb"], train["host_peak_gb"]]
+        rows.append((r["stage"], *map(amount, amounts), f"{first / train['device_peak_gb']:.1f}x less" if r is not records[0] else "", f"{r['seconds']:.1f}", "  " + at))
+    held = []
+    for r in records:
+        held.append((r["stage"], *(amount(r["train"]["breakdown_gb"].get(label)) for label in CATEGORIES)))
+    names = [f"{label} {unit}" if i == 0 else label for i, label in enumerate(CATEGORIES)]
+    return [*aligned(heading, rows), "", "Who holds it at the peak:", *aligned(("stage", *names), held)]
+
+
+def needs(record):
+    """Returns what a stage needs of a card, in GB."""
+    return max(record[phase]["device_reserved_gb"] for phase in ("load", "train")) + ALLOWANCE_GB
+
+
+def fitting(records):
+    """Returns which stages fit on a card, and with what micro-batch, as lines of text; the records have "fits"."""
+    fits = [r["fits"] for r in records]
+    rows = [(r["stage"], f"{f['needs_gb']:.2f}", "yes" if f["fits"] else "no", str(f["largest_micro_batch"] or "none fits")) for r, f in zip(records, fits)]
+    first = next((r["stage"] for r in records if r["fits"]["fits"]), None)
+    return [
+        f"On a card of {fits[0]['card_gb']:g} GB, {ALLOWANCE_GB:g} GB of it for what the allocator does not count (CUDA context, cuBLAS, NCCL):",
+        *aligned(("stage", "needs GB", "fits", "largest micro-batch, images"), rows),
+        f"The first that fits: {first}" if first else "None of these fits as it is.",
+    ]
+
+
+def differences(record):
+    """Yields (phase, what, measured GB, predicted GB, relative error, largest error that is good enough)."""
+    measured = record["measured"]
+    gpu = measured["train"]["device_reserved_gb"] is not None
+    for phase in ("load", "train"):
+        for what, name, limit in (("allocated", "device_peak_gb", 0.02 if gpu else 0.01), ("reserved", "device_reserved_gb", 0.08)):
+            m, p = measured[phase][name], record[phase][name]
+            if m is not None:
+                yield phase, what, m, p, p / m - 1, limit
+
+
+def compare(records):
+    """Returns predicted and measured peaks side by side, as lines of text; the records have "measured"."""
+    unit, factor = scale(records)
+    rows = []
+    for r in records:
+        for phase, what, m, p, error, _ in differences(r):
+            same = r[phase]["breakdown_gb"] == r["measured"][phase]["breakdown_gb"]
+            details = ("same" if same else "differs") if what == "allocated" else ""
+            rows.append((r["stage"], phase, what, f"{m * factor:.3f}", f"{p * factor:.3f}", f"{error:+.2%}", f"{round((p - m) * 1e9):+,}", details))
+    return aligned(("stage", "phase", "peak", f"measured {unit}", f"predicted {unit}", "error", "bytes", "breakdown"), rows)
+
+
+def folder(path):
+    """Makes a folder to write into, before minutes are spent on what it is to hold.
+
+    Raises:
+        UserError: it cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--timeline {path}: {error.strerror}; choose another folder") from None
+
+
+def number(text):
+    """Converts an option's text to a positive number.
+
+    Raises:
+        argparse.ArgumentTypeError: it is something else.
+    """
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < float("inf"):
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+
+
+def parse(argv):
+    """Parses the command line.
+
+    Raises:
+        UserError: an option is unknown, out of range, or does not fit another.
+    """
+    parser = cli.Parser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help="which, such as 06_sgd or 01-06 (default: all)")
+    parser.add_argument("--preset", choices=cli.PRESETS, default="full", help="default: full, ViT-L/16 at 224 px")
+    parser.add_argument("--model", metavar="NAME", help="one of torchvision's vit_*, or vit_tiny (default: the preset's)")
+    parser.add_argument("--image-px", type=cli.positive, metavar="N", help="edge of the pictures (default: the model's)")
+    parser.add_argument("--batch-size", type=cli.positive, metavar="N", help="images per update (default: the stage's)")
+    parser.add_argument("--micro-batch-size", type=cli.positive, metavar="N", help="images per forward pass and device, from 05 on (default: the stage's)")
+    parser.add_argument("--devices", type=cli.positive, metavar="N", help="GPUs, from 08 on (default: 4)")
+    parser.add_argument("--on", choices=("gpu", "cpu"), help="predict for a GPU (default), or for a computer without one, as the tests do")
+    parser.add_argument("--fits", type=number, metavar="GB", help="tell which stages fit on a card of GB gigabytes, and with what micro-batch")
+    parser.add_argument("--timeline", type=Path, metavar="DIR", help="draw who holds the memory during one update, into DIR")
+    parser.add_argument("--check", action="store_true", help="run the stages for real, a few updates each on noise, and compare; on a GPU if there is one")
+    parser.add_argument("--json", action="store_true", help="print a list of records instead of tables")
+    args = parser.parse_args(argv)
+    args.command = shlex.join(["python", "-m", "shared.predict", *(sys.argv[1:] if argv is None else argv)])
+    args.stages = stages.select(args.stages, "stage") if args.stages else stages.names()
+    workers.supported_torch()
+    args.model = args.model or cli.PRESETS[args.preset]["model"]
+    args.image_px = args.image_px or models.image_px(args.model)
+    models.fits_patches(args.model, args.image_px)
+    if args.check:
+        changed = [f"--{name.replace('_', '-')}" for name in ("batch_size", "micro_batch_size", "on", "fits", "timeline") if getattr(args, name)]
+        changed += ["--image-px"] if args.image_px != models.image_px(args.model) else []
+        if changed:
+            raise UserError(f"--check runs the scripts as they are; leave {changed[0]} out")
+    if args.timeline:
+        folder(args.timeline)
+    if args.on == "cpu" and args.fits:
+        raise UserError("--fits asks for a GPU's memory; leave --on cpu out")
+    if args.timeline:
+        cli.writable(args.timeline / "timeline.png")
+    return args
+
+
+def measure(args, stage, folder):
+    """Runs a stage for a few updates on noise.
+
+    Returns:
+        its record; None, and says why, if it failed.
+    """
+    options = ["--preset", args.preset, "--model", args.model, "--data", "fake", "--no-pretrained", "--max-steps", str(LEDGER_UPDATES)]
+    options += ["--devices", str(args.devices)] if args.devices else []
+    record, last = ladder.run_stage(stage, options, folder / f"{stage}.log")
+    print(f"{stage:20} {'measured' if record else f'FAILED: {last}'}", file=sys.stderr, flush=True)
+    return record
+
+
+def check(args, options):
+    """Measures and predicts the stages, and prints both.
+
+    Returns:
+        whether every prediction is close enough, and every stage ran.
+    """
+    records, failed = [], 0
+    predicted = workers.run([("simulation", "predict", stage, options) for stage in args.stages])
+    for p in predicted:
+        needed, there = p["train"]["device_peak_gb"] * p["world_size"], psutil.virtual_memory().available / 1e9
+        if options.device == "cpu" and needed > there:
+            print(f"{p['stage']:20} left out: needs {needed:.1f} GB, {there:.1f} GB are free here", file=sys.stderr)
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            measured = measure(args, p["stage"], Path(folder))
+        failed += measured is None
+        records += [{**p, "command": args.command, "measured": measured}] if measured else []
+    if args.json:
+        print(json.dumps(records, indent=1))
+    elif records:
+        print(f"{records[0]['model']} at {args.image_px} px on {records[0]['measured']['device']}, torch {torch.__version__}\n")
+        print("\n".join(compare(records)))
+    errors = [(abs(error), limit) for r in records for *_, error, limit in differences(r)]
+    return not failed and all(error <= limit for error, limit in errors)
+
+
+def main(argv=None):
+    args = parse(argv)
+    cuda = torch.cuda.is_available()
+    device = args.on or ("cpu" if args.check and not cuda else "gpu")
+    devices = args.devices
+    if args.check and cuda and not devices:  # as the stages choose it
+        devices = max(n for n in (1, 2, 4) if n <= torch.cuda.device_count())
+    options = workers.wanted(device, args.preset, args.model, args.image_px, args.batch_size, args.micro_batch_size, devices)
+    if args.check:
+        sys.exit(0 if check(args, options) else 1)
+    results = workers.run([("simulation", "predict", stage, options, True) for stage in args.stages])
+    records = [{**record, "command": args.command} for record, _ in results]
+    if args.micro_batch_size and not any(r["micro_batch_size"] for r in records):
+        raise UserError(f"--micro-batch-size {args.micro_batch_size}: none of the stages asked for has micro-batches; 05_grad_accum is the first")
+    if args.fits:
+        largest = workers.run([("fits", "largest_micro_batch", stage, options, args.fits - ALLOWANCE_GB) for stage in args.stages])
+        for r, n in zip(records, largest):
+            r["fits"] = {"card_gb": args.fits, "needs_gb": needs(r), "fits": needs(r) <= args.fits, "largest_micro_batch": n}
+    if args.timeline:
+        timeline.draw_all(results, args.timeline)
+    if args.json:
+        print(json.dumps(records, indent=1))
+        return records
+    r = records[0]
+    print(f"{r['model']} at {r['image_px']} px on a {r['device']}, predicted with torch {torch.__version__}; nothing was computed\n")
+    print("\n".join(table(records)))
+    if args.fits:
+        print("\n" + "\n".join(fitting(records)))
+    if args.timeline:
+        print(f"\n{args.timeline}: who holds the memory during one update, a picture per stage and one of them all")
+    return records
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,112 @@
+"""Pictures of one update: who holds the memory, from event to event."""
+
+import json
+
+import matplotlib
+import numpy as np
+
+from shared.ledger import CATEGORIES
+
+matplotlib.use("Agg")  # draws into files, needs no screen
+import matplotlib.pyplot as plt
+
+COLORS = dict(zip(CATEGORIES, plt.get_cmap("tab10").colors))
+SHADES = {"forward": "#ffffff", "backward": "#eeeeee", "step": "#dcdcdc"}
+
+
+def draw_all(results, folder):
+    """Draws a picture per stage, STAGE.png, and timeline.png, all of them on a common scale.
+
+    Args:
+        results: list of (record, history), from simulation.predict.
+        folder: pathlib.Path; it must be there.
+    """
+    for record, history in results:
+        parts = [("device", "simulated GPU" if history["host"] is not None else "computer")]
+        if history["host"] is not None and record["train"]["host_peak_gb"] > 0.01 * record["train"]["device_peak_gb"]:
+            parts.append(("host", "host"))
+        figure, axes = plt.subplots(len(parts), 1, figsize=(11, 4.8 * len(parts)), layout="constrained", squeeze=False)
+        for ax, (part, name) in zip(axes[:, 0], parts):
+            unit, factor = _area(ax, history["phases"], history[part])
+            ax.set_ylabel(f"{unit} on the {name}")
+            ax.set_xlabel("allocations and releases during one update, in order")
+            _mark_peak(ax, history[part].sum(1) * factor, unit)
+        _legend(figure, axes[0][0], [(record, history)])
+        figure.suptitle(_title(record))
+        _save(figure, folder / f"{record['stage']}.png", [record])
+    if len(results) > 1:
+        _draw_together(results, folder / "timeline.png")
+
+
+def _draw_together(results, file):
+    """Draws a row with all stages on one scale, and below it, magnified, those that are too small there."""
+    rows = [results]
+    while len(small := [r for r in rows[-1] if _peak_gb(r) < max(map(_peak_gb, rows[-1])) / 5]) > 1:
+        rows.append(small)
+    columns = [record["stage"] for record, _ in results]
+    figure, axes = plt.subplots(len(rows), len(columns), figsize=(1.6 * len(columns) + 1, 3.4 * len(rows) + 1), layout="constrained", squeeze=False)
+    for ax in axes.flat:
+        ax.set_visible(False)
+    for line, row in zip(axes, rows):
+        largest = max(map(_peak_gb, row))
+        for result in row:
+            record, history = result
+            ax = line[columns.index(record["stage"])]
+            ax.set_visible(True)
+            unit, factor = _area(ax, history["phases"], history["device"], largest)
+            ax.set_title(record["stage"].replace("_", "\n", 1).replace("_", " "), fontsize=9)
+            peak = history["device"].sum(1).max() * factor
+            ax.annotate(f"{peak:.3g}", (0.5, peak), xycoords=("axes fraction", "data"), ha="center", xytext=(0, 3), textcoords="offset points", fontsize=9)
+            ax.set_xticks([])
+            if result is row[0]:
+                ax.set_ylabel(f"{unit} on the device")
+            else:
+                ax.set_yticklabels([])
+    _legend(figure, axes[0][0], results)
+    record = results[0][0]
+    figure.suptitle(f"One update of every stage: {record['model']} at {record['image_px']} px, {record['device']}; white: forward, grey: backward, darker: step", fontsize=11)
+    _save(figure, file, [r for r, _ in results])
+
+
+def _peak_gb(result):
+    return result[0]["train"]["device_peak_gb"]
+
+
+def _area(axes, phases, held, largest_gb=None):
+    unit, factor = ("GB", 1) if (largest_gb or held.sum(1).max()) >= 1 else ("MB", 1000)
+    x = np.arange(len(held))
+    axes.stackplot(x, held.T * factor, labels=CATEGORIES, colors=COLORS.values(), step="post", linewidth=0)
+    starts = [0, *(i for i in range(1, len(phases)) if phases[i] != phases[i - 1]), len(phases)]
+    for begin, end in zip(starts, starts[1:]):
+        axes.axvspan(begin, end, color=SHADES[phases[begin]], zorder=0, linewidth=0)
+        if (end - begin) > 0.04 * len(phases) and largest_gb is None:
+            axes.annotate(phases[begin], ((begin + end) / 2, 0.985), xycoords=("data", "axes fraction"), ha="center", va="top", fontsize=9, color="#555555")
+    axes.set_xlim(0, len(held) - 1)
+    axes.set_ylim(0, (largest_gb or held.sum(1).max()) * factor * 1.12)
+    axes.spines[["top", "right"]].set_visible(False)
+    return unit, factor
+
+
+def _mark_peak(axes, total, unit):
+    at = int(total.argmax())
+    axes.plot(at, total[at], "kv", ms=6)
+    axes.annotate(f"{total[at]:.3g} {unit}", (at, total[at]), xytext=(0, 8), textcoords="offset points", ha="center", fontsize=9, fontweight="bold")
+
+
+def _legend(figure, axes, results):
+    used = {label for record, _ in results for part in (record["train"]["breakdown_gb"], record["host_breakdown_gb"]["train"] or {}) for label in part}
+    handles = [(handle, label) for handle, label in zip(*axes.get_legend_handles_labels()) if label in used]
+    figure.legend(*zip(*handles), loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
+
+
+def _title(record):
+    micro = f", {record['micro_batch_size']} at a time" if record["micro_batch_size"] else ""
+    processes = f" over {record['world_size']} devices" if record["world_size"] > 1 else ""
+    return f"{record['stage']}: {record['model']} at {record['image_px']} px, {record['batch_size']} images{processes}{micro}, {record['precision']}, {record['device']}"
+
+
+def _save(figure, file, records):
+    # The figures that the picture shows go into it as text, so that a test can tell when it is stale.
+    peaks = {r["stage"]: r["train"]["device_peak_gb"] for r in records}
+    figure.savefig(file, dpi=130, metadata={"Description": json.dumps(peaks)})
+    plt.close(figure)

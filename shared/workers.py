@@ -1,0 +1,86 @@
+"""Runs simulations in processes of their own: what a simulation does to PyTorch holds for its whole process."""
+
+import concurrent.futures
+import contextlib
+import importlib
+import multiprocessing
+import os
+import sys
+import types
+from concurrent.futures.process import BrokenProcessPool
+
+import torch
+from packaging.requirements import Requirement
+from tqdm import tqdm
+
+from shared import UserError, stages
+from shared.metrics import LEDGER_UPDATES
+
+
+def wanted(device, preset, model=None, image_px=None, batch_size=None, micro_batch_size=None, devices=None, num_classes=10, updates=LEDGER_UPDATES):
+    """Returns what to simulate, for simulation.predict and fits.largest_micro_batch.
+
+    Args:
+        device: "gpu", or "cpu" for what a stage measures on a computer without one.
+        preset: "tiny" or "full".
+        model, image_px, batch_size, micro_batch_size, devices: as the preset or the stage has it, if None.
+        num_classes: of the pictures.
+        updates: how many to simulate.
+    """
+    return types.SimpleNamespace(**locals())
+
+
+def supported_torch():
+    """Makes sure that the predictor knows this version of PyTorch, whose private parts it uses.
+
+    Raises:
+        UserError: it does not.
+    """
+    lines = (stages.ROOT / "requirements.txt").read_text().splitlines()
+    wanted = next(Requirement(line.partition("#")[0]) for line in lines if line.startswith("torch>"))
+    if not wanted.specifier.contains(torch.__version__.partition("+")[0], prereleases=True):
+        raise UserError(f"torch {torch.__version__} is here; the predictor is tested with torch {wanted.specifier}: pip install '{wanted}'")
+
+
+def run(jobs):
+    """Runs functions of shared.simulation and shared.fits, each in a process of its own, two at a time.
+
+    Args:
+        jobs: list of (module's name, function's name, *arguments).
+
+    Returns:
+        what they return, in the same order.
+
+    Raises:
+        UserError: one of them did, or was killed.
+    """
+    supported_torch()
+    context = multiprocessing.get_context("forkserver")  # which imports PyTorch once, for all
+    context.set_forkserver_preload(["shared.fits"])
+    workers = min(2, os.cpu_count())
+    with _environment(CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1"):  # nothing may depend on a GPU being there
+        with concurrent.futures.ProcessPoolExecutor(workers, context, max_tasks_per_child=1) as pool:
+            waiting = [pool.submit(_call, *job) for job in jobs]
+            try:
+                for job in tqdm(concurrent.futures.as_completed(waiting), total=len(jobs), unit="stage", leave=False, disable=not sys.stderr.isatty()):
+                    job.result()  # raises what went wrong, before the others are done
+                return [job.result() for job in waiting]
+            except BrokenProcessPool:
+                raise UserError("a simulation was killed; each needs about 1 GB of memory") from None
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+
+def _call(module, function, *arguments):
+    return getattr(importlib.import_module(f"shared.{module}"), function)(*arguments)
+
+
+@contextlib.contextmanager
+def _environment(**variables):
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
