@@ -24,7 +24,7 @@ import torch
 from shared import UserError, cli, data, models, stages, workers
 from shared.ledger import CATEGORIES
 from shared.metrics import LEDGER_UPDATES
-from shared.report import aligned, scale, versions
+from shared.report import aligned, png_text, scale, versions
 
 matplotlib.use("Agg")  # draws into files, needs no screen
 import matplotlib.pyplot as plt
@@ -155,7 +155,7 @@ def draw(records, file):
     axes[0][0].legend(frameon=False)
     r = records[0]
     figure.suptitle(f"Peak device memory: {r['model']}, {r['dataset']} at {r['image_px']} px, on {r['device']}, torch {r['versions']['torch']}, {r['date']}", fontsize=10)
-    figure.savefig(file, dpi=130)
+    figure.savefig(file, dpi=130, metadata=png_text(records))
     plt.close(figure)
 
 

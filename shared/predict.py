@@ -14,7 +14,7 @@ import torch
 from shared import UserError, cli, ladder, models, stages, timeline, workers
 from shared.ledger import CATEGORIES
 from shared.metrics import LEDGER_UPDATES
-from shared.report import aligned, scale
+from shared.report import aligned, scale, size
 
 # What a card holds besides what PyTorch's allocator reserves: the CUDA context with the kernels (about 0.5 GB), workspaces
 # of cuBLAS, buffers of NCCL. An assumption to be on the safe side with, not a measurement.
@@ -29,18 +29,22 @@ def table(records):
         return "" if gb is None else f"{gb * factor:.2f}"
 
     first = records[0]["train"]["device_peak_gb"]
-    heading = ("stage", f"load {unit}", f"load: host {unit}", f"allocated {unit}", f"reserved {unit}", f"host {unit}", "vs first", "seconds", "  peak in")
+    heading = ("stage", f"load {unit}", f"load: host {unit}", f"allocated {unit}", f"reserved {unit}", f"host {unit}", "vs first", "seconds", "peak in")
+    places = [where(r).ljust(max(len(where(r)) for r in records)) for r in records]
     rows = []
-    for r in records:
+    for r, place in zip(records, places):
         load, train = r["load"], r["train"]
-        at = f"{r['peak_at']['train']['phase']}" + (f" of {r['peak_at']['train']['module']}" if r["peak_at"]["train"]["module"] else "")
         amounts = [load["device_peak_gb"], load["host_peak_gb"], train["device_peak_gb"], train["device_reserved_gb"], train["host_peak_gb"]]
-        rows.append((r["stage"], *map(amount, amounts), f"{first / train['device_peak_gb']:.1f}x less" if r is not records[0] else "", f"{r['seconds']:.1f}", "  " + at))
-    held = []
-    for r in records:
-        held.append((r["stage"], *(amount(r["train"]["breakdown_gb"].get(label)) for label in CATEGORIES)))
+        rows.append((r["stage"], *map(amount, amounts), f"{first / train['device_peak_gb']:.1f}x less" if r is not records[0] else "", f"{r['seconds']:.1f}", place))
+    held = [(r["stage"], *(amount(r["train"]["breakdown_gb"].get(label)) for label in CATEGORIES)) for r in records]
     names = [f"{label} {unit}" if i == 0 else label for i, label in enumerate(CATEGORIES)]
     return [*aligned(heading, rows), "", "Who holds it at the peak:", *aligned(("stage", *names), held)]
+
+
+def where(record):
+    """Tells where in the update a stage's peak is, such as "backward of encoder.layers.encoder_layer_23.mlp.3"."""
+    at = record["peak_at"]["train"]
+    return f"{at['phase']} of {at['module']}" if at["module"] else at["phase"]
 
 
 def needs(record):
@@ -156,7 +160,8 @@ def measure(args, stage, folder):
     options = ["--preset", args.preset, "--model", args.model, "--data", "fake", "--no-pretrained", "--max-steps", str(LEDGER_UPDATES)]
     options += ["--devices", str(args.devices)] if args.devices else []
     record, last = ladder.run_stage(stage, options, folder / f"{stage}.log")
-    print(f"{stage:20} {'measured' if record else f'FAILED: {last}'}", file=sys.stderr, flush=True)
+    said = f"measured: {size(record['load']['device_peak_gb'])} loading, {size(record['train']['device_peak_gb'])} training" if record else f"FAILED: {last}"
+    print(f"{stage:20} {said}", file=sys.stderr, flush=True)
     return record
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.metadata
+import json
 import os
 import platform
 import subprocess
@@ -28,6 +29,11 @@ def breakdown(measured):
 def scale(records):
     """Returns the unit that the records' peaks are best told in, and how many of it are one GB."""
     return ("GB", 1) if max(r["train"]["device_peak_gb"] for r in records) >= 1 else ("MB", 1000)
+
+
+def png_text(records):
+    """Returns what a picture of records says of itself inside its PNG file, so that a test can tell when it is stale."""
+    return {"Description": json.dumps({r["stage"]: r["train"]["device_peak_gb"] for r in records})}
 
 
 def aligned(heading, rows):

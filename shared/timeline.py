@@ -1,11 +1,10 @@
 """Pictures of one update: who holds the memory, from event to event."""
 
-import json
-
 import matplotlib
 import numpy as np
 
 from shared.ledger import CATEGORIES
+from shared.report import png_text
 
 matplotlib.use("Agg")  # draws into files, needs no screen
 import matplotlib.pyplot as plt
@@ -106,7 +105,5 @@ def _title(record):
 
 
 def _save(figure, file, records):
-    # The figures that the picture shows go into it as text, so that a test can tell when it is stale.
-    peaks = {r["stage"]: r["train"]["device_peak_gb"] for r in records}
-    figure.savefig(file, dpi=130, metadata={"Description": json.dumps(peaks)})
+    figure.savefig(file, dpi=130, metadata=png_text(records))
     plt.close(figure)

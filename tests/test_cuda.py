@@ -6,7 +6,7 @@ import pytest
 import torch
 from conftest import NAMES, SHARDED, SINGLE, run
 
-from shared import stages
+from shared import stages, workers
 
 HERE = torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
 pytestmark = pytest.mark.skipif(not HERE, reason="needs a CUDA device with bf16")
@@ -29,6 +29,19 @@ def test_nothing_is_unmeasured(records):
             assert r[phase]["device_reserved_gb"] >= r[phase]["device_peak_gb"] > 0
             assert r[phase]["host_peak_gb"] is not None
         assert r["images_per_second"] > 0
+
+
+@pytest.fixture(scope="module")
+def predictions(records):
+    jobs = [("simulation", "predict", name, workers.wanted("gpu", "full", model="vit_b_16", devices=r["world_size"])) for name, r in records.items()]
+    return dict(zip(records, workers.run(jobs)))
+
+
+@pytest.mark.parametrize("stage", NAMES)
+def test_as_predicted(records, predictions, stage):
+    measured, predicted = records[stage]["train"], predictions[stage]["train"]
+    assert predicted["device_peak_gb"] == pytest.approx(measured["device_peak_gb"], rel=0.02)
+    assert predicted["device_reserved_gb"] == pytest.approx(measured["device_reserved_gb"], rel=0.08)
 
 
 @pytest.mark.parametrize("before, after", list(zip(NAMES, NAMES[1:])))
