@@ -2,16 +2,18 @@
 
 The allocator asks the driver for segments, cuts them into blocks, and keeps them when the tensors are gone. So what it
 has reserved, and what nvidia-smi shows, is more than what is allocated: rounding, and gaps that nothing fits in.
-Policy: default settings, one stream, memory never short. Sources: `c10/cuda/CUDACachingAllocator.cpp` in PyTorch;
+Policy: default settings, memory never short. Sources: `c10/cuda/CUDACachingAllocator.cpp` in PyTorch;
 https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management
 """
 
 import bisect
+import collections
+import itertools
 
 MIB = 1 << 20
 ROUND = 512  # every block is a multiple of it
 SMALL = MIB  # up to here, blocks come from segments of 2 MiB; these are never shared with larger ones
-LARGE = 10 * MIB  # up to here, from segments of 20 MiB; above, a segment of their own, a multiple of 2 MiB
+LARGE = 10 * MIB  # below, from segments of 20 MiB; from here on, a segment of their own, a multiple of 2 MiB
 
 
 class Piece:
@@ -30,13 +32,14 @@ class CachingAllocator:
     """The caching allocator of one device. `reserved` and `peak` are bytes."""
 
     def __init__(self):
-        self.pools = ([], [])  # the idle pieces, smallest first: of small segments, of large ones
+        # For each stream, the idle pieces of small and of large segments, smallest first. No stream gets another's.
+        self.pools = collections.defaultdict(lambda: ([], []))
         self.reserved = self.peak = self.top = 0
 
-    def allocate(self, nbytes):
+    def allocate(self, nbytes, stream=0):
         """Returns the piece that a tensor of so many bytes gets: the smallest idle one that it fits in, or a new one."""
         size = max(ROUND, -(-nbytes // ROUND) * ROUND)
-        pool = self.pools[size > SMALL]
+        pool = self.pools[stream][size > SMALL]
         i = bisect.bisect_left(pool, Piece(size, -1, pool))
         piece = pool.pop(i) if i < len(pool) else self._segment(size, pool)
         piece.idle = False
@@ -64,7 +67,7 @@ class CachingAllocator:
 
     def empty_cache(self):
         """Gives the segments back in which nothing is in use, as torch.cuda.empty_cache() does."""
-        for pool in self.pools:
+        for pool in itertools.chain(*self.pools.values()):
             whole = [piece for piece in pool if not piece.before and not piece.after]
             pool[:] = [piece for piece in pool if piece.before or piece.after]
             self.reserved -= sum(piece.size for piece in whole)
@@ -102,7 +105,7 @@ def reserved(events, device, since=0, until=None):
             allocator.peak = allocator.reserved
         if block.device == device and block.nbytes:
             if change > 0:
-                pieces[block] = allocator.allocate(change)
+                pieces[block] = allocator.allocate(change, block.stream)
             else:
                 allocator.free(pieces.pop(block))
     return allocator.peak

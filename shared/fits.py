@@ -9,8 +9,8 @@ from shared.simulation import Simulation
 def largest_micro_batch(stage, options, budget_gb):
     """Returns how many images per forward pass and process a stage can take and stay in a budget, 0 if not even one.
 
-    A stage without micro-batches takes its batch at once; the others get a batch that has at least one micro-batch for
-    every process.
+    A stage without micro-batches takes its batch at once; the others get a batch of at least two micro-batches for every
+    process, so that the gradients of the first are there while the second is at work.
 
     Args:
         stage, options: as for simulation.predict.
@@ -27,7 +27,7 @@ def largest_micro_batch(stage, options, budget_gb):
 
     def needed(n):
         simulation.optimizer.state.clear()  # as if the training began anew
-        least = n * args.world_size
+        least = n * args.world_size * (2 if args.micro_batch_size else 1)
         start = len(simulation.ledger.events)
         simulation.run(max(least, args.batch_size) if args.micro_batch_size else least, args.micro_batch_size and n, args.updates)
         events = simulation.ledger.events[: simulation.loaded] + simulation.ledger.events[start:]
@@ -36,13 +36,16 @@ def largest_micro_batch(stage, options, budget_gb):
     return search(needed, budget_gb, args.micro_batch_size or args.batch_size // args.world_size)
 
 
+MOST = 1_000_000  # images at once; where more would fit, nobody asks
+
+
 def search(needed, budget, guess):
     """Returns the largest n from 1 on with needed(n) <= budget, 0 if there is none; needed is close to a straight line.
 
-    Follows the line through the last two points; if that takes long, halves the interval instead.
+    Follows the line through the last two points; if that takes long, halves the interval instead. Ends at MOST.
     """
     fits, too_many, points = 0, None, []
-    while too_many is None or too_many - fits > 1:
+    while fits < MOST and (too_many is None or too_many - fits > 1):
         points.append((guess, needed(guess)))
         if points[-1][1] <= budget:
             fits = guess
@@ -56,7 +59,7 @@ def search(needed, budget, guess):
             (a, needs_a), (b, needs_b) = points[-2:]
             slope = max((needs_b - needs_a) / (b - a), 1e-9)
             guess = min(int(b + (budget - needs_b) / slope), 32 * b)
-        guess = max(guess, fits + 1)
+        guess = min(max(guess, fits + 1), MOST)
         guess = min(guess, too_many - 1) if too_many else guess
         guess = max(guess, 1)
     return fits

@@ -21,7 +21,7 @@ from pathlib import Path
 import matplotlib
 import torch
 
-from shared import UserError, cli, data, models, stages, workers
+from shared import cli, data, models, stages, workers
 from shared.ledger import CATEGORIES
 from shared.metrics import LEDGER_UPDATES
 from shared.report import aligned, png_text, scale, versions
@@ -111,8 +111,8 @@ def predict(args, records):
     ]
     try:
         predicted = workers.run([("simulation", "predict", r["stage"], wanted) for r, wanted in zip(records, options)])
-    except UserError as error:
-        print(f"- no predictions: {error}")
+    except Exception as error:  # whatever it is, what was measured is not lost for it
+        print(f"- no predictions: {type(error).__name__}: {error}")
         return {}
     return {p["stage"]: p for p in predicted}
 

@@ -23,14 +23,15 @@ CATEGORIES = (*KNOWN, "activations", "recomputed", "gathered", "temporaries")
 
 
 class Block:
-    """A storage: its size in bytes, the type of its device ("cpu", "cuda"), its category, and where it was born: phase
-    ("load", "forward", "backward", "step") and module.
+    """A storage: its size in bytes, the type of its device ("cpu", "cuda"), its category, and where it was born: in what
+    phase ("load", "forward", "backward", "step"), module, and stream of the device.
     """
 
-    __slots__ = ("nbytes", "device", "label", "phase", "module")
+    __slots__ = ("nbytes", "device", "label", "phase", "module", "stream")
 
-    def __init__(self, nbytes, device, label, phase=None, module=None):
-        self.nbytes, self.device, self.label, self.phase, self.module = nbytes, device, label, phase, module
+    def __init__(self, nbytes, device, label, phase=None, module=None, stream=0):
+        self.nbytes, self.device, self.label = nbytes, device, label
+        self.phase, self.module, self.stream = phase, module, stream
 
 
 def tensors(x):
@@ -52,10 +53,10 @@ class Ledger(TorchDispatchMode):
     breakdown is computed from the log, afterwards.
     """
 
-    def __init__(self, module=lambda: None):
-        """Args: module, a function that names the module at work, for those who want to know where memory is born."""
+    def __init__(self, place=lambda: (None, 0)):
+        """Args: place, a function that tells the module and the stream at work, for those who want to know."""
         super().__init__()
-        self.module = module
+        self.place = place
         self.events = []  # (block, bytes), negative when freed
         self.phases = []  # for each event, what the training was doing
         self._live = {}  # storage's address -> block
@@ -108,7 +109,7 @@ class Ledger(TorchDispatchMode):
             block.label = label
 
     def _born(self, key, nbytes, device, label):
-        self._live[key] = block = Block(nbytes, device, label, self.phase(), self.module())
+        self._live[key] = block = Block(nbytes, device, label, self.phase(), *self.place())
         self._log(block, nbytes)
 
     def _died(self, key):

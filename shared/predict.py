@@ -16,8 +16,9 @@ from shared.ledger import CATEGORIES
 from shared.metrics import LEDGER_UPDATES
 from shared.report import aligned, scale, size
 
-# What a card holds besides what PyTorch's allocator reserves: the CUDA context with the kernels (about 0.5 GB), workspaces
-# of cuBLAS, buffers of NCCL. An assumption to be on the safe side with, not a measurement.
+# What a card holds besides the tensors that are simulated: the CUDA context with the kernels (about 0.5 GB), buffers of
+# NCCL, and workspaces of cuBLAS, which PyTorch's allocator counts, but no operation shows. An assumption to be on the safe
+# side with, not a measurement.
 ALLOWANCE_GB = 1.0
 
 
@@ -58,7 +59,7 @@ def fitting(records):
     rows = [(r["stage"], f"{f['needs_gb']:.2f}", "yes" if f["fits"] else "no", str(f["largest_micro_batch"] or "none fits")) for r, f in zip(records, fits)]
     first = next((r["stage"] for r in records if r["fits"]["fits"]), None)
     return [
-        f"On a card of {fits[0]['card_gb']:g} GB, {ALLOWANCE_GB:g} GB of it for what the allocator does not count (CUDA context, cuBLAS, NCCL):",
+        f"On a card of {fits[0]['card_gb']:g} GB, {ALLOWANCE_GB:g} GB of it for what is not simulated (CUDA context, NCCL, workspaces of cuBLAS):",
         *aligned(("stage", "needs GB", "fits", "largest micro-batch, images"), rows),
         f"The first that fits: {first}" if first else "None of these fits as it is.",
     ]
@@ -71,7 +72,7 @@ def differences(record):
     for phase in ("load", "train"):
         for what, name, limit in (("allocated", "device_peak_gb", 0.02 if gpu else 0.01), ("reserved", "device_reserved_gb", 0.08)):
             m, p = measured[phase][name], record[phase][name]
-            if m is not None:
+            if m:
                 yield phase, what, m, p, p / m - 1, limit
 
 
@@ -95,6 +96,7 @@ def folder(path):
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
         raise UserError(f"--timeline {path}: {error.strerror}; choose another folder") from None
 
@@ -126,7 +128,7 @@ def parse(argv):
     parser.add_argument("--micro-batch-size", type=cli.positive, metavar="N", help="images per forward pass and device, from 05 on (default: the stage's)")
     parser.add_argument("--devices", type=cli.positive, metavar="N", help="GPUs, from 08 on (default: 4)")
     parser.add_argument("--on", choices=("gpu", "cpu"), help="predict for a GPU (default), or for a computer without one, as the tests do")
-    parser.add_argument("--fits", type=number, metavar="GB", help="tell which stages fit on a card of GB gigabytes, and with what micro-batch")
+    parser.add_argument("--fits", type=number, metavar="GB", help="tell which stages fit on a card of GB (1e9 bytes), by what is reserved, and with what micro-batch")
     parser.add_argument("--timeline", type=Path, metavar="DIR", help="draw who holds the memory during one update, into DIR")
     parser.add_argument("--check", action="store_true", help="run the stages for real, a few updates each on noise, and compare; on a GPU if there is one")
     parser.add_argument("--json", action="store_true", help="print a list of records instead of tables")
@@ -144,6 +146,8 @@ def parse(argv):
             raise UserError(f"--check runs the scripts as they are; leave {changed[0]} out")
     if args.timeline:
         folder(args.timeline)
+    if args.micro_batch_size and not any("micro_batch_size" in stages.asked_of_cli(stages.load(stage)) for stage in args.stages):
+        raise UserError(f"--micro-batch-size {args.micro_batch_size}: none of the stages asked for has micro-batches; 05_grad_accum is the first")
     if args.on == "cpu" and args.fits:
         raise UserError("--fits asks for a GPU's memory; leave --on cpu out")
     if args.timeline:
@@ -151,7 +155,7 @@ def parse(argv):
     return args
 
 
-def measure(args, stage, folder):
+def measure(args, stage, logs):
     """Runs a stage for a few updates on noise.
 
     Returns:
@@ -159,7 +163,7 @@ def measure(args, stage, folder):
     """
     options = ["--preset", args.preset, "--model", args.model, "--data", "fake", "--no-pretrained", "--max-steps", str(LEDGER_UPDATES)]
     options += ["--devices", str(args.devices)] if args.devices else []
-    record, last = ladder.run_stage(stage, options, folder / f"{stage}.log")
+    record, last = ladder.run_stage(stage, options, logs / f"{stage}.log")
     said = f"measured: {size(record['load']['device_peak_gb'])} loading, {size(record['train']['device_peak_gb'])} training" if record else f"FAILED: {last}"
     print(f"{stage:20} {said}", file=sys.stderr, flush=True)
     return record
@@ -178,8 +182,8 @@ def check(args, options):
         if options.device == "cpu" and needed > there:
             print(f"{p['stage']:20} left out: needs {needed:.1f} GB, {there:.1f} GB are free here", file=sys.stderr)
             continue
-        with tempfile.TemporaryDirectory() as folder:
-            measured = measure(args, p["stage"], Path(folder))
+        with tempfile.TemporaryDirectory() as logs:
+            measured = measure(args, p["stage"], Path(logs))
         failed += measured is None
         records += [{**p, "command": args.command, "measured": measured}] if measured else []
     if args.json:
@@ -201,10 +205,8 @@ def main(argv=None):
     options = workers.wanted(device, args.preset, args.model, args.image_px, args.batch_size, args.micro_batch_size, devices)
     if args.check:
         sys.exit(0 if check(args, options) else 1)
-    results = workers.run([("simulation", "predict", stage, options, True) for stage in args.stages])
-    records = [{**record, "command": args.command} for record, _ in results]
-    if args.micro_batch_size and not any(r["micro_batch_size"] for r in records):
-        raise UserError(f"--micro-batch-size {args.micro_batch_size}: none of the stages asked for has micro-batches; 05_grad_accum is the first")
+    results = workers.run([("simulation", "predict", stage, options, bool(args.timeline)) for stage in args.stages])
+    records = [{**(r[0] if args.timeline else r), "command": args.command} for r in results]
     if args.fits:
         largest = workers.run([("fits", "largest_micro_batch", stage, options, args.fits - ALLOWANCE_GB) for stage in args.stages])
         for r, n in zip(records, largest):
@@ -220,7 +222,7 @@ def main(argv=None):
     if args.fits:
         print("\n" + "\n".join(fitting(records)))
     if args.timeline:
-        print(f"\n{args.timeline}: who holds the memory during one update, a picture per stage and one of them all")
+        print(f"\n{args.timeline}: who holds the memory during one update, a picture per stage" + (" and one of them all" if len(records) > 1 else ""))
     return records
 
 

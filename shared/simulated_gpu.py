@@ -7,6 +7,7 @@ each with what goes wrong without it. All this holds for a whole process and can
 """
 
 import contextlib
+import itertools
 import os
 import weakref
 
@@ -24,47 +25,50 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 from shared.torch_hooks import wrapped
 
 DEVICE = "gpu"
-# What CUDA's autocast runs in 16 bit, and what in 32, of the operations that our models have. From the lists in
+# What CUDA's autocast runs in 16 bit, and what in 32, of the operations that our models have:
 # https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float16
 LOWER = ("conv2d", "linear", "matmul", "mm", "addmm", "bmm", "baddbmm")
 FULL = ("layer_norm", "cross_entropy_loss", "nll_loss")
 
 
 class Stream:
-    """A stream or an event of the pretend device, on which everything is done at once."""
+    """A stream of the pretend device, or an event on one; everything on it is done at once."""
 
-    device, stream_id, device_index, device_type = torch.device("cpu"), 0, 0, 20
+    current = 0  # the id of the stream that operations run on
+    device_index, device_type = 0, 20
 
     def __init__(self, *args, **kwargs):
-        pass
-
-    def query(self):
-        return True
-
-    def record(self, *args):
-        return self
+        self.stream_id = next(numbers)
 
     def record_event(self, event=None):
-        return Stream()
+        return Event()
 
     def nothing(self, *args):
         pass
 
-    wait = wait_event = wait_stream = synchronize = nothing
+    wait_event = wait_stream = nothing
+
+
+class Event(Stream):
+    def record(self, stream=None):
+        return self
+
+
+numbers = itertools.count()
 
 
 class Backend:
-    """The module torch.gpu: what PyTorch, FSDP2 and checkpointing ask of an accelerator's module."""
+    """The module torch.gpu: what PyTorch and FSDP2 ask of an accelerator's module."""
 
-    Event = Stream = Stream
+    Event, Stream = Event, Stream
+
+    def __init__(self):
+        self.default = Stream()
 
     def is_available(self):
         return True
 
     is_initialized = is_available
-
-    def _is_in_bad_fork(self):
-        return False
 
     def device_count(self):
         return 1
@@ -72,35 +76,27 @@ class Backend:
     def current_device(self):
         return 0
 
-    def device(self, device):
-        return contextlib.nullcontext()
+    def current_stream(self, device=None):
+        return self.default
 
-    stream = device
-
-    def current_stream(self, *args):
-        return Stream()
-
-    default_stream = current_stream
+    # FSDP2 gathers weights and reduces gradients on streams of their own, and the caching allocator lets no stream use
+    # what another one has left: without this, too little would seem to be reserved.
+    @contextlib.contextmanager
+    def stream(self, stream):
+        before, Stream.current = Stream.current, stream.stream_id
+        try:
+            yield
+        finally:
+            Stream.current = before
 
     def get_amp_supported_dtype(self):
         return [torch.float16, torch.bfloat16]
-
-    def get_rng_state(self, device=None):  # checkpointing keeps it, for the same dropout in both passes
-        return torch.empty(16, dtype=torch.uint8, device="cpu")
-
-    def nothing(self, *args):
-        pass
-
-    set_device = set_rng_state = manual_seed = manual_seed_all = synchronize = empty_cache = nothing
 
 
 class Accelerator(CUDAAccelerator):
     """For Fabric(accelerator=...): treated as CUDA, with the pretend device instead."""
 
     def setup_device(self, device):
-        pass
-
-    def teardown(self):
         pass
 
     @staticmethod
@@ -216,7 +212,8 @@ def _no_weak_references(original, object):
     return []
 
 
-# On CUDA, attention without a mask is FlashAttention in 16 bit, and the memory-efficient kernel in 32. Without this, the
+# On CUDA, attention without a mask is FlashAttention in 16 bit (or cuDNN's, which keeps as much), and the memory-efficient
+# kernel in 32. Without this, the
 # simulation would take the CPU's, which keeps other things, and with dropout a quadratic one.
 # Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
 def _attention_of_cuda(original, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, **others):

@@ -44,9 +44,10 @@ class Simulation:
         self.args = arguments(stage, self.script, options)
         self._prepare(gpu=options.device == "gpu")
         self.whereabouts = Whereabouts()
-        self.ledger = Ledger(self.whereabouts.module)
+        self.ledger = Ledger(lambda: (self.whereabouts.module(), simulated_gpu.Stream.current))
         with simulated_gpu.tensors_without_memory(), self.ledger:
             self.model, self.optimizer, *self.schedulers = self.script.build(self.fabric, self.args)
+        self.folder.cleanup()
         self.loaded = len(self.ledger.events)
         self.ledger.training()
 
@@ -56,9 +57,8 @@ class Simulation:
         if gpu:
             simulated_gpu.register()
             args.accelerator = simulated_gpu.Accelerator()
-        if args.world_size > 1:
+        if hasattr(self.script, "parallelize"):  # also for one device, as in main()
             simulated_gpu.pretend_processes(args.world_size, simulated_gpu.DEVICE if gpu else "cpu")
-        if hasattr(self.script, "parallelize"):
             self.script.parallelize = explained(self.script.parallelize, args)
         self.fabric = self.script.make_fabric(args)
         self.fabric.launch()
@@ -85,7 +85,7 @@ class Simulation:
             the place in the ledger's log at which each update began.
         """
         args = self.args
-        self.script.BATCH_SIZE, self.script.MICRO_BATCH_SIZE = batch_size, micro_batch_size
+        self.script.MICRO_BATCH_SIZE = micro_batch_size
         images_here = batch_size // args.world_size
         starts, first_loss = [], None
         with simulated_gpu.tensors_without_memory():
@@ -155,7 +155,7 @@ def explained(parallelize, args):
         try:
             return parallelize(model, mesh)
         except (AttributeError, TypeError, ValueError, RuntimeError) as error:
-            raise UserError(f"{args.stage} cannot shard {args.model} over {args.world_size} devices: {error}") from error
+            raise UserError(f"{args.stage} cannot shard {args.model} over {args.world_size} devices: {str(error).splitlines()[0]}") from error
 
     return wrapper
 
@@ -165,7 +165,7 @@ def predict(stage, options, timeline=False):
 
     Returns:
         a record as Meter.report() makes one, with null for what only a real training tells, and besides: peak_at, where
-        the peak of each phase is; host_breakdown_gb; seconds, what it took. With timeline, also what history() returns.
+        the peak of each phase is; host_breakdown_gb; seconds, what it took. With timeline, (record, what history() returns).
 
     Raises:
         UserError: the stage cannot do this.

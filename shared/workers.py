@@ -3,8 +3,9 @@
 import concurrent.futures
 import contextlib
 import importlib
-import multiprocessing
+import multiprocessing.forkserver
 import os
+import signal
 import sys
 import types
 from concurrent.futures.process import BrokenProcessPool
@@ -56,9 +57,12 @@ def run(jobs):
     """
     supported_torch()
     context = multiprocessing.get_context("forkserver")  # which imports PyTorch once, for all
-    context.set_forkserver_preload(["shared.fits"])
+    context.set_forkserver_preload(["shared.fits", "shared.ladder", "shared.timeline"])
     workers = min(2, os.cpu_count())
     with _environment(CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1"):  # nothing may depend on a GPU being there
+        interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for this process, which ends the others
+        multiprocessing.forkserver.ensure_running()
+        signal.signal(signal.SIGINT, interrupt)
         with concurrent.futures.ProcessPoolExecutor(workers, context, max_tasks_per_child=1) as pool:
             waiting = [pool.submit(_call, *job) for job in jobs]
             try:
@@ -72,7 +76,12 @@ def run(jobs):
 
 
 def _call(module, function, *arguments):
-    return getattr(importlib.import_module(f"shared.{module}"), function)(*arguments)
+    try:
+        return getattr(importlib.import_module(f"shared.{module}"), function)(*arguments)
+    except RuntimeError as error:
+        if "overflow" not in str(error):
+            raise
+        raise UserError("a tensor would have more bytes than can be counted; choose smaller sizes") from None
 
 
 @contextlib.contextmanager
