@@ -1,5 +1,6 @@
 """Promise: what the pages say is what the code does: diffs, figures and commands."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -7,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import NAMES, ROOT, code_blocks, run
+from PIL import Image
 
 from shared import lessons, stages
 
@@ -27,7 +29,7 @@ def test_a_stale_part_would_be_noticed(tmp_path, monkeypatch):
     monkeypatch.setattr(lessons, "pages", lambda: [page])
     monkeypatch.setattr(lessons, "ROOT", tmp_path)
     with pytest.raises(SystemExit) as end:
-        monkeypatch.setattr(lessons, "PARTS", {**lessons.PARTS, "diff": lambda stage: "fresh", "measured": lambda stage: "fresh"})
+        monkeypatch.setattr(lessons, "PARTS", {**lessons.PARTS, **dict.fromkeys(("diff", "predicted", "measured"), lambda stage: "fresh")})
         lessons.main(["--check"])
     assert end.value.code == 1 and "SDG" in page.read_text()
 
@@ -42,14 +44,16 @@ def test_lesson_pages_have_all_sections(stage):
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a git checkout")
-def test_records_were_measured_with_code_that_is_committed():
+def test_records_were_made_with_code_that_is_committed():
+    commits = {r["git_commit"] for file in (lessons.PREDICTED, lessons.CHECKED) for r in json.loads(file.read_text())}
     for file in stages.RESULTS.glob("*.jsonl"):
         records, broken = stages.records(file)
         assert not broken and records
         assert [r["stage"] for r in records] == NAMES or not file.name.startswith("tiny")
-        for commit in {r["git_commit"] for r in records}:
-            found = subprocess.run(["git", "-C", ROOT, "cat-file", "-e", f"{commit}^{{commit}}"], capture_output=True)
-            assert found.returncode == 0, f"{commit} is not in the history"
+        commits |= {r["git_commit"] for r in records}
+    for commit in commits:
+        found = subprocess.run(["git", "-C", ROOT, "cat-file", "-e", f"{commit}^{{commit}}"], capture_output=True)
+        assert found.returncode == 0, f"{commit} is not in the history"
 
 
 def test_the_record_is_what_is_measured_today(ladder):
@@ -61,6 +65,21 @@ def test_the_record_is_what_is_measured_today(ladder):
             assert now == then
         else:
             assert now["device_peak_gb"] == pytest.approx(then["device_peak_gb"], rel=0.05)
+
+
+def test_pictures_are_of_the_records():
+    for picture, records in (("tiny-cpu", stages.records(stages.RESULTS / "tiny-cpu.jsonl")[0]), ("predicted-full", lessons.predictions().values())):
+        shown = json.loads(Image.open(stages.RESULTS / f"{picture}.png").info["Description"])
+        assert shown == {r["stage"]: r["train"]["device_peak_gb"] for r in records}
+
+
+def test_full_size_on_a_cpu_was_as_predicted():
+    records = json.loads(lessons.CHECKED.read_text())
+    assert {"04_batchsize", "05_grad_accum", "06_sgd"} <= {r["stage"] for r in records}
+    for r in records:
+        assert r["preset"] == "full" and r["measured"]["model"] == r["model"] == "vit_l_16"
+        for phase in ("load", "train"):
+            assert r[phase]["device_peak_gb"] == pytest.approx(r["measured"][phase]["device_peak_gb"], rel=0.01)
 
 
 def arguments(command):
@@ -81,6 +100,7 @@ def test_first_command_is_the_ladder_of_these_tests(ladder):
 
 def test_every_command_runs():
     commands = [arguments(command) for command in COMMANDS if "&&" not in command]
+    commands.remove(["-m", "shared.predict"])  # test_predict.py has its results
     assert len(commands) >= len(NAMES)
     with ThreadPoolExecutor(2) as pool:
         for printed in pool.map(lambda command: run(*command), commands):

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import NAMES, run
+from conftest import NAMES, SHARDED, run
 from PIL import Image
 
-from shared import UserError, allocator, fits, predict, simulation, stages, workers
+from shared import UserError, allocator, fits, lessons, predict, simulation, stages, workers
 from shared.ledger import CATEGORIES
 
 MIB = 2**20
@@ -46,6 +46,14 @@ def on_gpu(pictures):
 def test_equals_what_is_measured_to_the_byte(ladder, on_cpu, stage):
     for phase in ("load", "train"):
         assert on_cpu[stage][phase] == ladder[2][stage][phase]  # with the breakdown, category by category
+
+
+def test_one_device_equals_what_is_measured_to_the_byte(tmp_path):
+    file = tmp_path / "record.jsonl"
+    run("10_offload/train.py", "--preset", "tiny", "--devices", 1, "--max-steps", 3, "--record", file)
+    measured = stages.records(file)[0][0]
+    record = simulated(["10_offload"], "cpu", "tiny", devices=1)["10_offload"]
+    assert record["load"] == measured["load"] and record["train"] == measured["train"]
 
 
 def test_is_a_record_without_what_was_not_measured(ladder, on_cpu):
@@ -85,7 +93,7 @@ def test_figures_agree_with_each_other(on_gpu, preset):
         for phase in ("load", "train"):
             p = record[phase]
             assert sum(p["breakdown_gb"].values()) == pytest.approx(p["device_peak_gb"], rel=1e-9)
-            assert p["device_peak_gb"] <= p["device_reserved_gb"] < 1.3 * p["device_peak_gb"] + 0.022  # one idle segment of 20 MiB
+            assert p["device_peak_gb"] <= p["device_reserved_gb"] < 2 * p["device_peak_gb"] + 2 * 20 * MIB / 1e9
         at = record["peak_at"]["train"]
         assert at["phase"] in ("forward", "backward", "step")
         assert at["module"].startswith("encoder.layers.encoder_layer_")
@@ -103,6 +111,20 @@ def test_weights_by_hand(on_gpu):
     assert held["06_sgd"]["parameters"] == held["06_sgd"]["gradients"] == 2 * n / 1e9
     assert held["08_fsdp"]["parameters"] == pytest.approx(2 * n / 4 / 1e9, rel=0.01)
     assert on_gpu["full"]["06_sgd"]["load"]["host_peak_gb"] == 8 * n / 1e9
+
+
+@pytest.mark.parametrize("stage", NAMES)
+def test_the_pages_show_what_is_predicted_today(on_gpu, stage):
+    """The same figures as in the committed record; where PyTorch is another version, within 2 %."""
+    now, then = on_gpu["full"][stage], lessons.predictions()[stage]
+    same = now["versions"]["torch"] == then["versions"]["torch"]
+    for phase in ("load", "train"):
+        for name in ("device_peak_gb", "device_reserved_gb", "host_peak_gb"):
+            if same:
+                assert now[phase][name] == then[phase][name]
+            else:
+                assert now[phase][name] == pytest.approx(then[phase][name], rel=0.02, abs=1e-3)
+    assert not same or now["peak_at"] == then["peak_at"] and now["train"]["breakdown_gb"] == then["train"]["breakdown_gb"]
 
 
 def test_autocast_of_the_pretend_gpu_is_pytorchs(on_cpu, on_gpu):
@@ -133,7 +155,7 @@ def test_fits_is_searched():
     sharded = workers.run([("fits", "largest_micro_batch", "08_fsdp", workers.wanted("gpu", "tiny"), 0.06)])
     for stage, n, processes in (("05_grad_accum", answer["largest_micro_batch"], 1), ("08_fsdp", sharded[0], 4)):
         assert n > 4
-        just, too_much = (simulated([stage], "gpu", "tiny", micro_batch_size=k, batch_size=max(16, k * processes))[stage] for k in (n, n + 1))
+        just, too_much = (simulated([stage], "gpu", "tiny", micro_batch_size=k, batch_size=max(16, 2 * k * processes))[stage] for k in (n, n + 1))
         assert predict.needs(just) <= 1.06 < predict.needs(too_much)
 
 
@@ -237,7 +259,13 @@ def test_bad_input_ends_in_one_line():
     with pytest.raises(UserError, match="a batch of 16 images does not divide by 3 devices"):
         predict.main(["08", "--preset", "tiny", "--devices", "3"])
     with pytest.raises(UserError, match="none of the stages asked for has micro-batches"):
-        predict.main(["04", "--preset", "tiny", "--micro-batch-size", "2"])
+        predict.parse(["04", "--micro-batch-size", "2"])
+
+
+@pytest.mark.parametrize("argv", [["01", "--batch-size", "1" + 18 * "0"], ["01", "--model", "vit_tiny", "--image-px", "4000000000"]])
+def test_sizes_beyond_counting(argv):
+    with pytest.raises(UserError, match="more bytes than can be counted|choose smaller"):
+        predict.main([*argv, "--preset", "tiny"])
 
 
 def test_unsupported_torch(monkeypatch):
@@ -290,7 +318,7 @@ def test_allocator_gives_back_what_is_idle():
     a.empty_cache()
     assert a.reserved == 20 * MIB  # one is in use
     a.free(pieces[3])
-    assert [p.size for p in a.pools[1]] == [20 * MIB]  # joined again
+    assert [p.size for p in a.pools[0][1]] == [20 * MIB]  # joined again
     a.empty_cache()
     assert a.reserved == 0 and a.peak == 20 * MIB
 
@@ -303,7 +331,7 @@ def test_allocator_loses_nothing():
             a.free(live.pop(rng.randrange(len(live))))
         else:
             live.append(a.allocate(int(10 ** rng.uniform(0, 8))))
-        idle = [p for pool in a.pools for p in pool]
+        idle = [p for pools in a.pools.values() for pool in pools for p in pool]
         assert sum(p.size for p in live + idle) == a.reserved <= a.peak
         assert not any(p.idle for p in live)
     spans = sorted((p.address, p.size) for p in live + idle)
@@ -312,3 +340,20 @@ def test_allocator_loses_nothing():
         a.free(p)
     a.empty_cache()
     assert a.reserved == 0
+
+
+def test_allocator_keeps_streams_apart():
+    a = allocator.CachingAllocator()
+    a.free(a.allocate(15 * MIB))
+    a.allocate(15 * MIB, stream=1)
+    assert a.reserved == 32 * MIB
+    a.allocate(15 * MIB)
+    assert a.reserved == 32 * MIB
+    a.empty_cache()
+    assert a.reserved == 32 * MIB
+
+
+def test_sharding_uses_streams_of_its_own(on_gpu):
+    """Weights are gathered, and gradients reduced, on streams whose idle memory the other streams cannot have."""
+    idle = {name: r["train"]["device_reserved_gb"] / r["train"]["device_peak_gb"] for name, r in on_gpu["full"].items()}
+    assert all((idle[name] > 1.3) == (name in SHARDED) for name in NAMES), idle
