@@ -1,4 +1,4 @@
-"""Predicts what every stage needs at full size, without a GPU: its own code, run on tensors that have no memory."""
+"""Predicts what every stage needs of a GPU, without one: its own code, run on tensors that have no memory."""
 
 import argparse
 import contextlib
@@ -30,16 +30,25 @@ def table(records):
         return "" if gb is None else f"{gb * factor:.2f}"
 
     first = records[0]["train"]["device_peak_gb"]
-    heading = ("stage", f"load {unit}", f"load: host {unit}", f"allocated {unit}", f"reserved {unit}", f"host {unit}", "vs first", "seconds", "peak in")
+    heading = ("stage", "devices", "images", "at once", f"load {unit}", f"load: host {unit}", f"allocated {unit}", f"reserved {unit}", f"host {unit}", "vs first", "simulated in", "peak in")
     places = [where(r).ljust(max(len(where(r)) for r in records)) for r in records]
     rows = []
     for r, place in zip(records, places):
         load, train = r["load"], r["train"]
         amounts = [load["device_peak_gb"], load["host_peak_gb"], train["device_peak_gb"], train["device_reserved_gb"], train["host_peak_gb"]]
-        rows.append((r["stage"], *map(amount, amounts), f"{first / train['device_peak_gb']:.1f}x less" if r is not records[0] else "", f"{r['seconds']:.1f}", place))
-    held = [(r["stage"], *(amount(r["train"]["breakdown_gb"].get(label)) for label in CATEGORIES)) for r in records]
-    names = [f"{label} {unit}" if i == 0 else label for i, label in enumerate(CATEGORIES)]
-    return [*aligned(heading, rows), "", "Who holds it at the peak:", *aligned(("stage", *names), held)]
+        sizes = (r["world_size"], r["batch_size"], r["micro_batch_size"] or r["batch_size"])
+        rows.append((r["stage"], *map(str, sizes), *map(amount, amounts), f"{first / train['device_peak_gb']:.1f}x less" if r is not records[0] else "", f"{r['seconds']:.1f} s", place))
+    held = []
+    for r in records:
+        held.append((r["stage"], *(amount(r["train"]["breakdown_gb"].get(label)) for label in CATEGORIES)))
+        if on_host(r):
+            held.append((r["stage"] + ", host", *(amount(r["host_breakdown_gb"]["train"].get(label)) for label in CATEGORIES)))
+    return [*aligned(heading, rows), "", f"Who holds it at the peak, in {unit}:", *aligned(("stage", *CATEGORIES), held)]
+
+
+def on_host(record):
+    """Tells whether a training holds more on the host than a few numbers."""
+    return (record["train"]["host_peak_gb"] or 0) > 0.01 * record["train"]["device_peak_gb"]
 
 
 def where(record):
@@ -128,9 +137,9 @@ def parse(argv):
     parser.add_argument("--micro-batch-size", type=cli.positive, metavar="N", help="images per forward pass and device, from 05 on (default: the stage's)")
     parser.add_argument("--devices", type=cli.positive, metavar="N", help="GPUs, from 08 on (default: 4)")
     parser.add_argument("--on", choices=("gpu", "cpu"), help="predict for a GPU (default), or for a computer without one, as the tests do")
-    parser.add_argument("--fits", type=number, metavar="GB", help="tell which stages fit on a card of GB (1e9 bytes), by what is reserved, and with what micro-batch")
+    parser.add_argument("--fits", type=number, metavar="GB", help=f"tell which stages fit on a card of GB (1e9 bytes), by what is reserved and {ALLOWANCE_GB:g} GB for what is not simulated, and with what micro-batch")
     parser.add_argument("--timeline", type=Path, metavar="DIR", help="draw who holds the memory during one update, into DIR")
-    parser.add_argument("--check", action="store_true", help="run the stages for real, a few updates each on noise, and compare; on a GPU if there is one")
+    parser.add_argument("--check", action="store_true", help="run the stages for real, a few updates each on noise, and compare; on a GPU if there is one. They need the memory that is predicted")
     parser.add_argument("--json", action="store_true", help="print a list of records instead of tables")
     args = parser.parse_args(argv)
     args.command = shlex.join(["python", "-m", "shared.predict", *(sys.argv[1:] if argv is None else argv)])
@@ -217,7 +226,7 @@ def main(argv=None):
         print(json.dumps(records, indent=1))
         return records
     r = records[0]
-    print(f"{r['model']} at {r['image_px']} px on a {r['device']}, predicted with torch {torch.__version__}; nothing was computed\n")
+    print(f"{r['model']} at {r['image_px']} px on a {r['device']}, predicted with torch {torch.__version__}; nothing was computed. Figures are per device.\n")
     print("\n".join(table(records)))
     if args.fits:
         print("\n" + "\n".join(fitting(records)))

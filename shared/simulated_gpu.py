@@ -238,9 +238,9 @@ def _with_real_tensors(original, *args, **kwargs):
         return original(*args, **kwargs)
 
 
-# The first process has the file, the others receive its tensors into memory of their own, and so may need more. Here the
-# first does too. Without this, loading on a CPU would be predicted for the luckiest of the processes.
+# The first process has the file, the others, if any, receive its tensors into memory of their own, and so may need more.
+# Here the first does too. Without this, loading on a CPU would be predicted for the luckiest of the processes.
 def _receiving(original, full_state, local_state, keys, device, group=None):
     with torch.device(dist.group.WORLD._device_types[0]):
-        received = {key: torch.empty(full_state[key].shape, dtype=full_state[key].dtype) for key in keys}
+        received = {} if dist.get_world_size() == 1 else {key: torch.empty(full_state[key].shape, dtype=full_state[key].dtype) for key in keys}
     return original({**full_state, **received}, local_state, keys, device, group)

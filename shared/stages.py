@@ -77,7 +77,7 @@ def select(texts, option):
         wanted = [f"{n:02d}" for n in range(int(first), int(last) + 1)]
         missing = [n for n in wanted if n not in numbers]
         if missing or not wanted:
-            raise UserError(f"{option} {part}: there is no stage {missing[0] if missing else 'in it'}; there are {', '.join(numbers)}")
+            raise UserError(f"{option} {part}: there is no stage {missing[0] if missing else 'in it'}; there are {min(numbers)} to {max(numbers)}")
         chosen.update(numbers[n] for n in wanted)
     return sorted(chosen)
 

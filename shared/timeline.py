@@ -53,7 +53,8 @@ def _draw_together(results, file):
             ax = line[columns.index(record["stage"])]
             ax.set_visible(True)
             unit, factor = _area(ax, history["phases"], history["device"], largest)
-            ax.set_title(record["stage"].replace("_", "\n", 1).replace("_", " "), fontsize=9)
+            gpus = f", {record['world_size']} devices" if record["world_size"] > 1 else ""
+            ax.set_title(record["stage"].replace("_", "\n", 1).replace("_", " ") + f"\n{record['batch_size']} images{gpus}", fontsize=9)
             peak = history["device"].sum(1).max() * factor
             ax.annotate(f"{peak:.3g}", (0.5, peak), xycoords=("axes fraction", "data"), ha="center", xytext=(0, 3), textcoords="offset points", fontsize=9)
             ax.set_xticks([])
@@ -63,7 +64,11 @@ def _draw_together(results, file):
                 ax.set_yticklabels([])
     _legend(figure, axes[0][0], results)
     record = results[0][0]
-    figure.suptitle(f"One update of every stage: {record['model']} at {record['image_px']} px, {record['device']}; white: forward, grey: backward, darker: step", fontsize=11)
+    figure.suptitle(
+        f"One update of every stage: {record['model']} at {record['image_px']} px, on each {record['device']}. "
+        "From left to right: allocations and releases in order, not time. White: forward, grey: backward, darker: step",
+        fontsize=11,
+    )
     _save(figure, file, [r for r, _ in results])
 
 

@@ -148,15 +148,27 @@ def test_what_if():
     assert large["04_batchsize"]["micro_batch_size"] is None
 
 
-def test_fits_is_searched():
-    record = predicted("--preset", "tiny", "05", "--fits", 1.06)["05_grad_accum"]
-    answer = record["fits"]
-    assert answer["fits"] and answer["needs_gb"] == record["train"]["device_reserved_gb"] + predict.ALLOWANCE_GB
-    sharded = workers.run([("fits", "largest_micro_batch", "08_fsdp", workers.wanted("gpu", "tiny"), 0.06)])
-    for stage, n, processes in (("05_grad_accum", answer["largest_micro_batch"], 1), ("08_fsdp", sharded[0], 4)):
-        assert n > 4
-        just, too_much = (simulated([stage], "gpu", "tiny", micro_batch_size=k, batch_size=max(16, 2 * k * processes))[stage] for k in (n, n + 1))
-        assert predict.needs(just) <= 1.06 < predict.needs(too_much)
+def test_fits_is_searched(on_gpu):
+    budget = 0.06
+    processes = {"05_grad_accum": 1, "08_fsdp": 4}
+    found = workers.run([("fits", "largest_micro_batch", stage, workers.wanted("gpu", "tiny"), budget) for stage in processes])
+    jobs = []
+    for (stage, n), largest in zip(processes.items(), found):
+        assert largest > 4
+        sizes = [{"micro_batch_size": k, "batch_size": max(16, 2 * k * n)} for k in (largest, largest + 1)]
+        jobs += [("simulation", "predict", stage, workers.wanted("gpu", "tiny", **size)) for size in sizes]
+    assert [r["train"]["device_reserved_gb"] <= budget for r in workers.run(jobs)] == [True, False] * 2
+
+
+def test_fits_tells_the_first_that_does():
+    records = predicted("--preset", "tiny", "01", "04", "--fits", 1.05)
+    answers = [r["fits"] for r in records.values()]
+    assert [a["fits"] for a in answers] == [False, True]
+    for a, r in zip(answers, records.values()):
+        assert a["needs_gb"] == r["train"]["device_reserved_gb"] + predict.ALLOWANCE_GB
+    printed = predict.fitting(list(records.values()))
+    assert printed[-1] == "The first that fits: 04_batchsize" and len(printed) == 5
+    assert predict.fitting([records["01_baseline"]])[-1] == "None of these fits as it is."
 
 
 @pytest.mark.parametrize("needed, budget", [
