@@ -91,12 +91,15 @@ def ladder(_):
     """Returns the whole ladder: what is predicted for a GPU, then a table for every file of records."""
     records = [predictions()[n] for n in stages.names()]
     first = records[0]["train"]["device_peak_gb"]
-    table = [("stage", "one idea", "GPU memory allocated", "reserved", "of the first", "host memory: loading", "training")]
+    table = [("stage", "one idea", "GPUs", "images per update", "at once", "allocated, per GPU", "of 01", "reserved, per GPU", "host, per GPU: loading", "training")]
     for r in records:
         amounts = [r["train"]["device_peak_gb"], r["train"]["device_reserved_gb"]]
         host = [r["load"]["host_peak_gb"], r["train"]["host_peak_gb"]]
-        table.append((f"[{r['stage']}]({r['stage']}/)", idea(r["stage"]), *map(size, amounts), f"{amounts[0] / first:.1%}", *map(_amount, host)))
-    return "\n".join([*_markdown(table), "", prediction_origin(records[0])])
+        sizes = (r["world_size"], r["batch_size"], r["micro_batch_size"] or r["batch_size"])
+        amounts = (size(amounts[0]), f"{amounts[0] / first:.1%}", size(amounts[1]), *map(_amount, host))
+        table.append((f"[{r['stage']}]({r['stage']}/)", idea(r["stage"]), *map(str, sizes), *amounts))
+    note = f"{NOTHING}: no tensors there; a file that is mapped does not count."
+    return "\n".join([*_markdown(table), "", prediction_origin(records[0]), note])
 
 
 def idea(stage):
@@ -107,7 +110,7 @@ def idea(stage):
 def prediction_origin(r):
     """Tells where predicted figures come from."""
     return (
-        f"Predicted with `{r['command']}`: {r['model']} at {r['image_px']} px on a GPU, from 08 on each of {predictions()['08_fsdp']['world_size']}; "
+        f"Predicted with `{r['command']}`: {r['model']} at {r['image_px']} px on a GPU, from 08 on each of {predictions()['08_fsdp']['world_size']} of them; "
         f"torch {r['versions']['torch']}, lightning {r['versions']['lightning']}, {r['date']}, commit {r['git_commit']}; "
         f"records in `{PREDICTED.relative_to(ROOT)}`."
     )
@@ -115,13 +118,14 @@ def prediction_origin(r):
 
 def published(_):
     """Returns a table that sets the predictions beside the figures published in 2023."""
-    table = [("stage", "published 2023, reserved", "predicted, reserved", "difference", "of it gradients, kept too long", "not explained")]
+    table = [("stage", "published 2023, reserved", "predicted, reserved", "difference", "", "of it gradients, kept too long", "not explained")]
     for stage, there in PUBLISHED.items():
         r = predictions()[stage]
         here = r["train"]["device_reserved_gb"]
         # Their loop frees the old gradients between forward and backward pass; where they accumulate, ours are there too.
         kept = 0 if r["micro_batch_size"] else r["train"]["breakdown_gb"]["parameters"]
-        table.append((stage, *(f"{gb:.2f} GB" for gb in (there, here, there - here, kept, there - here - kept))))
+        amounts = [f"{gb:.2f} GB" for gb in (there, here, here - there, -kept, here - there + kept)]
+        table.append((stage, *amounts[:3], f"{here / there - 1:+.1%}", *amounts[3:]))
     return "\n".join(_markdown(table))
 
 
@@ -150,7 +154,7 @@ def measured_ladder(_):
     for file, records in results():
         rows = [records[n] for n in stages.names() if n in records]
         first = rows[0]["train"]["device_peak_gb"]
-        table = [("stage", *HEADING[1:4], "of the first")]
+        table = [("stage", *HEADING[1:4], f"of {rows[0]['stage'][:2]}")]
         for r in rows:
             table.append((f"[{r['stage']}]({r['stage']}/)", *_row(r)[1:4], f"{r['train']['device_peak_gb'] / first:.1%}"))
         parts += [*_markdown(table), "", origin(file, rows), ""]
