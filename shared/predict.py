@@ -137,6 +137,7 @@ def parse(argv):
     parser.add_argument("--micro-batch-size", type=cli.positive, metavar="N", help="images per forward pass and device, from 05 on (default: the stage's)")
     parser.add_argument("--devices", type=cli.positive, metavar="N", help="GPUs, from 08 on (default: 4)")
     parser.add_argument("--on", choices=("gpu", "cpu"), help="predict for a GPU (default), or for a computer without one, as the tests do")
+    parser.add_argument("--late-zero-grad", action="store_true", help="what if zero_grad() came between forward and backward pass, as in the scripts of 2023; 01 to 04")
     parser.add_argument("--fits", type=number, metavar="GB", help=f"tell which stages fit on a card of GB (1e9 bytes), by what is reserved and {ALLOWANCE_GB:g} GB for what is not simulated, and with what micro-batch")
     parser.add_argument("--timeline", type=Path, metavar="DIR", help="draw who holds the memory during one update, into DIR")
     parser.add_argument("--check", action="store_true", help="run the stages for real, a few updates each on noise, and compare; on a GPU if there is one. They need the memory that is predicted")
@@ -149,7 +150,7 @@ def parse(argv):
     args.image_px = args.image_px or models.image_px(args.model)
     models.fits_patches(args.model, args.image_px)
     if args.check:
-        changed = [f"--{name.replace('_', '-')}" for name in ("batch_size", "micro_batch_size", "on", "fits", "timeline") if getattr(args, name)]
+        changed = [f"--{name.replace('_', '-')}" for name in ("batch_size", "micro_batch_size", "on", "late_zero_grad", "fits", "timeline") if getattr(args, name)]
         changed += ["--image-px"] if args.image_px != models.image_px(args.model) else []
         if changed:
             raise UserError(f"--check runs the scripts as they are; leave {changed[0]} out")
@@ -211,7 +212,7 @@ def main(argv=None):
     devices = args.devices
     if args.check and cuda and not devices:  # as the stages choose it
         devices = max(n for n in (1, 2, 4) if n <= torch.cuda.device_count())
-    options = workers.wanted(device, args.preset, args.model, args.image_px, args.batch_size, args.micro_batch_size, devices)
+    options = workers.wanted(device, args.preset, args.model, args.image_px, args.batch_size, args.micro_batch_size, devices, late_zero_grad=args.late_zero_grad)
     if args.check:
         sys.exit(0 if check(args, options) else 1)
     results = workers.run([("simulation", "predict", stage, options, bool(args.timeline)) for stage in args.stages])

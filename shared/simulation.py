@@ -48,6 +48,8 @@ class Simulation:
         with simulated_gpu.tensors_without_memory(), self.ledger:
             self.model, self.optimizer, *self.schedulers = self.script.build(self.fabric, self.args)
         self.folder.cleanup()
+        if options.late_zero_grad:
+            self._zero_grad_late()
         self.loaded = len(self.ledger.events)
         self.ledger.training()
 
@@ -72,6 +74,13 @@ class Simulation:
         with simulated_gpu.tensors_without_memory(), torch.serialization.skip_data(materialize_fake_tensors=True):
             torch.save(models.vit(args).state_dict(), file)
         models.checkpoint = lambda _: file
+
+    def _zero_grad_late(self):
+        if self.args.micro_batch_size:
+            raise UserError(f"{self.args.stage}: --late-zero-grad would wipe out the sum of its micro-batches; 01 to 04 have none")
+        backward, zero_grad = self.fabric.backward, self.optimizer.zero_grad
+        self.fabric.backward = lambda loss: (zero_grad(), backward(loss))
+        self.optimizer.zero_grad = lambda: None
 
     def run(self, batch_size, micro_batch_size, updates):
         """Runs updates, as main() does in its loop.

@@ -18,7 +18,7 @@ from shared import UserError, stages
 from shared.metrics import LEDGER_UPDATES
 
 
-def wanted(device, preset, model=None, image_px=None, batch_size=None, micro_batch_size=None, devices=None, num_classes=10, updates=LEDGER_UPDATES):
+def wanted(device, preset, model=None, image_px=None, batch_size=None, micro_batch_size=None, devices=None, num_classes=10, updates=LEDGER_UPDATES, late_zero_grad=False):
     """Returns what to simulate, for simulation.predict and fits.largest_micro_batch.
 
     Args:
@@ -27,6 +27,7 @@ def wanted(device, preset, model=None, image_px=None, batch_size=None, micro_bat
         model, image_px, batch_size, micro_batch_size, devices: as the preset or the stage has it, if None.
         num_classes: of the pictures.
         updates: how many to simulate.
+        late_zero_grad: free old gradients between forward and backward pass instead of right after the step.
     """
     return types.SimpleNamespace(**locals())
 
