@@ -127,6 +127,21 @@ def test_the_pages_show_what_is_predicted_today(on_gpu, stage):
     assert not same or now["peak_at"] == then["peak_at"] and now["train"]["breakdown_gb"] == then["train"]["breakdown_gb"]
 
 
+def test_gradients_freed_late_lie_under_the_activations(on_gpu):
+    names = NAMES[:4]
+    late = simulated(names, "gpu", "full", late_zero_grad=True)
+    recorded = {r["stage"]: r for r in json.loads(lessons.LATE.read_text())}
+    assert list(recorded) == names
+    for name in names:
+        more, less = late[name]["train"], on_gpu["full"][name]["train"]
+        weights = less["breakdown_gb"]["parameters"]
+        # The forward pass has all of them under it; the top, a moment into the backward pass, has none any more.
+        assert 0.8 * weights < more["device_peak_gb"] - less["device_peak_gb"] <= weights
+        assert more["breakdown_gb"]["gradients"] == weights
+        if late[name]["versions"]["torch"] == recorded[name]["versions"]["torch"]:
+            assert more == recorded[name]["train"]
+
+
 def test_autocast_of_the_pretend_gpu_is_pytorchs(on_cpu, on_gpu):
     # Autocast for the pretend device is ours, for the CPU PyTorch's; for this model both have the same lists.
     gpu, cpu = on_gpu["tiny"]["02_mixed_precision"], on_cpu["02_mixed_precision"]
@@ -270,6 +285,8 @@ def test_bad_input_ends_in_one_line():
     assert run("-m", "shared.predict", "--fits", "-3", code=2).strip().count("\n") == 0
     with pytest.raises(UserError, match="a batch of 16 images does not divide by 3 devices"):
         predict.main(["08", "--preset", "tiny", "--devices", "3"])
+    with pytest.raises(UserError, match="05_grad_accum: --late-zero-grad would wipe out the sum"):
+        predict.main(["05", "--preset", "tiny", "--late-zero-grad"])
     with pytest.raises(UserError, match="none of the stages asked for has micro-batches"):
         predict.parse(["04", "--micro-batch-size", "2"])
 
