@@ -58,7 +58,7 @@ def run(jobs):
     """
     supported_torch()
     context = multiprocessing.get_context("forkserver")  # which imports PyTorch once, for all
-    context.set_forkserver_preload(["shared.fits", "shared.ladder", "shared.timeline"])
+    context.set_forkserver_preload(["shared.fits", "shared.data", "shared.timeline"])
     workers = min(2, os.cpu_count())
     with _environment(CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1"):  # nothing may depend on a GPU being there
         interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for this process, which ends the others

@@ -169,6 +169,7 @@ def test_select():
 
 def test_predictions_stand_beside_what_was_measured(ladder):
     lines = ladder[1].splitlines()
+    assert "Warning" not in ladder[1]
     heading = next(line.split() for line in lines if line.startswith("stage "))
     assert heading[:6] == ["stage", "load", "MB", "train", "MB", "predicted"]
     for name, record in ladder[2].items():
