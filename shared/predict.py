@@ -156,8 +156,11 @@ def parse(argv):
             raise UserError(f"--check runs the scripts as they are; leave {changed[0]} out")
     if args.timeline:
         folder(args.timeline)
-    if args.micro_batch_size and not any("micro_batch_size" in stages.asked_of_cli(stages.load(stage)) for stage in args.stages):
+    asked = [stages.asked_of_cli(stages.load(stage)) for stage in args.stages] if args.micro_batch_size or args.devices else []
+    if args.micro_batch_size and not any("micro_batch_size" in a for a in asked):
         raise UserError(f"--micro-batch-size {args.micro_batch_size}: none of the stages asked for has micro-batches; 05_grad_accum is the first")
+    if args.devices and not any(a["devices"] > 1 for a in asked):
+        raise UserError(f"--devices {args.devices}: none of the stages asked for shares the work; 08_fsdp is the first")
     if args.on == "cpu" and args.fits:
         raise UserError("--fits asks for a GPU's memory; leave --on cpu out")
     if args.timeline:

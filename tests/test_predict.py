@@ -289,6 +289,9 @@ def test_bad_input_ends_in_one_line():
         predict.main(["05", "--preset", "tiny", "--late-zero-grad"])
     with pytest.raises(UserError, match="none of the stages asked for has micro-batches"):
         predict.parse(["04", "--micro-batch-size", "2"])
+    with pytest.raises(UserError, match="none of the stages asked for shares the work"):
+        predict.parse(["01-07", "--devices", "8"])
+    assert predict.parse(["07-08", "--devices", "8"]).devices == 8
 
 
 @pytest.mark.parametrize("argv", [["01", "--batch-size", "1" + 18 * "0"], ["01", "--model", "vit_tiny", "--image-px", "4000000000"]])
