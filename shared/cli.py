@@ -14,12 +14,9 @@ from pathlib import Path
 import psutil
 import torch
 
-from shared import UserError, models, stages
+from shared import UserError, images, stages
 
-PRESETS = {
-    "tiny": {"model": "vit_tiny", "data": "digits"},
-    "full": {"model": "vit_l_16", "data": "cifar10"},
-}
+PRESETS = ("tiny", "full")
 
 
 class Parser(argparse.ArgumentParser):
@@ -51,33 +48,42 @@ def seed(text):
     raise argparse.ArgumentTypeError(f"{text} is not a whole number from 0 to {2**32 - 1}")
 
 
-def parser(description):
-    """Returns a parser with the options that stages and ladder share."""
+def parser(description, *tasks):
+    """Returns a parser with the options that stages and ladder share.
+
+    Args:
+        description: for --help.
+        tasks: what the stages are about, shared.images or shared.text or both.
+    """
     p = Parser(description=description, allow_abbrev=False)
-    p.add_argument("--preset", choices=PRESETS, help="tiny: a small ViT on 8x8 digits, seconds on a laptop; full: ViT-L/16 on CIFAR-10 at 224 px (default: full with CUDA, else tiny)")
-    p.add_argument("--model", metavar="NAME", help="vit_tiny or one of torchvision's vit_* (default: the preset's)")
-    p.add_argument("--data", metavar="WHAT", help="digits, cifar10, fake, or a folder of images (default: the preset's)")
+    tiny, full = (" or ".join("{model} on {data}".format(**task.PRESETS[preset]) for task in tasks) for preset in PRESETS)
+    p.add_argument("--preset", choices=PRESETS, help=f"tiny: {tiny}, seconds on a laptop; full: {full} (default: full with CUDA, else tiny)")
+    p.add_argument("--model", metavar="NAME", help="; ".join(task.MODEL_HELP for task in tasks) + " (default: the preset's)")
+    p.add_argument("--data", metavar="WHAT", help="; ".join(task.DATA_HELP for task in tasks) + " (default: the preset's)")
+    for task in tasks:
+        task.add_options(p, alone=len(tasks) == 1)
     p.add_argument("--devices", type=positive, metavar="N", help="GPUs per machine, or processes on a CPU; from 08_fsdp on (default: 4)")
-    p.add_argument("--epochs", type=positive, default=1, metavar="N", help="passes over the training images (default: 1)")
+    p.add_argument("--epochs", type=positive, default=1, metavar="N", help="passes over the training data (default: 1)")
     p.add_argument("--max-steps", type=positive, metavar="N", help="stop after N updates; evaluations then read N batches at most")
-    p.add_argument("--seed", type=seed, default=123, help="for the order of the images and for random weights (default: 123)")
+    p.add_argument("--seed", type=seed, default=123, help="for the order of the data and for random weights (default: 123)")
     p.add_argument("--no-pretrained", dest="pretrained", action="store_false", help="start from random weights")
     return p
 
 
-def parse(file, argv, *, batch_size, micro_batch_size=None, devices=1):
+def parse(file, argv, *, batch_size, micro_batch_size=None, devices=1, task=images):
     """Parses a stage's command line.
 
     Args:
         file: the script, as in __file__; its docstring is for --help.
         argv: list of arguments, or None for the command line's.
-        batch_size: images per update, over all devices.
-        micro_batch_size: images per forward pass and device, or None for the whole batch at once.
+        batch_size: images, or texts, per update, over all devices.
+        micro_batch_size: how many of them per forward pass and device, or None for the whole batch at once.
         devices: how many devices the stage is meant for; 1 if it cannot use more.
+        task: what the stage is about, shared.images or shared.text.
 
     Returns:
         argparse.Namespace with the options and, derived from them: accelerator ("cuda" or "cpu"), devices (per
-        machine), num_nodes, world_size, image_px, adam_lr, sgd_lr and notes (lines that tell what was chosen).
+        machine), num_nodes, world_size, adam_lr, notes (lines that tell what was chosen), and what task.choose() fills in.
 
     Raises:
         UserError: an option is unknown, out of range, or does not fit this stage or this machine.
@@ -85,32 +91,34 @@ def parse(file, argv, *, batch_size, micro_batch_size=None, devices=1):
     for name in ("lightning.fabric", "lightning.pytorch"):  # Fabric uses both; Meter tells about processes and precision
         logging.getLogger(name).setLevel(logging.WARNING)
     script = Path(file).resolve()
-    p = parser(stages.idea(script))
+    p = parser(stages.idea(script), task)
     p.add_argument("--record", type=Path, metavar="FILE", help="append what was measured to FILE, one JSON object per line")
     args = p.parse_args(argv)
     args.idea, args.stage, args.script = p.description, script.parent.name, script.stem
     args.command = shlex.join(["python", f"{args.stage}/{script.name}", *(sys.argv[1:] if argv is None else argv)])
     args.batch_size, args.micro_batch_size = batch_size, micro_batch_size
-    choose(args)
+    choose(args, task)
     _choose_devices(args, devices)
     if args.record:
         writable(args.record)
     return args
 
 
-def choose(args):
-    """Fills in what the preset decides: accelerator, model, data, image size and learning rates."""
-    args.notes = []
+def choose(args, task):
+    """Fills in what the preset decides (accelerator, model, data), and what the task derives from it.
+
+    Raises:
+        UserError: there is no such model.
+    """
+    args.task, args.notes = task, []
     args.accelerator = "cuda" if torch.cuda.is_available() else "cpu"
     if not args.preset:
         args.preset = "full" if args.accelerator == "cuda" else "tiny"
         other = next(name for name in PRESETS if name != args.preset)
         args.notes.append(f"preset {args.preset}, because there is {'a' if args.accelerator == 'cuda' else 'no'} CUDA device; --preset {other} chooses otherwise")
-    args.model = args.model or PRESETS[args.preset]["model"]
-    args.data = args.data or PRESETS[args.preset]["data"]
-    args.image_px = models.image_px(args.model)
-    # The small model wants larger steps; 5e-5 and 0.01 are the ones of the published ladder.
-    args.adam_lr, args.sgd_lr = (6e-4, 0.05) if args.model == "vit_tiny" else (5e-5, 0.01)
+    args.model = args.model or task.PRESETS[args.preset]["model"]
+    args.data = args.data or task.PRESETS[args.preset]["data"]
+    task.choose(args)
 
 
 def _choose_devices(args, default):
@@ -128,14 +136,14 @@ def _choose_devices(args, default):
         if default > 1 and wanted > 1 and "SLURM_NTASKS" in os.environ and os.environ.get("SLURM_JOB_NAME") not in ("bash", "interactive"):
             raise UserError("in a SLURM batch job, start this stage with torchrun: torchrun --nproc-per-node GPUS " + f"{args.stage}/{args.script}.py")
     if default == 1 and started * args.num_nodes > 1:
-        raise UserError(f"torchrun has started {started * args.num_nodes} processes, but this stage trains on one device; 08_fsdp is the first that shares the work")
+        raise UserError(f"torchrun has started {started * args.num_nodes} processes, but this script trains on one device; 08_fsdp/train.py and the later ones share the work")
     if default == 1 and wanted > 1:
-        args.notes.append(f"{wanted} devices wanted, but this stage trains on one; 08_fsdp is the first that shares the work")
+        args.notes.append(f"{wanted} devices wanted, but this script trains on one; 08_fsdp/train.py and the later ones share the work")
         wanted = 1
     fits = [n for n in range(1, args.batch_size + 1) if args.batch_size % (n * args.num_nodes) == 0]
     if wanted not in fits and (args.devices or started):
         possible = f"possible are {', '.join(map(str, fits))}" if fits else f"{args.num_nodes} machines cannot share it"
-        raise UserError(f"--devices {wanted}: a batch of {args.batch_size} images does not divide by {wanted * args.num_nodes}; {possible}")
+        raise UserError(f"--devices {wanted}: a batch of {args.batch_size} {args.task.UNIT} does not divide by {wanted * args.num_nodes}; {possible}")
     args.devices = wanted
     if args.accelerator == "cuda" and not started and wanted > torch.cuda.device_count():
         here = torch.cuda.device_count()

@@ -35,31 +35,37 @@ def image_loaders(args):
         UserError: the pictures are missing, unusable, or cannot be downloaded.
     """
     sets, args.num_classes, args.dataset = image_sets(args)
-    loaders = [_loader(args, pictures, shuffle=pictures is sets[0]) for pictures in sets]
-    per_epoch = len(loaders[0])
-    args.updates = min(args.epochs * per_epoch, args.max_steps or math.inf)
-    args.epochs = math.ceil(args.updates / per_epoch)
+    loaders = [loader(args, pictures, shuffle=pictures is sets[0]) for pictures in sets]
+    set_updates(args, len(loaders[0]))
     return loaders
 
 
-def _loader(args, pictures, shuffle):
+def set_updates(args, per_epoch):
+    """Fills in args.updates, after --epochs or --max-steps, and args.epochs, as many as these updates need."""
+    args.updates = min(args.epochs * per_epoch, args.max_steps or math.inf)
+    args.epochs = math.ceil(args.updates / per_epoch)
+
+
+def loader(args, examples, shuffle, collate_fn=None):
+    """Returns a DataLoader of this process' share of a data set, args.batch_size // args.world_size examples at a time."""
     # With one process, a DistributedSampler is a shuffle that depends on seed and epoch alone. Rank r of n takes every
     # n-th index, so that n batches side by side are the one batch of a single process.
     parallel = dist.is_available() and dist.is_initialized()
     sampler = DistributedSampler(
-        pictures,
+        examples,
         num_replicas=dist.get_world_size() if parallel else 1,
         rank=dist.get_rank() if parallel else 0,
         shuffle=shuffle,
         seed=args.seed,
     )
-    in_memory = isinstance(pictures, (TensorDataset, FakePictures))
+    read_from_files = isinstance(examples, (Subset, torchvision.datasets.VisionDataset))
     return DataLoader(
-        pictures,
+        examples,
         batch_size=args.batch_size // args.world_size,
         sampler=sampler,
         generator=torch.Generator().manual_seed(args.seed),  # for the crops: not the global one, which stages use differently
-        num_workers=0 if in_memory else min(4, os.cpu_count()),
+        collate_fn=collate_fn,
+        num_workers=min(4, os.cpu_count()) if read_from_files else 0,
         pin_memory=args.accelerator == "cuda",
     )
 

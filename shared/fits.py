@@ -6,21 +6,21 @@ from shared import allocator
 from shared.simulation import Simulation
 
 
-def largest_micro_batch(stage, options, budget_gb):
-    """Returns how many images per forward pass and process a stage can take and stay in a budget, 0 if not even one.
+def largest_micro_batch(run, options, budget_gb):
+    """Returns how many images or texts per forward pass and process a script can take and stay in a budget, 0 if not even one.
 
     A stage without micro-batches takes its batch at once; the others get a batch of at least two micro-batches for every
     process, so that the gradients of the first are there while the second is at work.
 
     Args:
-        stage, options: as for simulation.predict.
+        run, options: as for simulation.predict.
         budget_gb: GB that the allocator may reserve.
 
     Raises:
         UserError: the stage cannot do this.
     """
     torch.set_num_threads(1)
-    simulation = Simulation(stage, options)
+    simulation = Simulation(run, options)
     args = simulation.args
     if simulation.peaks(0, simulation.loaded)[0]["device_reserved_gb"] > budget_gb:
         return 0

@@ -16,52 +16,49 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 
-import matplotlib
 import torch
 
-from shared import cli, data, models, stages, workers
-from shared.ledger import CATEGORIES
-from shared.metrics import LEDGER_UPDATES
-from shared.report import aligned, png_text, scale, versions
-
-matplotlib.use("Agg")  # draws into files, needs no screen
-import matplotlib.pyplot as plt
+from shared import UserError, bars, cli, images, models, stages, tables, text, workers
+from shared.report import by_model, setting, versions
 
 
-def stage_options(args):
-    """Returns the command line that a stage gets from the ladder's."""
+def script_options(args):
+    """Returns the command line that a script gets from the ladder's."""
     options = ["--preset", args.preset, "--model", args.model, "--data", args.data, "--epochs", args.epochs, "--seed", args.seed]
+    options += args.task.passed_on(args)
     options += ["--max-steps", args.max_steps] if args.max_steps else []
     options += ["--devices", args.devices] if args.devices else []
     options += [] if args.pretrained else ["--no-pretrained"]
     return [str(o) for o in options]
 
 
-def fingerprint(stage, options):
+def fingerprint(run, options, task):
     """Returns a hash of all that a measurement depends on: options, code, weights, versions and machine."""
     shared = Path(__file__).parent
-    measuring = [shared / f"{name}.py" for name in ("cli", "data", "ledger", "metrics", "models", "torch_hooks")]
-    files = [stages.ROOT / stage / "train.py", *measuring, models.TINY_WEIGHTS]
+    measuring = [shared / f"{name}.py" for name in ("cli", "data", "images", "ledger", "metrics", "models", "reviews", "torch_hooks")]
+    files = [stages.path(run), *measuring, *sorted(shared.glob("text*.py")), models.TINY_WEIGHTS]
     machine = [platform.node(), os.cpu_count()]
     if torch.cuda.is_available():  # asked of the driver: PyTorch would take memory on the GPU to tell its name
         with contextlib.suppress(OSError):  # some containers come without it
             machine.append(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout)
-    pictures = [(str(f), f.stat().st_size, f.stat().st_mtime) for f in sorted(Path(options[options.index("--data") + 1]).rglob("*"))]
-    parts = [json.dumps([options, machine, versions(), pictures]).encode(), *(f.read_bytes() for f in files)]
+    named = [Path(options[options.index(option) + 1]) for option in ("--data", "--model")]  # folders or files, or just names
+    inputs = [(str(f), f.stat().st_size, f.stat().st_mtime) for path in named for f in (path, *sorted(path.rglob("*"))) if f.exists()]
+    parts = [json.dumps([options, machine, versions(task), inputs]).encode(), *(f.read_bytes() for f in files)]
     return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
 
-def run_stage(stage, options, log):
-    """Runs a stage and shows its last line of output while it runs, on one line.
+def run_script(run, options, log):
+    """Runs a script and shows its last line of output while it runs, on one line.
 
     Returns:
         its record, or None, and its last line of output.
     """
     record_file = log.with_suffix(".jsonl")
     record_file.unlink(missing_ok=True)
-    command = [sys.executable, str(stages.ROOT / stage / "train.py"), *options, "--record", str(record_file)]
+    command = [sys.executable, str(stages.path(run)), *options, "--record", str(record_file)]
     last = ["starting"]
     with log.open("wb") as log_file:
         # In a session of its own, so that all its processes can be ended together.
@@ -71,7 +68,7 @@ def run_stage(stage, options, log):
         started = time.perf_counter()
         try:
             while process.poll() is None:
-                _live(f"{stage:20} {time.perf_counter() - started:3.0f} s  {last[0]}")
+                _live(f"{run:20} {time.perf_counter() - started:3.0f} s  {last[0]}")
                 time.sleep(0.2)
             reader.join(timeout=5)
         finally:
@@ -102,135 +99,106 @@ def _live(text):
         print(f"\r{text[:width]:{width}}", end="\r", flush=True)
 
 
-def predict(args, records):
-    """Returns what shared/predict.py says of measured stages, {stage: record}; nothing, and why, if it cannot."""
-    device = "cpu" if args.accelerator == "cpu" else "gpu"
-    options = [
-        workers.wanted(device, args.preset, args.model, args.image_px, devices=r["world_size"], num_classes=args.num_classes, updates=min(r["steps"], LEDGER_UPDATES))
-        for r in records
-    ]
+def predict(chosen, records):
+    """Returns what shared/predict.py says of measured scripts, {run: record}; nothing, and why, if it cannot.
+
+    Args:
+        chosen: {run: its options, as cli.choose() and the task fill them in}.
+        records: of these runs.
+    """
+    jobs = []
+    for r in records:
+        args = chosen[stages.run_of(r)]
+        sizes = {"image_px": r.get("image_px"), "max_length": r.get("max_length"), "input_shapes": r["input_shapes"], "devices": r["world_size"]}
+        wanted = workers.wanted("cpu" if args.accelerator == "cpu" else "gpu", args.preset, args.model, num_classes=args.num_classes, updates=len(r["input_shapes"]), **sizes)
+        jobs.append(("simulation", "predict", stages.run_of(r), wanted))
     try:
-        predicted = workers.run([("simulation", "predict", r["stage"], wanted) for r, wanted in zip(records, options)])
+        return {stages.run_of(p): p for p in workers.run(jobs)}
     except Exception as error:  # whatever it is, what was measured is not lost for it
         print(f"- no predictions: {type(error).__name__}: {error}")
         return {}
-    return {p["stage"]: p for p in predicted}
 
 
-def table(records, predicted):
-    """Returns the measured ladder as lines of text, one per stage under a heading, with what was predicted of it."""
-    unit, factor = scale(records)
-    heading = ("stage", f"load {unit}", f"train {unit}", "predicted", "vs before", "vs first", f"reserved {unit}", "predicted", f"host: load {unit}", f"host: train {unit}", "images/s", "test acc.")
-    first = records[0]["train"]["device_peak_gb"]
-    rows = []
-    for r, before in zip(records, [None, *records]):
-        peak = r["train"]["device_peak_gb"]
-        p = predicted.get(r["stage"], {"train": {"device_peak_gb": None, "device_reserved_gb": None}})["train"]
-        amounts = [r["train"]["device_reserved_gb"], p["device_reserved_gb"], r["load"]["host_peak_gb"], r["train"]["host_peak_gb"]]
-        rows.append([
-            r["stage"],
-            f"{r['load']['device_peak_gb'] * factor:.2f}",
-            f"{peak * factor:.2f}",
-            f"{p['device_peak_gb'] * factor:.2f}" if p["device_peak_gb"] else "",
-            f"{peak / before['train']['device_peak_gb'] - 1:+.1%}" if before else "",
-            f"{first / peak:.1f}x less" if before else "",
-            *("" if gb is None else f"{gb * factor:.2f}" for gb in amounts),
-            f"{r['images_per_second']:.0f}" if r["images_per_second"] else "",
-            f"{r['test_accuracy']:.1%}",
-        ])
-    return aligned(heading, rows)
+def choose(args, names):
+    """Returns what to run, {run: its options}, after making what would fail in every script, or be downloaded in the first.
 
+    Args:
+        args: the ladder's options.
+        names: the stages' folders that were asked for; if None, those that --model and --data suit.
 
-def draw(records, file):
-    """Draws the peaks while training as a bar per stage, stacked by category, and the peaks while loading.
-
-    Bars that would be too small beside the first are drawn a second time, on a scale of their own.
+    Raises:
+        UserError: a model or data set is not there, or no stage is about it.
     """
-    peaks = [r["train"]["device_peak_gb"] for r in records]
-    small = [r for r, peak in zip(records, peaks) if peak < max(peaks) / 5]
-    parts = [part for part in (records, small) if part]
-    figure, axes = plt.subplots(1, len(parts), figsize=(13, 5.5), width_ratios=[len(p) for p in parts], layout="constrained", squeeze=False)
-    for ax, part in zip(axes[0], parts):
-        _draw_bars(ax, part)
-    axes[0][0].legend(frameon=False)
-    r = records[0]
-    figure.suptitle(f"Peak device memory: {r['model']}, {r['dataset']} at {r['image_px']} px, on {r['device']}, torch {r['versions']['torch']}, {r['date']}", fontsize=10)
-    figure.savefig(file, dpi=130, metadata=png_text(records))
-    plt.close(figure)
-
-
-def _draw_bars(axes, records):
-    unit, factor = scale(records)
-    positions = range(len(records))
-    bottoms = [0.0] * len(records)
-    for label, color in zip(CATEGORIES, plt.get_cmap("tab10").colors):
-        heights = [r["train"]["breakdown_gb"].get(label, 0) * factor for r in records]
-        axes.bar(positions, heights, bottom=bottoms, label=label, color=color, width=0.65)
-        bottoms = [a + b for a, b in zip(bottoms, heights)]
-    axes.plot(positions, [r["load"]["device_peak_gb"] * factor for r in records], "kd", ms=5, label="peak while loading")
-    reserved = [(x, r["train"]["device_reserved_gb"] * factor) for x, r in zip(positions, records) if r["train"]["device_reserved_gb"]]
-    if reserved:
-        axes.plot(*zip(*reserved), "k_", ms=18, label="reserved by the allocator")
-    for x, r in zip(positions, records):
-        peak = r["train"]["device_peak_gb"] * factor
-        axes.annotate(f"{peak:.3g}", (x, max(peak, bottoms[x])), ha="center", xytext=(0, 4), textcoords="offset points")
-    axes.set_xticks(positions, [r["stage"].replace("_", "\n") for r in records], fontsize=8)
-    axes.set_ylabel(unit)
-    axes.spines[["top", "right"]].set_visible(False)
+    chosen, prepared = {}, {}
+    for run in stages.runs(names or stages.names()):
+        task = stages.asked_of_cli(stages.load(run))["task"]
+        if not names and not ((not args.model or task.knows(args.model)) and (not args.data or task.suits(args.data))):
+            continue
+        if task not in prepared:
+            prepared[task] = types.SimpleNamespace(**vars(args))
+            cli.choose(prepared[task], task)
+            task.prepare(prepared[task])
+        chosen[run] = prepared[task]
+    if not chosen:
+        raise UserError(f"--model {args.model} and --data {args.data} do not suit each other: one is about images, the other about texts")
+    return chosen
 
 
 def main(argv=None):
-    parser = cli.parser(__doc__.splitlines()[0])
-    parser.add_argument("--stages", metavar="LIST", help="which, such as 01-06,08 (default: all)")
+    parser = cli.parser(__doc__.splitlines()[0], images, text)
+    parser.add_argument("--stages", metavar="LIST", help="which, such as 01-06,08 (default: all that --model suits)")
     parser.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help="folder for ladder.jsonl, ladder.png and logs/ (default: out)")
     parser.add_argument("--fresh", action="store_true", help="measure everything again, also what ladder.jsonl has already")
     args = parser.parse_args(argv)
     args.command = shlex.join(["python", "-m", "shared.ladder", *(sys.argv[1:] if argv is None else argv)])
-    chosen = stages.select([args.stages], "--stages") if args.stages else stages.names()
-    cli.choose(args)
+    names = stages.select([args.stages], "--stages") if args.stages else None
     cli.writable(args.out / "ladder.jsonl")
-    # What would fail in every stage, or be downloaded in the first, is better seen now.
-    _, args.num_classes, args.dataset = data.image_sets(args)
-    models.checkpoint(args)
-    if measure(args, chosen):
+    if measure(args, choose(args, names)):
         sys.exit(1)
 
 
 def measure(args, chosen):
-    """Runs the chosen stages that have not been measured yet, then prints the table and draws the picture.
+    """Runs the chosen scripts that have not been measured yet, then prints the tables and draws the picture.
+
+    Args:
+        args: the ladder's options.
+        chosen: {run: its options}.
 
     Returns:
-        the stages that failed.
+        the runs that failed.
     """
     (args.out / "logs").mkdir(exist_ok=True)
     file = args.out / "ladder.jsonl"
-    for note in [*args.notes, f"records go to {file}; interrupted, the same command goes on from there"]:
+    notes = dict.fromkeys(note for options in chosen.values() for note in options.notes)
+    for note in [*notes, f"records go to {file}; interrupted, the same command goes on from there"]:
         print(f"- {note}")
     known, broken = stages.records(file)
     if broken:
         print(f"- {broken} unreadable line{'s' * (broken > 1)} in {file} left out")
         file.write_text("".join(json.dumps(r) + "\n" for r in known))
-    options = stage_options(args)
     records, failed = [], []
-    for stage in chosen:
-        mark = fingerprint(stage, options)
+    for run, its in chosen.items():
+        options = script_options(its)
+        mark = fingerprint(run, options, its.task)
         record = next((r for r in reversed(known) if r.get("fingerprint") == mark and not args.fresh), None)
         if record:
-            print(f"{stage:20} measured before, on {record['date']}", flush=True)
+            print(f"{run:20} measured before, on {record['date']}", flush=True)
         else:
             started = time.perf_counter()
-            record, last = run_stage(stage, options, args.out / "logs" / f"{stage}.log")
-            print(f"{stage:20} {'done' if record else 'FAILED'} in {time.perf_counter() - started:.0f} s{'' if record else f': {last}'}", flush=True)
+            record, last = run_script(run, options, args.out / "logs" / f"{run.replace('/', '_')}.log")
+            print(f"{run:20} {'done' if record else 'FAILED'} in {time.perf_counter() - started:.0f} s{'' if record else f': {last}'}", flush=True)
             if not record:
-                failed.append(stage)
+                failed.append(run)
                 continue
             record.update(fingerprint=mark, ladder=args.command)
             with file.open("a") as f:
                 f.write(json.dumps(record) + "\n")
         records.append(record)
     if records:
-        print("\n" + "\n".join(table(records, predict(args, records))))
-        draw(records, args.out / "ladder.png")
+        predicted = predict(chosen, records)
+        for group in by_model(records):
+            print(f"\n{setting(group[0])}\n" + "\n".join(tables.measured(group, predicted)))
+        bars.draw(records, args.out / "ladder.png")
         print(f"\n{file}, {args.out / 'ladder.png'}: records and picture; {args.out / 'logs'}: what the stages printed")
     return failed
 

@@ -9,12 +9,13 @@ import json
 import re
 import sys
 
-from shared import stages
+from shared import markdown, stages
 from shared.ledger import CATEGORIES
-from shared.report import breakdown, size
+from shared.report import breakdown, by_model, setting, size
 from shared.stages import RESULTS, ROOT
 
 PREDICTED = RESULTS / "predicted-full.json"  # what `python -m shared.predict --json` printed
+TEXT = RESULTS / "predicted-text.json"  # the same for language models: the lists that several commands printed, in one
 LATE = RESULTS / "predicted-full-late-zero-grad.json"  # what `python -m shared.predict 01-04 --late-zero-grad --json` printed
 CHECKED = RESULTS / "checked-full-cpu.json"  # what `python -m shared.predict --check ... --json` printed
 # GB reserved, from the article of 2023 that the ladder follows; its own names for the stages are the same steps
@@ -23,84 +24,76 @@ PUBLISHED = {"01_baseline": 26.84, "02_mixed_precision": 18.21, "03_bf16": 13.82
 PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
+def beside(stage):
+    """Returns which of stages.runs() a page compares: the stage before and this one; or a folder's own before and after."""
+    names = stages.chain()
+    return names[max(0, names.index(stage) - 1) : names.index(stage) + 1] if stage in names else stages.runs([stage])
+
+
 def diff(stage):
-    """Returns the diff that leads to a stage's train.py: from the stage before; in the first one, from plain.py."""
-    names = stages.names()
-    before = names[names.index(stage) - 1] + "/train.py" if stage != names[0] else f"{stage}/plain.py"
-    after = f"{stage}/train.py"
-    left, right = ((ROOT / p).read_text().splitlines() for p in (before, after))
-    changes = list(difflib.unified_diff(left, right, before, after, n=1, lineterm=""))
+    """Returns the diff that leads to a stage's train.py: from what it is compared with; in the first stage, from plain.py."""
+    runs = beside(stage)
+    paths = [stages.path(run) for run in (runs if len(runs) > 1 else [f"{stage}/plain", stage])]
+    before, after = (str(path.relative_to(ROOT)) for path in paths)
+    changes = list(difflib.unified_diff(*(path.read_text().splitlines() for path in paths), before, after, n=1, lineterm=""))
     body = changes[2:]
     count = {sign: sum(line[0] == sign for line in body) for sign in "-+"}
     return "\n".join([f"`diff -U1 {before} {after}`: {count['-']} lines removed, {count['+']} added.", "", "```diff", *changes, "```"])
 
 
 def results():
-    """Returns the files of records, the tiny preset's first, each with its records by stage."""
+    """Returns the files of records, the tiny preset's first, each with its records by run."""
     files = sorted(RESULTS.glob("*.jsonl"), key=lambda file: ("tiny" not in file.name, file.name))
-    return [(file, {r["stage"]: r for r in stages.records(file)[0]}) for file in files]
+    return [(file, {stages.run_of(r): r for r in stages.records(file)[0]}) for file in files]
 
 
 def measured(stage):
     """Returns tables that set a stage beside the one before, one for every file of records that has it."""
-    names = stages.names()
     parts = []
     for file, records in results():
-        rows = [records[n] for n in names[max(0, names.index(stage) - 1) : names.index(stage) + 1] if n in records]
+        rows = [records[run] for run in beside(stage) if run in records]
         if rows and rows[-1]["stage"] == stage:
-            parts += [origin(file, rows), "", *_markdown([HEADING, *(_row(r) for r in rows)]), ""]
-            parts += [f"- {r['stage']} at its peak while training: {breakdown(r['train'])}" for r in rows] + [""]
+            parts += [markdown.origin(file, rows), "", *markdown.table([markdown.heading(rows[0]), *(markdown.row(r) for r in rows)]), ""]
+            parts += [f"- {stages.run_of(r)} at its peak while training: {breakdown(r['train'])}" for r in rows] + [""]
     return "\n".join(parts).strip()
 
 
 def predictions():
-    """Returns the predictions for a GPU at full size, by stage."""
-    return {r["stage"]: r for r in json.loads(PREDICTED.read_text())}
+    """Returns the predictions for a GPU at full size, by run."""
+    return {stages.run_of(r): r for r in json.loads(PREDICTED.read_text())}
 
 
 def predicted(stage):
     """Returns a table that sets the prediction for a stage beside the one for the stage before."""
-    names, records = stages.names(), predictions()
-    rows = [records[n] for n in names[max(0, names.index(stage) - 1) : names.index(stage) + 1]]
-    table = [("at the peak while training", *(r["stage"] for r in rows))]
+    records = predictions()
+    rows = [records[run] for run in beside(stage)]
+    table = [("at the peak while training", *(stages.run_of(r) for r in rows))]
     for label in CATEGORIES:
         if any(label in r["train"]["breakdown_gb"] for r in rows):
-            table.append((label, *(_amount(r["train"]["breakdown_gb"].get(label)) for r in rows)))
+            table.append((label, *(markdown.amount(r["train"]["breakdown_gb"].get(label)) for r in rows)))
     table.append(("**together: allocated**", *(f"**{size(r['train']['device_peak_gb'])}**" for r in rows)))
     table.append(("reserved by the caching allocator", *(size(r["train"]["device_reserved_gb"]) for r in rows)))
-    table.append(("where", *(_where(r) for r in rows)))
-    table.append(("host, at its own peak", *(_amount(r["train"]["host_peak_gb"]) for r in rows)))
-    table.append(("peak while loading: device", *(_amount(r["load"]["device_peak_gb"]) for r in rows)))
-    table.append(("peak while loading: host", *(_amount(r["load"]["host_peak_gb"]) for r in rows)))
-    table = [line for line in table if set(line[1:]) != {NOTHING}]
-    return "\n".join([prediction_origin(rows[-1]), "", *_markdown(table)])
-
-
-NOTHING = "–"
-
-
-def _where(r):
-    at = r["peak_at"]["train"]
-    return f"{at['phase']} pass, {at['module']}" if at["module"] else at["phase"]
-
-
-def _amount(gb):
-    return size(gb) if gb and gb >= 5e-5 else NOTHING
+    table.append(("where", *(markdown.where(r) for r in rows)))
+    table.append(("host, at its own peak", *(markdown.amount(r["train"]["host_peak_gb"]) for r in rows)))
+    table.append(("peak while loading: device", *(markdown.amount(r["load"]["device_peak_gb"]) for r in rows)))
+    table.append(("peak while loading: host", *(markdown.amount(r["load"]["host_peak_gb"]) for r in rows)))
+    table = [line for line in table if set(line[1:]) != {markdown.NOTHING}]
+    return "\n".join([markdown.prediction_origin(rows, PREDICTED), "", *markdown.table(table)])
 
 
 def ladder(_):
-    """Returns the whole ladder: what is predicted for a GPU, then a table for every file of records."""
-    records = [predictions()[n] for n in stages.names()]
+    """Returns the whole ladder as predicted for a GPU."""
+    records = [predictions()[n] for n in stages.chain()]
     first = records[0]["train"]["device_peak_gb"]
     table = [("stage", "one idea", "GPUs", "images per update", "at once", "allocated, per GPU", "of 01", "reserved, per GPU", "host, per GPU: loading", "training")]
     for r in records:
         amounts = [r["train"]["device_peak_gb"], r["train"]["device_reserved_gb"]]
         host = [r["load"]["host_peak_gb"], r["train"]["host_peak_gb"]]
         sizes = (r["world_size"], r["batch_size"], r["micro_batch_size"] or r["batch_size"])
-        amounts = (size(amounts[0]), f"{amounts[0] / first:.1%}", size(amounts[1]), *map(_amount, host))
+        amounts = (size(amounts[0]), f"{amounts[0] / first:.1%}", size(amounts[1]), *map(markdown.amount, host))
         table.append((f"[{r['stage']}]({r['stage']}/)", idea(r["stage"]), *map(str, sizes), *amounts))
-    note = f"{NOTHING}: no tensors there; a file that is mapped does not count."
-    return "\n".join([*_markdown(table), "", prediction_origin(records[0]), note])
+    note = f"{markdown.NOTHING}: no tensors there; a file that is mapped does not count."
+    return "\n".join([*markdown.table(table), "", markdown.prediction_origin(records, PREDICTED), note])
 
 
 def idea(stage):
@@ -108,13 +101,36 @@ def idea(stage):
     return stages.idea(ROOT / stage / "train.py").split(", ", 1)[1].split(": ", 1)[1].rstrip(".")
 
 
-def prediction_origin(r):
-    """Tells where predicted figures come from."""
-    return (
-        f"Predicted with `{r['command']}`: {r['model']} at {r['image_px']} px on a GPU, from 08 on each of {predictions()['08_fsdp']['world_size']} of them; "
-        f"torch {r['versions']['torch']}, lightning {r['versions']['lightning']}, {r['date']}, commit {r['git_commit']}; "
-        f"records in `{PREDICTED.relative_to(ROOT)}`."
-    )
+def text_records():
+    """Returns the predictions for language models, {model: list of records}."""
+    return {group[0]["model"]: group for group in by_model(json.loads(TEXT.read_text()))}
+
+
+def language_models(_):
+    """Returns what language models need before and after, on four GPUs and on one."""
+    table = [("model", "tokens", "before.py", "train.py, each of 4 GPUs", "", "and of its host", "train.py, one GPU", "", "and of its host")]
+    for model, records in text_records().items():
+        before = records[0]["train"]["device_peak_gb"]
+        row = [model, str(records[0]["max_length"]), size(before)]
+        for n in (4, 1):
+            r = next(r["train"] for r in reversed(records) if r["script"] == "train" and r["world_size"] == n)
+            row += [size(r["device_peak_gb"]), f"{before / r['device_peak_gb']:.1f}x less", size(r["host_peak_gb"])]
+        table.append(row)
+    return "\n".join([*markdown.table(table), "", markdown.prediction_origin([r for records in text_records().values() for r in records], TEXT)])
+
+
+def one_by_one(_):
+    """Returns what each technique on the way from before.py to train.py does to the peak of each language model."""
+    columns = {model: [r for r in records if r["technique"] or r["script"] == "before"] for model, records in text_records().items()}
+    table = [("", *columns)]
+    for rows in zip(*columns.values()):
+        cells = []
+        for r, records in zip(rows, columns.values()):
+            now = r["train"]["device_peak_gb"]
+            before = records[records.index(r) - 1]["train"]["device_peak_gb"] if r["technique"] else now
+            cells.append(size(now) + (f" ({before / now:.2f}x less)" if r["technique"] else ""))
+        table.append((f"+ {rows[0]['technique']}" if rows[0]["technique"] else "before.py", *cells))
+    return "\n".join(markdown.table(table))
 
 
 def published(_):
@@ -127,7 +143,7 @@ def published(_):
             row += [f"{r['train']['device_reserved_gb']:.2f} GB", f"{r['train']['device_reserved_gb'] / there - 1:+.1%}"]
         table.append(tuple(row))
     r = late["01_baseline"]
-    return "\n".join([*_markdown(table), "", f"The last two columns: `{r['command']}`, torch {r['versions']['torch']}, {r['date']}, commit {r['git_commit']}; records in `{LATE.relative_to(ROOT)}`."])
+    return "\n".join([*markdown.table(table), "", f"The last two columns: `{r['command']}`, torch {r['versions']['torch']}, {r['date']}, commit {r['git_commit']}; records in `{LATE.relative_to(ROOT)}`."])
 
 
 def checked(_):
@@ -135,59 +151,34 @@ def checked(_):
     records = json.loads(CHECKED.read_text())
     table = [("stage", "measured while training", "predicted", "error", "measured while loading", "predicted", "error")]
     for r in records:
-        row = [r["stage"]]
+        row = [stages.run_of(r)]
         for phase in ("train", "load"):
             m, p = r["measured"][phase]["device_peak_gb"], r[phase]["device_peak_gb"]
             row += [f"{m:.4f} GB", f"{p:.4f} GB", f"{p / m - 1:+.3%}"]
         table.append(row)
     r = records[0]
     return "\n".join([
-        *_markdown(table),
+        *markdown.table(table),
         "",
-        f"Measured and predicted with `{r['command']}`: {r['model']} at {r['image_px']} px, {r['measured']['steps']} updates on noise, "
-        f"{r['measured']['device']}, torch {r['versions']['torch']}, {r['date']}, commit {r['git_commit']}; records in `{CHECKED.relative_to(ROOT)}`.",
+        f"Measured and predicted with {markdown.listed(map(markdown.command, records))}: {markdown.listed(map(setting, records))}, {r['measured']['steps']} updates on noise, "
+        f"{r['measured']['device']}, torch {r['versions']['torch']}, {r['date']}, commit {markdown.listed(r['git_commit'] for r in records)}; records in `{CHECKED.relative_to(ROOT)}`.",
     ])
 
 
 def measured_ladder(_):
-    """Returns the whole ladder as measured, one table for every file of records."""
+    """Returns the whole ladder as measured, one table for every file of records and model."""
     parts = []
     for file, records in results():
-        rows = [records[n] for n in stages.names() if n in records]
-        first = rows[0]["train"]["device_peak_gb"]
-        table = [("stage", *HEADING[1:4], f"of {rows[0]['stage'][:2]}")]
-        for r in rows:
-            table.append((f"[{r['stage']}]({r['stage']}/)", *_row(r)[1:4], f"{r['train']['device_peak_gb'] / first:.1%}"))
-        parts += [*_markdown(table), "", origin(file, rows), ""]
+        for rows in by_model([records[run] for run in stages.runs(stages.names()) if run in records]):
+            first = rows[0]["train"]["device_peak_gb"]
+            table = [(*markdown.heading(rows[0])[:4], f"of {stages.run_of(rows[0])}")]
+            for r in rows:
+                table.append((f"[{stages.run_of(r)}]({r['stage']}/)", *markdown.row(r)[1:4], f"{r['train']['device_peak_gb'] / first:.1%}"))
+            parts += [*markdown.table(table), "", markdown.origin(file, rows), ""]
     return "\n".join(parts).strip()
 
 
-HEADING = ("stage", "peak while loading", "peak while training", "test accuracy", "images/s", "loss, first to last")
-
-
-def _row(r):
-    speed = f"{r['images_per_second']:.0f}" if r["images_per_second"] else "not measured"
-    accuracy = "noise" if r["dataset"] == "fake" else f"{r['test_accuracy']:.1%}"
-    return (r["stage"], size(r["load"]["device_peak_gb"]), size(r["train"]["device_peak_gb"]), accuracy, speed, f"{r['first_loss']:.3f} to {r['last_loss']:.3f}")
-
-
-def _markdown(rows):
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    return [lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]
-
-
-def origin(file, records):
-    """Tells where figures come from: command, machine, versions, date, and the file that has them."""
-    r = records[0]
-    commits = ", ".join(sorted({str(x["git_commit"]) for x in records}))
-    return (
-        f"Measured with `{r['ladder']}`: {r['model']} on {r['dataset']} at {r['image_px']} px, {r['device']}, "
-        f"torch {r['versions']['torch']}, lightning {r['versions']['lightning']}, {r['date']}, commit {commits}, one run; "
-        f"records in `{file.relative_to(ROOT)}`."
-    )
-
-
-PARTS = {"diff": diff, "predicted": predicted, "measured": measured, "ladder": ladder, "measured_ladder": measured_ladder, "published": published, "checked": checked}
+PARTS = {f.__name__: f for f in (diff, predicted, measured, ladder, measured_ladder, published, checked, language_models, one_by_one)}
 
 
 def fill(page):

@@ -10,11 +10,12 @@ import time
 import torch
 import torch.distributed as dist
 import torchmetrics
+from lightning.fabric.utilities import move_data_to_device
 from tqdm import tqdm
 from watermark import watermark
 
-from shared import UserError, models, stages
-from shared.ledger import Ledger
+from shared import UserError, stages
+from shared.ledger import Ledger, tensors
 from shared.report import PACKAGES, breakdown, device_name, git_commit, size, versions
 
 # Optimizer states appear at the end of the first update; the second is the first to hold everything from its start.
@@ -32,10 +33,7 @@ class Meter:
     def __init__(self, args, device, precision):
         """Prints versions and what is going to happen.
 
-        Args:
-            args: the options, from cli.parse.
-            device: torch.device of this process.
-            precision: in Fabric's words, such as "bf16-true".
+        Args: args, the options, from cli.parse; device, this process' torch.device; precision, in Fabric's words.
 
         Raises:
             UserError: the GPU cannot compute in this precision.
@@ -49,14 +47,15 @@ class Meter:
         self.ledger = Ledger()
         self.listening = contextlib.ExitStack()
         self.phases = {}  # name -> what was measured
-        self.steps = self.images = self.timed_images = 0
+        self.steps = self.seen = self.timed = 0  # updates; images or texts, of all and of those whose time counts
+        self.shapes = []  # of the first input of each update that the ledger sees
         self.seconds = self.timed_seconds = 0.0
         self.first_loss = self.last_loss = None
         self.shown = 0.0  # when the progress bar got its last loss
         self.accuracies = {}
-        self.print(watermark(packages=",".join(PACKAGES)).strip() + f"\npython      : {platform.python_version()}\n\n{args.idea}")
+        self.print(watermark(packages=",".join((*PACKAGES, *args.task.PACKAGES))).strip() + f"\npython      : {platform.python_version()}\n\n{args.idea}")
         processes = f" x {self.world_size}" if self.world_size > 1 else ""
-        for note in [*args.notes, f"{args.model} on {device_name(device)}{processes}, {precision}, {args.batch_size} images per update", "--help tells what can be chosen"]:
+        for note in [*args.notes, f"{args.model} on {device_name(device)}{processes}, {precision}, {args.batch_size} {args.task.UNIT} per update", "--help tells what can be chosen"]:
             self.print(f"- {note}")
         self.print("")
 
@@ -68,7 +67,7 @@ class Meter:
             UserError: the GPU's memory was not enough.
         """
         if name == "load":
-            models.checkpoint(self.args)  # written now if it is not there: making it is not loading it
+            self.args.task.checkpoint(self.args)  # written now if it is not there: making it is not loading it
         since = len(self.ledger.events)
         self.allocated = self.reserved = 0
         self._reset_counters()
@@ -97,30 +96,31 @@ class Meter:
         updates = min(len(loader), self.args.updates - self.steps)
         self._reset_counters()
         started = timed_from = self._now()
-        images_before = self.images
+        seen_before = self.seen
         with tqdm(total=updates, desc=f"epoch {epoch + 1}/{self.args.epochs}", unit="update", disable=self.rank != 0) as self.bar:
-            for images, labels in itertools.islice(loader, updates):
+            for inputs, labels in itertools.islice(loader, updates):
                 if self.steps < LEDGER_UPDATES:
                     # Only around the update itself: while a batch is fetched, the data set would be counted too.
-                    self.ledger.note(images, "inputs")
-                    self.ledger.note(labels, "inputs")
+                    for t in tensors((inputs, labels)):
+                        self.ledger.note(t, "inputs")
+                    self.shapes.append(list(next(tensors(inputs)).shape))
                     self.listening.enter_context(self.ledger)
-                yield images, labels
+                yield inputs, labels
                 self.listening.close()
                 self.steps += 1
                 if self.steps == LEDGER_UPDATES:  # until here the ledger has slowed it, and CUDA was starting
-                    timed_from, images_before = self._now(), self.images
+                    timed_from, seen_before = self._now(), self.seen
                 self.bar.update()
         ended = self._now()
         self.seconds += ended - started
         if self.steps > LEDGER_UPDATES:
             self.timed_seconds += ended - timed_from
-            self.timed_images += self.images - images_before
+            self.timed += self.seen - seen_before
         self._read_counters()
 
     def update(self, loss, logits, labels):
         """Takes in the result of an update, detached: loss, a scalar; logits, (batch, classes); labels, (batch,)."""
-        self.images += len(labels) * self.world_size
+        self.seen += len(labels) * self.world_size
         self.train_accuracy.update(logits, labels)
         self.first_loss = loss if self.first_loss is None else self.first_loss
         self.last_loss = loss
@@ -129,16 +129,16 @@ class Meter:
         if now - self.shown > 0.5 and self.rank == 0:
             self.shown = now
             speed = (self.bar.n + 1) * self.args.batch_size / max(self.bar.format_dict["elapsed"], 1e-9)
-            self.bar.set_postfix_str(f"loss {loss.item():.3f}, {speed:.0f} images/s", refresh=False)
+            self.bar.set_postfix_str(f"loss {loss.item():.3f}, {speed:.0f} {self.args.task.UNIT}/s", refresh=False)
 
     def end_epoch(self, val_accuracy):
-        """Takes in the accuracy on the validation pictures, from 0 to 1, after an epoch."""
+        """Takes in the accuracy on the validation data, from 0 to 1, after an epoch."""
         self.accuracies = {"train_accuracy": self.train_accuracy.compute().item(), "val_accuracy": val_accuracy}
         self.print("accuracy: " + ", ".join(f"{name.split('_')[0]} {value:.1%}" for name, value in self.accuracies.items()))
 
     @torch.no_grad()
     def evaluate(self, model, loader):
-        """Returns a model's accuracy, from 0 to 1, on a loader's pictures, over all processes.
+        """Returns a model's accuracy, from 0 to 1, on a loader's images or texts, over all processes.
 
         Raises:
             UserError: the GPU's memory was not enough.
@@ -152,9 +152,9 @@ class Meter:
         accuracy = self._new_accuracy()
         seen = 0
         model.eval()
-        for images, labels in itertools.islice(loader, self.args.max_steps):
-            logits = model(images.to(self.device))
-            # The sampler repeats pictures until every process has as many as the others; here each counts once.
+        for inputs, labels in itertools.islice(loader, self.args.max_steps):
+            logits = self.args.task.logits(model, move_data_to_device(inputs, self.device))
+            # The sampler repeats some until every process has as many as the others; here each counts once.
             positions = self.rank + self.world_size * torch.arange(seen, seen + len(labels))
             once = positions < len(loader.dataset)
             if once.any():  # a process' last batch can be repetition alone
@@ -165,18 +165,19 @@ class Meter:
 
     def report(self, test_accuracy):
         """Prints the record, appends it to --record, and returns it."""
-        everyone = [(self.phases, self.first_loss.item(), self.last_loss.item())]
+        everyone = [(self.phases, self.first_loss.item(), self.last_loss.item(), self.shapes)]
         if self.world_size > 1:
             everyone = self.world_size * everyone
             dist.all_gather_object(everyone, everyone[0])
-        phases, first_losses, last_losses = zip(*everyone)
+        phases, first_losses, last_losses, shapes = zip(*everyone)
+        most = {name: max(range(self.world_size), key=lambda rank: phases[rank][name]["device_peak_gb"]) for name in self.phases}
         args = self.args
         record = {
             "stage": args.stage,
             "script": args.script,
             "preset": args.preset,
             "model": args.model,
-            "image_px": args.image_px,
+            **args.task.settings(args),
             "pretrained": args.pretrained,
             "dataset": args.dataset,
             "device": device_name(self.device),
@@ -187,15 +188,15 @@ class Meter:
             "seed": args.seed,
             "epochs": args.epochs,
             "steps": self.steps,
-            # of the process that needed most
-            **{name: max((p[name] for p in phases), key=lambda m: m["device_peak_gb"]) for name in self.phases},
-            "images_per_second": self.timed_images / self.timed_seconds if self.timed_images else None,
+            **{name: phases[rank][name] for name, rank in most.items()},  # of the process that needed most
+            "input_shapes": shapes[most["train"]],
+            f"{args.task.UNIT}_per_second": self.timed / self.timed_seconds if self.timed else None,
             "train_seconds": self.seconds,
             **self.accuracies,
             "test_accuracy": test_accuracy,
             "first_loss": sum(first_losses) / len(first_losses),
             "last_loss": sum(last_losses) / len(last_losses),
-            "versions": {"python": platform.python_version(), **versions()},
+            "versions": {"python": platform.python_version(), **versions(args.task)},
             "git_commit": git_commit(),
             "command": args.command,
             "date": datetime.date.today().isoformat(),
@@ -216,7 +217,7 @@ class Meter:
             m = record[name]
             reserved = f" ({size(m['device_reserved_gb'])} reserved, {size(m['host_peak_gb'])} on the host)" if self.cuda else ""
             self.print(f"{name:5} peak {size(m['device_peak_gb'])}{reserved}: {breakdown(m)}")
-        speed = f", {record['images_per_second']:.0f} images/s" if record["images_per_second"] else ""
+        speed = f", {self.timed / self.timed_seconds:.0f} {self.args.task.UNIT}/s" if self.timed else ""
         self.print(f"{self.steps} update{'s' * (self.steps != 1)} in {self.seconds:.1f} s{speed}; test accuracy {record['test_accuracy']:.1%}")
 
     def _out_of_memory(self, doing, phase):
@@ -225,7 +226,7 @@ class Meter:
             allocated, reserved = torch.cuda.max_memory_allocated(self.device), torch.cuda.max_memory_reserved(self.device)
             total = torch.cuda.get_device_properties(self.device).total_memory
             held = f" with {size(allocated / 1e9)} allocated, {size(reserved / 1e9)} reserved, of {size(total / 1e9)}"
-        better = stages.next_with_less(self.args.stage, phase)
+        better = stages.next_with_less(stages.run_of({"stage": self.args.stage, "script": self.args.script}), phase)
         advice = f"{better} needs less" if better else "a smaller --model needs less"
         return f"out of GPU memory while {doing}{held}; {advice}"
 

@@ -78,12 +78,24 @@ def checkpoint(args):
     path = cache_folder() / f"{args.model}-{args.image_px}px-{args.num_classes}classes-{source}.pt"
     if args.pretrained and args.model == "vit_tiny":  # new weights, new file
         path = path.with_stem(f"{path.stem}-{_sha256(TINY_WEIGHTS)[:8]}")
+    return written_once(path, lambda: _state_dict(args))
+
+
+def written_once(path, make):
+    """Writes make(), a state dict, to a file, if the file is not there yet; the other processes of a training wait for it.
+
+    Returns:
+        the path.
+
+    Raises:
+        UserError: it cannot be written, or make() says so.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{path}.lock"):  # the processes of one training all ask
+        with FileLock(f"{path}.lock"):
             if not path.exists():
                 part = path.with_suffix(".part")  # a file that is there is complete
-                torch.save(_state_dict(args), part)
+                torch.save(make(), part)
                 os.replace(part, path)
     except UserError:
         raise

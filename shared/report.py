@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
@@ -26,6 +27,26 @@ def breakdown(measured):
     return ", ".join(f"{label} {size(gb)}" for label, gb in parts if gb >= 5e-5)
 
 
+def setting(record):
+    """Writes which model a record is of, and with what inputs, for people."""
+    return f"{record['model']}, {record['max_length']} tokens" if "max_length" in record else f"{record['model']} at {record['image_px']} px"
+
+
+def counted(record):
+    """Returns what a record counts: "images" or "texts"."""
+    return "texts" if "max_length" in record else "images"
+
+
+def speed(record):
+    """Returns the images or texts per second that a record tells of, None if they were not measured."""
+    return record[f"{counted(record)}_per_second"]
+
+
+def by_model(records):
+    """Returns the records in groups of one model each: only these can be compared."""
+    return [list(group) for _, group in itertools.groupby(records, key=setting)]
+
+
 def scale(records):
     """Returns the unit that the records' peaks are best told in, and how many of it are one GB."""
     return ("GB", 1) if max(r["train"]["device_peak_gb"] for r in records) >= 1 else ("MB", 1000)
@@ -33,7 +54,7 @@ def scale(records):
 
 def png_text(records):
     """Returns what a picture of records says of itself inside its PNG file, so that a test can tell when it is stale."""
-    return {"Description": json.dumps({r["stage"]: r["train"]["device_peak_gb"] for r in records})}
+    return {"Description": json.dumps({stages.run_of(r): r["train"]["device_peak_gb"] for r in records})}
 
 
 def aligned(heading, rows):
@@ -54,9 +75,9 @@ def device_name(device):
     return f"{name}, {os.cpu_count()} cores"
 
 
-def versions():
-    """Returns the versions of the packages that a measurement depends on."""
-    return {name: importlib.metadata.version(name) for name in PACKAGES}
+def versions(task):
+    """Returns the versions of the packages that a measurement depends on; task is shared.images or shared.text."""
+    return {name: importlib.metadata.version(name) for name in (*PACKAGES, *task.PACKAGES)}
 
 
 def git_commit():

@@ -1,14 +1,13 @@
-"""A pretend GPU for tensors without memory, and pretend processes: what shared/simulation.py runs the stages on.
+"""A pretend GPU for tensors without memory: what shared/simulation.py runs the stages on.
 
 PyTorch's fake tensors have shape, type and device, and no data, so that a model of any size runs anywhere. The device is
 PyTorch's slot for accelerators of other makers, named "gpu" here: with the real "cuda" the backward pass wants a driver.
-The private names of PyTorch that the predictor needs are all here (those of the ledger are in shared/torch_hooks.py),
-each with what goes wrong without it. All this holds for a whole process and cannot be undone: one process per simulation.
+The private names of PyTorch that the predictor needs are here and in shared/simulated_processes.py (those of the ledger
+are in shared/torch_hooks.py), each with what goes wrong without it. All this holds for a whole process and cannot be undone: one process per simulation.
 """
 
 import contextlib
 import itertools
-import os
 import weakref
 
 import torch
@@ -18,7 +17,6 @@ from lightning.fabric.accelerators import CUDAAccelerator
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.distributed import _state_dict_utils
 from torch.optim.optimizer import _foreach_supported_types
-from torch.testing._internal.distributed import fake_pg
 from torch.utils._pytree import tree_map_only
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
@@ -32,7 +30,7 @@ FULL = ("layer_norm", "cross_entropy_loss", "nll_loss")
 
 
 class Stream:
-    """A stream of the pretend device, or an event on one; everything on it is done at once."""
+    """A stream of the pretend device, or an event on one: done at once."""
 
     current = 0  # the id of the stream that operations run on
     device_index, device_type = 0, 20
@@ -43,10 +41,7 @@ class Stream:
     def record_event(self, event=None):
         return Event()
 
-    def nothing(self, *args):
-        pass
-
-    wait_event = wait_stream = nothing
+    wait_event = wait_stream = lambda *_: None
 
 
 class Event(Stream):
@@ -113,7 +108,7 @@ class Accelerator(CUDAAccelerator):
 
 
 def register():
-    """Makes the pretend device known to this process."""
+    """Makes the pretend device known."""
     _setup_privateuseone_for_python_backend(DEVICE, backend_module=Backend())
     # Optimizers take their fast path, which holds more, for parameters of known types only: without this, Adam's step
     # would be the slow one, unlike on CUDA.
@@ -150,22 +145,6 @@ def _autocasting(operation, full):
     return kernel
 
 
-def pretend_processes(n, device):
-    """Makes this process the first of n, in the way torchrun would; the others do not exist.
-
-    Args:
-        n: number of processes.
-        device: type of the device that they send each other tensors of, "cpu" or DEVICE.
-    """
-    started_by_torchrun = {"RANK": 0, "LOCAL_RANK": 0, "GROUP_RANK": 0, "WORLD_SIZE": n, "LOCAL_WORLD_SIZE": n, "TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "localhost", "MASTER_PORT": 1}
-    os.environ.update({name: str(value) for name, value in started_by_torchrun.items()})
-    backend = "fake"  # sends nothing, returns at once
-    if device != "cpu":  # as NCCL, for this device alone: the one called "fake" would serve the CPU too
-        backend = "fake_nccl"
-        dist.Backend.register_backend(backend, fake_pg._create_fake_pg, extended_api=True, devices=[device])
-    dist.init_process_group(backend, rank=0, world_size=n, store=fake_pg.FakeStore())
-
-
 @contextlib.contextmanager
 def tensors_without_memory():
     """While the context is active, every new tensor is a fake one, and what does not work with them is mended."""
@@ -173,6 +152,7 @@ def tensors_without_memory():
         stack.enter_context(mode)
         for owner, name, wrapper in (
             (torch.Tensor, "__bool__", _no),
+            (torch, "tensor", _by_way_of_the_host),
             (torch, "load", _forgetting),
             (torch, "clear_autocast_cache", _clear_copies),
             (weakref, "getweakrefs", _no_weak_references),
@@ -189,6 +169,16 @@ def tensors_without_memory():
 # has to be drawn again: no. Without this, building the model would fail.
 def _no(original, tensor):
     return False if isinstance(tensor, FakeTensor) else original(tensor)
+
+
+# Numbers are written into memory, which the pretend device has not got: transformers does so to learn which device is the
+# default. Without this, its models could not be built there.
+def _by_way_of_the_host(original, *args, device=None, **kwargs):
+    device = torch.device(device) if device else torch.empty(0).device
+    if device.type != DEVICE:
+        return original(*args, device=device, **kwargs)
+    made = original(*args, device="cpu", **kwargs)
+    return torch.empty(made.shape, dtype=made.dtype, device=device)
 
 
 # Fake tensors cache what operations return, and keep the storages that a file was read into as a part of the question:
@@ -212,18 +202,24 @@ def _no_weak_references(original, object):
     return []
 
 
-# On CUDA, attention without a mask is FlashAttention in 16 bit (or cuDNN's, which keeps as much), and the memory-efficient
-# kernel in 32. Without this, the
-# simulation would take the CPU's, which keeps other things, and with dropout a quadratic one.
+# The kernels that CUDA takes: FlashAttention in 16 bit without a mask (or cuDNN's, which keeps as much); else the
+# memory-efficient one, which wants keys for every head, and the mask as numbers, (batch, 1, length, length); step by step,
+# with all attention weights in memory, only what neither takes. Without this, the simulation would take the CPU's kernels,
+# which keep other things, and with dropout all attention weights.
 # Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
-def _attention_of_cuda(original, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, **others):
+def _attention_of_cuda(original, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     if query.device.type != DEVICE:
-        return original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, **others)
-    assert attn_mask is None and not any(others.values()), "which kernel CUDA takes for this is not modelled yet"
-    if query.dtype in (torch.float16, torch.bfloat16):
+        return original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+    if attn_mask is None and query.dtype in (torch.float16, torch.bfloat16):
         return torch.ops.aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, scale=scale)[0]
+    if key.shape[1] != query.shape[1]:
+        return torch.ops.aten._scaled_dot_product_attention_math(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)[0]
+    if attn_mask is not None:
+        if attn_mask.dtype == torch.bool:
+            attn_mask = torch.where(attn_mask, 0.0, float("-inf")).to(query.dtype)
+        attn_mask = attn_mask.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
     with_gradient = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
-    return torch.ops.aten._scaled_dot_product_efficient_attention(query, key, value, None, with_gradient, dropout_p, is_causal, scale=scale)[0]
+    return torch.ops.aten._scaled_dot_product_efficient_attention(query, key, value, attn_mask, with_gradient, dropout_p, is_causal, scale=scale)[0]
 
 
 # The first process tells the others what it will send, packed into numbers that fake tensors do not have.

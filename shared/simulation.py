@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from lightning.fabric.utilities.warnings import PossibleUserWarning
 
-from shared import UserError, allocator, cli, models, simulated_gpu, stages
-from shared.ledger import CATEGORIES, Ledger
+from shared import UserError, allocator, cli, models, simulated_gpu, simulated_processes, stages
+from shared.ledger import CATEGORIES, Ledger, tensors
 from shared.report import git_commit, versions
 from shared.whereabouts import Whereabouts
 
@@ -25,11 +25,11 @@ from shared.whereabouts import Whereabouts
 class Simulation:
     """A stage, built; its updates can be run with batches of any size."""
 
-    def __init__(self, stage, options):
+    def __init__(self, run, options):
         """Loads the script and builds model and optimizer, with its own functions.
 
         Args:
-            stage: a folder's name, such as "06_sgd".
+            run: one of stages.runs(), such as "06_sgd".
             options: from workers.wanted().
 
         Raises:
@@ -40,8 +40,12 @@ class Simulation:
         warnings.filterwarnings("ignore", category=PossibleUserWarning)
         warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")  # torchmetrics copies its zeros
         warnings.filterwarnings("ignore", message="(.*GradScaler.*|User provided device_type of 'cuda').*CUDA is not available")
-        self.script = stages.load(stage)
-        self.args = arguments(stage, self.script, options)
+        self.script, self.technique = stages.load(run), None
+        if options.techniques is not None:
+            one_by_one = stages.load(run.replace("/train", "/one_by_one"))
+            self.script = one_by_one.script(options.techniques)
+            self.technique = (None, *one_by_one.TECHNIQUES)[options.techniques]
+        self.args = arguments(run, self.script, options)
         self._prepare(gpu=options.device == "gpu")
         self.whereabouts = Whereabouts()
         self.ledger = Ledger(lambda: (self.whereabouts.module(), simulated_gpu.Stream.current))
@@ -60,7 +64,7 @@ class Simulation:
             simulated_gpu.register()
             args.accelerator = simulated_gpu.Accelerator()
         if hasattr(self.script, "parallelize"):  # also for one device, as in main()
-            simulated_gpu.pretend_processes(args.world_size, simulated_gpu.DEVICE if gpu else "cpu")
+            simulated_processes.pretend_processes(args.world_size, simulated_gpu.DEVICE if gpu else "cpu")
             self.script.parallelize = explained(self.script.parallelize, args)
         self.fabric = self.script.make_fabric(args)
         self.fabric.launch()
@@ -72,8 +76,8 @@ class Simulation:
         self.folder = tempfile.TemporaryDirectory()
         file = Path(self.folder.name) / "checkpoint.pt"
         with simulated_gpu.tensors_without_memory(), torch.serialization.skip_data(materialize_fake_tensors=True):
-            torch.save(models.vit(args).state_dict(), file)
-        models.checkpoint = lambda _: file
+            torch.save(args.task.classifier(args).state_dict(), file)
+        models.checkpoint = args.task.checkpoint = lambda _: file
 
     def _zero_grad_late(self):
         if self.args.micro_batch_size:
@@ -86,8 +90,8 @@ class Simulation:
         """Runs updates, as main() does in its loop.
 
         Args:
-            batch_size: images per update, over all processes.
-            micro_batch_size: images per forward pass and process, or None for all at once.
+            batch_size: images or texts per update, over all processes.
+            micro_batch_size: of them per forward pass and process, or None for all at once.
             updates: how many.
 
         Returns:
@@ -95,19 +99,17 @@ class Simulation:
         """
         args = self.args
         self.script.MICRO_BATCH_SIZE = micro_batch_size
-        images_here = batch_size // args.world_size
         starts, first_loss = [], None
         with simulated_gpu.tensors_without_memory():
             with self.device:
                 counts = [torch.zeros(1, dtype=torch.long) for _ in range(4)]
-            for _ in range(updates):
+            for update in range(updates):
                 starts.append(len(self.ledger.events))
-                images = torch.empty(images_here, 3, args.image_px, args.image_px, device=self.device)
-                labels = torch.empty(images_here, dtype=torch.long, device=self.device)
-                self.ledger.note(images, "inputs")
-                self.ledger.note(labels, "inputs")
+                inputs, labels = args.task.fake_batch(args, batch_size // args.world_size, update, self.device)
+                for t in tensors((inputs, labels)):
+                    self.ledger.note(t, "inputs")
                 with self.ledger, self.whereabouts:
-                    loss, logits = self.script.train_step(self.fabric, self.model, self.optimizer, images, labels)
+                    loss, logits = self.script.train_step(self.fabric, self.model, self.optimizer, inputs, labels)
                     for scheduler in self.schedulers:
                         scheduler.step()
                     # What Meter keeps from update to update: the first loss, and torchmetrics' counts of hits and misses,
@@ -131,29 +133,31 @@ class Simulation:
         return phase, {"phase": last and last.phase, "module": last and last.module}, host
 
 
-def arguments(stage, script, options):
-    """Returns the options that cli.parse and data.image_loaders would give a stage.
+def arguments(run, script, options):
+    """Returns the options that cli.parse and the data would give a script.
 
     Raises:
         UserError: there is no such model, or a size does not fit another.
     """
     asked = stages.asked_of_cli(script)
-    micro = asked.get("micro_batch_size")
-    args = types.SimpleNamespace(stage=stage, script="train", preset=options.preset, model=options.model, data="fake", pretrained=True, seed=123)
-    cli.choose(args)
+    task, micro = asked["task"], asked["micro_batch_size"]
+    stage, _, name = run.partition("/")
+    args = types.SimpleNamespace(stage=stage, script=name or "train", preset=options.preset, model=options.model, data="fake", pretrained=False, seed=123)
+    args.max_length, args.trust_remote_code, args.input_shapes = options.max_length, options.trust_remote_code, options.input_shapes
+    cli.choose(args, task)
     args.accelerator = "cpu"
-    args.image_px = options.image_px or args.image_px
-    args.num_classes = options.num_classes
+    args.image_px = options.image_px or getattr(args, "image_px", None)
+    args.num_classes = options.num_classes or task.CLASSES
     args.batch_size = options.batch_size or asked["batch_size"]
     args.micro_batch_size = (options.micro_batch_size or micro) if micro else None
-    args.devices = args.world_size = (options.devices or asked["devices"]) if asked["devices"] > 1 else 1
+    args.devices = args.world_size = (options.devices or asked["devices"]) if hasattr(script, "parallelize") else 1
     args.num_nodes = 1
     args.updates = options.updates
     if args.batch_size % args.world_size:
-        raise UserError(f"{stage}: a batch of {args.batch_size} images does not divide by {args.world_size} devices; choose --batch-size or --devices so that it does")
+        raise UserError(f"{run}: a batch of {args.batch_size} {task.UNIT} does not divide by {args.world_size} devices; choose --batch-size or --devices so that it does")
     here = args.batch_size // args.world_size
     if micro and options.micro_batch_size and args.micro_batch_size > here:
-        raise UserError(f"{stage}: --micro-batch-size {args.micro_batch_size}: a device gets only {here} images of a batch; choose a larger --batch-size")
+        raise UserError(f"{run}: --micro-batch-size {args.micro_batch_size}: a device gets only {here} {task.UNIT} of a batch; choose a larger --batch-size")
     return args
 
 
@@ -169,11 +173,12 @@ def explained(parallelize, args):
     return wrapper
 
 
-def predict(stage, options, timeline=False):
-    """Predicts a stage's memory.
+def predict(run, options, timeline=False):
+    """Predicts a script's memory.
 
     Returns:
-        a record as Meter.report() makes one, with null for what only a real training tells, and besides: peak_at, where
+        a record as Meter.report() makes one, with null for what only a real training tells, and besides: technique, the last
+        one that was applied, if not all; peak_at, where
         the peak of each phase is; host_breakdown_gb; seconds, what it took. With timeline, (record, what history() returns).
 
     Raises:
@@ -181,17 +186,18 @@ def predict(stage, options, timeline=False):
     """
     torch.set_num_threads(1)
     started = time.perf_counter()
-    simulation = Simulation(stage, options)
+    simulation = Simulation(run, options)
     args = simulation.args
     starts = simulation.run(args.batch_size, args.micro_batch_size, args.updates)
     load_phase, load_at, load_host = simulation.peaks(0, simulation.loaded)
     train_phase, train_at, train_host = simulation.peaks(simulation.loaded)
     record = {
-        "stage": stage,
-        "script": args.script,
+        "stage": args.stage,
+        "script": "before" if options.techniques == 0 else args.script,
+        "technique": simulation.technique,
         "preset": args.preset,
         "model": args.model,
-        "image_px": args.image_px,
+        **args.task.settings(args),
         "pretrained": None,
         "dataset": None,
         "device": f"simulated {options.device.upper()}",
@@ -204,8 +210,9 @@ def predict(stage, options, timeline=False):
         "steps": len(starts),
         "load": load_phase,
         "train": train_phase,
-        **dict.fromkeys(("images_per_second", "train_seconds", "train_accuracy", "val_accuracy", "test_accuracy", "first_loss", "last_loss")),
-        "versions": {"python": platform.python_version(), **versions()},
+        "input_shapes": None,
+        **dict.fromkeys((f"{args.task.UNIT}_per_second", "train_seconds", "train_accuracy", "val_accuracy", "test_accuracy", "first_loss", "last_loss")),
+        "versions": {"python": platform.python_version(), **versions(args.task)},
         "git_commit": git_commit(),
         "command": None,
         "date": datetime.date.today().isoformat(),

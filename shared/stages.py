@@ -7,7 +7,7 @@ import re
 import types
 from pathlib import Path
 
-from shared import UserError
+from shared import UserError, images
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).parent / "results"
@@ -23,9 +23,32 @@ def idea(script):
     return ast.get_docstring(ast.parse(Path(script).read_text())).splitlines()[0]
 
 
-def load(stage, script="train"):
-    """Imports a stage's script as a module of its own."""
-    spec = importlib.util.spec_from_file_location(f"{stage}_{script}", ROOT / stage / f"{script}.py")
+def runs(names):
+    """Returns what there is to run and to measure in these folders: "06_sgd" for its train.py; where a folder has a
+    before.py to compare with, both of them, "11_llm/before" and "11_llm/train".
+    """
+    return [run for name in names for run in ([f"{name}/before", f"{name}/train"] if (ROOT / name / "before.py").exists() else [name])]
+
+
+def chain():
+    """Returns the folders of the ladder, where each train.py builds on the one of the folder before."""
+    return [name for name in names() if runs([name]) == [name]]
+
+
+def run_of(record):
+    """Returns which of runs() a record is of."""
+    return next((run for run in runs([record["stage"]]) if run.endswith(f"/{record['script']}")), record["stage"])
+
+
+def path(run):
+    """Returns the script of one of runs(), or of "01_baseline/plain"."""
+    stage, _, script = run.partition("/")
+    return ROOT / stage / f"{script or 'train'}.py"
+
+
+def load(run):
+    """Imports a script, one of runs() or "01_baseline/plain", as a module of its own."""
+    spec = importlib.util.spec_from_file_location(run.replace("/", "_"), path(run))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -36,14 +59,14 @@ class _Parsed(Exception):
 
 
 def asked_of_cli(script):
-    """Returns what a script's main() tells cli.parse: {"batch_size": images, "devices": number, ...}.
+    """Returns what a script's main() tells cli.parse: {"batch_size": images, "devices": number, "task": module, ...}.
 
     Args:
         script: a module from load().
     """
 
     def parse(file, argv, **asked):
-        raise _Parsed(asked)
+        raise _Parsed({"task": images, "devices": 1, "micro_batch_size": None, **asked})
 
     original, script.cli = script.cli, types.SimpleNamespace(parse=parse)
     try:
@@ -94,14 +117,15 @@ def records(file):
     return found, broken
 
 
-def next_with_less(stage, phase):
-    """Returns the first later stage that needs less of a GPU in a phase, by the measured ladder; None after the last.
+def next_with_less(run, phase):
+    """Returns the first later script that needs less of a GPU in a phase, by the measured ladder; None after the last.
 
-    A record made on a CPU counts the host's memory as the device's. So loading is judged by the weights that a stage
-    trains with, which is what it loads to the device, and if no stage has less, the last one does: it offloads.
+    A record made on a CPU counts the host's memory as the device's. So loading is judged by the weights that a script
+    trains with, which is what it loads to the device, and if none has less, the last one does: it offloads.
     """
     held = {}
     for r in records(RESULTS / "tiny-cpu.jsonl")[0]:
-        held[r["stage"]] = r["train"]["breakdown_gb"]["parameters"] if phase == "load" else r["train"]["device_peak_gb"]
-    later = [name for name in names() if name > stage]
-    return next((name for name in later if held.get(name, 0) < held.get(stage, 0)), later[-1] if later else None)
+        held[run_of(r)] = r["train"]["breakdown_gb"]["parameters"] if phase == "load" else r["train"]["device_peak_gb"]
+    comparable = chain() if run in chain() else runs([run.partition("/")[0]])
+    later = [name for name in comparable if name > run]
+    return next((name for name in later if held.get(name, 0) < held.get(run, 0)), later[-1] if later else None)

@@ -4,7 +4,8 @@ import matplotlib
 import numpy as np
 
 from shared.ledger import CATEGORIES
-from shared.report import png_text
+from shared.report import by_model, counted, png_text, setting
+from shared.stages import run_of
 
 matplotlib.use("Agg")  # draws into files, needs no screen
 import matplotlib.pyplot as plt
@@ -14,7 +15,8 @@ SHADES = {"forward": "#ffffff", "backward": "#eeeeee", "step": "#dcdcdc"}
 
 
 def draw_all(results, folder):
-    """Draws a picture per stage, STAGE.png, and timeline.png, all of them on a common scale.
+    """Draws a picture per script, such as 06_sgd.png, and timeline.png, all scripts of one model on a common scale; if there
+    is a second model, timeline_STAGE.png too.
 
     Args:
         results: list of (record, history), from simulation.predict.
@@ -32,9 +34,12 @@ def draw_all(results, folder):
             _mark_peak(ax, history[part].sum(1) * factor, unit)
         _legend(figure, axes[0][0], [(record, history)])
         figure.suptitle(_title(record))
-        _save(figure, folder / f"{record['stage']}.png", [record])
-    if len(results) > 1:
-        _draw_together(results, folder / "timeline.png")
+        _save(figure, folder / f"{run_of(record).replace('/', '_')}.png", [record])
+    groups = by_model([record for record, _ in results])
+    for group in groups:
+        if len(group) > 1:
+            name = "timeline" if group is groups[0] else f"timeline_{group[0]['stage']}"
+            _draw_together([result for result in results if result[0] in group], folder / f"{name}.png")
 
 
 def _draw_together(results, file):
@@ -42,7 +47,7 @@ def _draw_together(results, file):
     rows = [results]
     while len(small := [r for r in rows[-1] if _peak_gb(r) < max(map(_peak_gb, rows[-1])) / 5]) > 1:
         rows.append(small)
-    columns = [record["stage"] for record, _ in results]
+    columns = [run_of(record) for record, _ in results]
     figure, axes = plt.subplots(len(rows), len(columns), figsize=(1.6 * len(columns) + 1, 3.4 * len(rows) + 1), layout="constrained", squeeze=False)
     for ax in axes.flat:
         ax.set_visible(False)
@@ -50,11 +55,11 @@ def _draw_together(results, file):
         largest = max(map(_peak_gb, row))
         for result in row:
             record, history = result
-            ax = line[columns.index(record["stage"])]
+            ax = line[columns.index(run_of(record))]
             ax.set_visible(True)
             unit, factor = _area(ax, history["phases"], history["device"], largest)
             gpus = f", {record['world_size']} devices" if record["world_size"] > 1 else ""
-            ax.set_title(record["stage"].replace("_", "\n", 1).replace("_", " ") + f"\n{record['batch_size']} images{gpus}", fontsize=9)
+            ax.set_title(run_of(record).replace("_", "\n", 1).replace("_", " ") + f"\n{record['batch_size']} {counted(record)}{gpus}", fontsize=9)
             peak = history["device"].sum(1).max() * factor
             ax.annotate(f"{peak:.3g}", (0.5, peak), xycoords=("axes fraction", "data"), ha="center", xytext=(0, 3), textcoords="offset points", fontsize=9)
             ax.set_xticks([])
@@ -65,7 +70,7 @@ def _draw_together(results, file):
     _legend(figure, axes[0][0], results)
     record = results[0][0]
     figure.suptitle(
-        f"One update of every stage: {record['model']} at {record['image_px']} px, on each {record['device']}. "
+        f"One update of every script: {setting(record)}, on each {record['device']}. "
         "From left to right: allocations and releases in order, not time. White: forward, grey: backward, darker: step",
         fontsize=11,
     )
@@ -106,7 +111,7 @@ def _legend(figure, axes, results):
 def _title(record):
     micro = f", {record['micro_batch_size']} at a time" if record["micro_batch_size"] else ""
     processes = f" over {record['world_size']} devices" if record["world_size"] > 1 else ""
-    return f"{record['stage']}: {record['model']} at {record['image_px']} px, {record['batch_size']} images{processes}{micro}, {record['precision']}, {record['device']}"
+    return f"{run_of(record)}: {setting(record)}, {record['batch_size']} {counted(record)}{processes}{micro}, {record['precision']}, {record['device']}"
 
 
 def _save(figure, file, records):

@@ -6,6 +6,7 @@ The private names that this repository needs are all here, each with what would 
 import contextlib
 
 import torch
+import torch.distributed as dist
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -68,7 +69,14 @@ def reporting_to(ledger):
         with ledger.pause():
             return original(*args, **kwargs)
 
+    # gloo adds up what the processes send when it is waited for, with buffers of its own: without this they would count,
+    # and no prediction would know of them.
+    def wait(original, *args, **kwargs):
+        with ledger.pause():
+            return original(*args, **kwargs)
+
     with (
+        wrapped(dist.Work, "wait", wait),
         wrapped(torch.UntypedStorage, "resize_", resize),
         wrapped(torch, "load", load),
         wrapped(torch.optim.Optimizer, "add_param_group", add_param_group),

@@ -18,16 +18,34 @@ from shared import UserError, stages
 from shared.metrics import LEDGER_UPDATES
 
 
-def wanted(device, preset, model=None, image_px=None, batch_size=None, micro_batch_size=None, devices=None, num_classes=10, updates=LEDGER_UPDATES, late_zero_grad=False):
+def wanted(
+    device,
+    preset,
+    model=None,
+    image_px=None,
+    max_length=None,
+    batch_size=None,
+    micro_batch_size=None,
+    devices=None,
+    num_classes=None,
+    updates=LEDGER_UPDATES,
+    input_shapes=None,
+    trust_remote_code=False,
+    late_zero_grad=False,
+    techniques=None,
+):
     """Returns what to simulate, for simulation.predict and fits.largest_micro_batch.
 
     Args:
         device: "gpu", or "cpu" for what a stage measures on a computer without one.
         preset: "tiny" or "full".
-        model, image_px, batch_size, micro_batch_size, devices: as the preset or the stage has it, if None.
-        num_classes: of the pictures.
+        model, image_px, max_length, batch_size, micro_batch_size, devices, num_classes: as the preset or the script has
+            it, if None.
         updates: how many to simulate.
+        input_shapes: of texts, (n, length) for each update; max_length all the time, if None.
+        trust_remote_code: whether a model may come with code of its own.
         late_zero_grad: free old gradients between forward and backward pass instead of right after the step.
+        techniques: of a folder with one_by_one.py, the number of techniques to apply; None for the script as it is.
     """
     return types.SimpleNamespace(**locals())
 

@@ -19,7 +19,8 @@ sys.path.insert(0, str(ROOT))
 
 from shared import stages  # noqa: E402
 
-NAMES = stages.names()
+NAMES = stages.chain()
+TEXT = [run for run in stages.runs(stages.names()) if run not in NAMES]  # 11_llm/before and 11_llm/train
 SHARDED = [name for name in NAMES if "fully_shard" in (ROOT / name / "train.py").read_text()]
 SINGLE = [name for name in NAMES if name not in SHARDED]
 
@@ -68,7 +69,7 @@ def ladder(tiny_cpu):
     assert process.returncode == 0, printed
     records, broken = stages.records(out / "ladder.jsonl")
     assert broken == 0
-    return out, printed, {r["stage"]: r for r in records}
+    return out, printed, {stages.run_of(r): r for r in records}
 
 
 @pytest.fixture
@@ -98,3 +99,18 @@ def code_blocks(page, language="bash"):
 
 def read_json(file):
     return json.loads(Path(file).read_text())
+
+
+class Spy(torch.optim.SGD):
+    """Keeps the gradients that a step was made with."""
+
+    def step(self, closure=None):
+        self.grads = [p.grad.clone() for group in self.param_groups for p in group["params"]]
+
+
+def tokens_of(pad_token_id):
+    """Returns a batch of three texts of unequal length, padded, as a model takes them."""
+    input_ids = torch.full((3, 16), pad_token_id)
+    for i, length in enumerate((16, 5, 9)):
+        input_ids[i, :length] = torch.arange(10 * i + 6, 10 * i + 6 + length)
+    return {"input_ids": input_ids, "attention_mask": (input_ids != pad_token_id).long()}

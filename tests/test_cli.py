@@ -38,7 +38,7 @@ def test_main_says_what_would_be_right(argv, message):
     (["08_fsdp/train.py", "--preset", "tiny", "--devices", "3"], "08_fsdp/train.py: --devices 3: a batch of 16 images does not divide by 3; possible are 1, 2, 4, 8, 16"),
     (["08_fsdp/train.py", "--preset", "tiny", "--data", "nowhere"], "08_fsdp/train.py: --data nowhere: there is no such folder; pass digits, cifar10, fake, or a folder with train/<class>/* and test/<class>/*"),
     (["-m", "shared.ladder", "--out", "/proc/nowhere"], "shared/ladder.py: cannot write /proc/nowhere/ladder.jsonl: No such file or directory; choose another file"),
-    (["-m", "shared.ladder", "--stages", "42"], "shared/ladder.py: --stages 42: there is no stage 42; there are 01 to " + NAMES[-1][:2]),
+    (["-m", "shared.ladder", "--stages", "42"], "shared/ladder.py: --stages 42: there is no stage 42; there are 01 to " + stages.names()[-1][:2]),
     (["-m", "shared.ladder", "--data", "nowhere"], "shared/ladder.py: --data nowhere: there is no such folder; pass digits, cifar10, fake, or a folder with train/<class>/* and test/<class>/*"),
 ])
 def test_command_ends_in_one_line_and_exit_code_2(command, message, tmp_path):
@@ -74,7 +74,7 @@ def test_fewer_gpus_than_wanted(gpus, here, wanted, got):
 
 def test_a_stage_on_one_device_says_so():
     args = cli.parse(BASELINE, ["--devices", "4"], batch_size=64, devices=1)
-    assert args.devices == 1 and any("08_fsdp is the first" in note for note in args.notes)
+    assert args.devices == 1 and any("08_fsdp/train.py and the later ones" in note for note in args.notes)
 
 
 def test_torchrun_decides_the_number_of_processes(monkeypatch):

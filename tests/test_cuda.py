@@ -4,7 +4,7 @@ import os
 
 import pytest
 import torch
-from conftest import NAMES, SHARDED, SINGLE, run
+from conftest import NAMES, SHARDED, SINGLE, TEXT, run
 
 from shared import stages, workers
 
@@ -12,14 +12,24 @@ HERE = torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emul
 pytestmark = pytest.mark.skipif(not HERE, reason="needs a CUDA device with bf16")
 
 
-@pytest.fixture(scope="module")
-def records(tmp_path_factory):
-    """A few updates of every stage with ViT-B/16 on noise, on the GPUs there are: records by stage."""
-    out = tmp_path_factory.mktemp("cuda")
-    options = ["--preset", "full", "--model", "vit_b_16", "--data", "fake", "--no-pretrained", "--max-steps", 6]
+def measured(out, *options):
+    """A few updates on noise, on the GPUs there are: records by run."""
+    options = ["--preset", "full", "--data", "fake", "--no-pretrained", "--max-steps", 6, *options]
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(torch.cuda.device_count()))))
     run("-m", "shared.ladder", *options, "--out", out, CUDA_VISIBLE_DEVICES=visible)
-    return {r["stage"]: r for r in stages.records(out / "ladder.jsonl")[0]}
+    return {stages.run_of(r): r for r in stages.records(out / "ladder.jsonl")[0]}
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """Every stage of the ladder with ViT-B/16."""
+    return measured(tmp_path_factory.mktemp("cuda"), "--model", "vit_b_16")
+
+
+@pytest.fixture(scope="module")
+def text_records(tmp_path_factory):
+    """Both scripts of 11_llm with DistilBERT."""
+    return measured(tmp_path_factory.mktemp("cuda"), "--stages", "11")
 
 
 def test_nothing_is_unmeasured(records):
@@ -37,11 +47,26 @@ def predictions(records):
     return dict(zip(records, workers.run(jobs)))
 
 
-@pytest.mark.parametrize("stage", NAMES)
-def test_as_predicted(records, predictions, stage):
-    measured, predicted = records[stage]["train"], predictions[stage]["train"]
+def agree(measured, predicted):
     assert predicted["device_peak_gb"] == pytest.approx(measured["device_peak_gb"], rel=0.02)
     assert predicted["device_reserved_gb"] == pytest.approx(measured["device_reserved_gb"], rel=0.08)
+
+
+@pytest.mark.parametrize("stage", NAMES)
+def test_as_predicted(records, predictions, stage):
+    agree(records[stage]["train"], predictions[stage]["train"])
+
+
+@pytest.mark.parametrize("run", TEXT)
+def test_text_as_predicted(text_records, run):
+    record = text_records[run]
+    (predicted,) = workers.run([("simulation", "predict", run, workers.wanted("gpu", "full", devices=record["world_size"]))])
+    agree(record["train"], predicted["train"])
+
+
+def test_text_needs_less(text_records):
+    before, after = (text_records[run]["train"]["device_peak_gb"] for run in TEXT)
+    assert after < before / 3
 
 
 @pytest.mark.parametrize("before, after", list(zip(NAMES, NAMES[1:])))

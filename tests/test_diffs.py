@@ -5,7 +5,9 @@ import re
 import statistics
 
 import pytest
-from conftest import NAMES, ROOT
+from conftest import NAMES, ROOT, TEXT
+
+from shared import stages
 
 PAIRS = list(zip(NAMES, NAMES[1:]))
 
@@ -44,12 +46,12 @@ def test_nothing_changes_but_for_a_reason(before, after):
     assert not any(packed(line) == "" for line in removed)
 
 
-@pytest.mark.parametrize("stage", NAMES)
-def test_length_and_form(stage):
-    text = (ROOT / stage / "train.py").read_text()
+@pytest.mark.parametrize("run", NAMES + TEXT)
+def test_length_and_form(run):
+    stage, text = run[:2], stages.path(run).read_text()
     assert len(text.splitlines()) <= 130
     assert text.endswith("\n") and not text.endswith("\n\n")
-    assert text.startswith(f'"""Stage {stage[:2]}, ')
+    assert text.startswith(f'"""Stage {stage}, ')
     functions = re.findall(r"^def (\w+)", text, re.MULTILINE)
     assert [name for name in functions if name != "parallelize"] == ["make_fabric", "build", "train_step", "main"]
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from conftest import ROOT, SHARDED, cpu_only, read_json, run
+from conftest import ROOT, SHARDED, Spy, cpu_only, read_json, run
 from lightning.fabric import Fabric
 
 from shared import cli, models, stages
@@ -32,7 +32,7 @@ def losses(module, *options):
 
 
 def test_fabric_and_plain_baseline_agree_in_loss_and_bytes():
-    fabric, plain = (losses(stages.load("01_baseline", script), "--max-steps", "6") for script in ("train", "plain"))
+    fabric, plain = (losses(stages.load(f"01_baseline/{script}"), "--max-steps", "6") for script in ("train", "plain"))
     assert fabric[0] == plain[0] and len(plain[0]) == 6
     for phase in ("load", "train"):
         assert fabric[1][phase] == plain[1][phase]
@@ -40,15 +40,8 @@ def test_fabric_and_plain_baseline_agree_in_loss_and_bytes():
 
 
 def test_orders_of_two_epochs_differ_and_agree_between_fabric_and_plain():
-    fabric, plain = (losses(stages.load("01_baseline", script), "--epochs", "2", "--max-steps", "24") for script in ("train", "plain"))
+    fabric, plain = (losses(stages.load(f"01_baseline/{script}"), "--epochs", "2", "--max-steps", "24") for script in ("train", "plain"))
     assert fabric[0] == plain[0] and len(plain[0]) == 24  # 21 in the first
-
-
-class Spy(torch.optim.SGD):
-    """Keeps the gradients that a step was made with."""
-
-    def step(self, closure=None):
-        self.grads = [p.grad.clone() for group in self.param_groups for p in group["params"]]
 
 
 @pytest.mark.parametrize("batch", [16, 13, 3])

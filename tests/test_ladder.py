@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from conftest import NAMES, ROOT, SHARDED, cpu_only, paint, run
+from conftest import NAMES, ROOT, SHARDED, TEXT, cpu_only, paint, run
 
-from shared import UserError, stages
+from shared import UserError, stages, tables
 from shared import ladder as ladder_module
 
 
@@ -22,10 +22,10 @@ def peaks(records, phase):
 
 def test_every_stage_has_a_record(ladder):
     _, printed, records = ladder
-    assert list(records) == NAMES
-    for name in NAMES:
+    assert list(records) == NAMES + TEXT
+    for name in NAMES + TEXT:
         assert name in printed
-        assert records[name]["world_size"] == (4 if name in SHARDED else 1)
+        assert records[name]["world_size"] == (4 if name in SHARDED or name == "11_llm/train" else 1)
         assert records[name]["steps"] > 3
 
 
@@ -181,19 +181,19 @@ def test_a_prediction_that_fails_loses_no_measurement(tmp_path, monkeypatch, cap
     def fail(jobs):
         raise KeyError("a private name")
 
-    record = {"stage": "06_sgd", "world_size": 1, "steps": 3}
+    record = {"stage": "06_sgd", "script": "train", "image_px": 32, "world_size": 1, "input_shapes": [[16, 3, 32, 32]]}
     monkeypatch.setattr(ladder_module.workers, "run", fail)
-    args = SimpleNamespace(accelerator="cpu", preset="tiny", model="vit_tiny", image_px=32, num_classes=10)
-    assert ladder_module.predict(args, [record]) == {}
+    args = SimpleNamespace(accelerator="cpu", preset="tiny", model="vit_tiny", num_classes=10)
+    assert ladder_module.predict({"06_sgd": args}, [record]) == {}
     assert capsys.readouterr().out == "- no predictions: KeyError: 'a private name'\n"
 
 
 def test_table_names_the_unit_and_what_was_saved():
     def record(stage, gb):
         phase = {"device_peak_gb": gb, "device_reserved_gb": None, "host_peak_gb": None}
-        return {"stage": stage, "load": phase, "train": phase, "images_per_second": None, "test_accuracy": 0.5}
+        return {"stage": stage, "script": "train", "image_px": 32, "load": phase, "train": phase, "images_per_second": None, "test_accuracy": 0.5}
 
-    heading, first, second = ladder_module.table([record("01_a", 2.0), record("02_b", 1.0)], {})
+    heading, first, second = tables.measured([record("01_a", 2.0), record("02_b", 1.0)], {})
     assert heading.split() == ["stage", "load", "GB", "train", "GB", "vs", "before", "vs", "first", "test", "acc."]
     assert first.split() == ["01_a", "2.00", "2.00", "50.0%"]
     assert second.split() == ["02_b", "1.00", "1.00", "-50.0%", "2.0x", "less", "50.0%"]

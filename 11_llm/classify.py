@@ -1,0 +1,50 @@
+"""Says what a fine-tuned model makes of a text: python 11_llm/classify.py DIR "a text" ["another" ...]"""
+
+import sys
+from pathlib import Path
+
+import torch
+import transformers
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # finds shared/ from any folder
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from shared import UserError, cli
+
+transformers.logging.disable_progress_bar()
+
+
+def classify(folder, texts):
+    """Returns the most probable class of each text and its probability, from 0 to 1.
+
+    Args:
+        folder: what --save wrote, or any folder with a classifier and its tokenizer in Hugging Face's format.
+        texts: list of str.
+
+    Raises:
+        UserError: there is no such model.
+    """
+    if not (Path(folder) / "config.json").is_file():
+        raise UserError(f"{folder} holds no model; pass a folder that 11_llm/train.py --save has written")
+    try:
+        model = AutoModelForSequenceClassification.from_pretrained(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder} holds no usable classifier: {str(error).splitlines()[0]}") from None
+    tokens = tokenizer(texts, padding=True, truncation=True, return_token_type_ids=False, return_tensors="pt")
+    with torch.no_grad():
+        probabilities = model.eval()(**tokens).logits.float().softmax(-1)  # (texts, classes)
+    return [(model.config.id2label[int(p.argmax())], float(p.max())) for p in probabilities]
+
+
+def main(argv=None):
+    parser = cli.Parser(description=__doc__.split(":")[0] + ".", allow_abbrev=False)
+    parser.add_argument("folder", metavar="DIR", help="a model that 11_llm/before.py or train.py has saved with --save DIR")
+    parser.add_argument("texts", metavar="TEXT", nargs="+", help="what to classify")
+    args = parser.parse_args(argv)
+    for text, (label, probability) in zip(args.texts, classify(args.folder, args.texts)):
+        print(f"{label} ({probability:.0%}): {text}")
+
+
+if __name__ == "__main__":
+    cli.run(main)
