@@ -27,13 +27,13 @@ def classify(folder, texts):
     if not (Path(folder) / "config.json").is_file():
         raise UserError(f"{folder} holds no model; pass a folder that 11_llm/train.py --save has written")
     try:
-        model = AutoModelForSequenceClassification.from_pretrained(folder)
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{folder} holds no usable classifier: {str(error).splitlines()[0]}") from None
-    tokens = tokenizer(texts, padding=True, truncation=True, return_token_type_ids=False, return_tensors="pt")
-    with torch.no_grad():
-        probabilities = model.eval()(**tokens).logits.float().softmax(-1)  # (texts, classes)
+        model = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=False).eval()
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        tokens = tokenizer(texts, padding=True, truncation=True, return_token_type_ids=False, return_tensors="pt")
+        with torch.no_grad():
+            probabilities = model(**tokens).logits.float().softmax(-1)  # (texts, classes)
+    except Exception as error:  # a damaged file has many names: those of json, safetensors, tokenizers
+        raise UserError(f"{folder} holds no usable classifier ({str(error).strip().splitlines()[0]})") from None
     return [(model.config.id2label[int(p.argmax())], float(p.max())) for p in probabilities]
 
 

@@ -10,6 +10,7 @@ UNIT = "images"
 PACKAGES = ()  # that a measurement depends on, besides report.PACKAGES
 PRESETS = {"tiny": {"model": "vit_tiny", "data": "digits"}, "full": {"model": "vit_l_16", "data": "cifar10"}}
 CLASSES = 10  # of the presets' data, for predictions
+WITHOUT_BF16 = "02_mixed_precision uses fp16"
 MODEL_HELP = "vit_tiny or one of torchvision's vit_*"
 DATA_HELP = "digits, cifar10, fake, or a folder of images"
 
@@ -22,7 +23,7 @@ def knows(model):
 def suits(what):
     """Tells whether --data can be meant for pictures: a name, or a folder that holds no texts and no tables."""
     path = Path(what)
-    texts = (file for pattern in ("*.csv", "*.jsonl", "**/*.txt") for file in path.glob(pattern))
+    texts = (file for pattern in ("*.csv", "*.jsonl", "*/*.txt", "train/*/*.txt") for file in path.glob(pattern))
     return what not in ("reviews", "imdb") and not path.is_file() and next(texts, None) is None
 
 

@@ -43,7 +43,7 @@ class Meter:
         self.rank, self.world_size = (dist.get_rank(), dist.get_world_size()) if parallel else (0, 1)
         self.cuda = device.type == "cuda"
         if self.cuda and precision.startswith("bf16") and not torch.cuda.is_bf16_supported(including_emulation=False):
-            raise UserError(f"{torch.cuda.get_device_name(device)} cannot compute in bf16 (that takes an Ampere or later); 02_mixed_precision uses fp16")
+            raise UserError(f"{torch.cuda.get_device_name(device)} cannot compute in bf16 (that takes an Ampere or later); {args.task.WITHOUT_BF16}")
         self.ledger = Ledger()
         self.listening = contextlib.ExitStack()
         self.phases = {}  # name -> what was measured

@@ -54,7 +54,7 @@ def parse(argv):
     parser.add_argument("--preset", choices=cli.PRESETS, default="full", help="default: full, ViT-L/16 at 224 px and DistilBERT at 512 tokens")
     parser.add_argument("--model", metavar="NAME[,NAME...]", help=f"01 to 10: {images.MODEL_HELP}; 11: {text.MODEL_HELP}, or several (default: the preset's)")
     parser.add_argument("--image-px", type=cli.positive, metavar="N", help="edge of the pictures (default: the model's)")
-    text.add_options(parser, alone=False)
+    text.add_model_options(parser)
     parser.add_argument("--batch-size", type=cli.positive, metavar="N", help="images or texts per update (default: the stage's)")
     parser.add_argument("--micro-batch-size", type=cli.positive, metavar="N", help="images or texts per forward pass and device, from 05 on (default: the stage's)")
     parser.add_argument("--devices", type=cli.positive, metavar="N", help="GPUs, from 08 on (default: 4)")

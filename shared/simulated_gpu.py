@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from lightning.fabric.accelerators import CUDAAccelerator
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.distributed import _state_dict_utils
+from torch.nn.modules.module import register_module_buffer_registration_hook
 from torch.optim.optimizer import _foreach_supported_types
 from torch.utils._pytree import tree_map_only
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
@@ -150,6 +151,7 @@ def tensors_without_memory():
     """While the context is active, every new tensor is a fake one, and what does not work with them is mended."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(mode)
+        stack.callback(register_module_buffer_registration_hook(_forget_numbers).remove)
         for owner, name, wrapper in (
             (torch.Tensor, "__bool__", _no),
             (torch, "tensor", _by_way_of_the_host),
@@ -171,14 +173,17 @@ def _no(original, tensor):
     return False if isinstance(tensor, FakeTensor) else original(tensor)
 
 
-# Numbers are written into memory, which the pretend device has not got: transformers does so to learn which device is the
-# default. Without this, its models could not be built there.
+# A fake tensor made of numbers remembers them and computes with them where it can, but the pretend device has no memory to
+# write them into. Without these two, transformers' models could not be built there, or not moved with buffers made so.
 def _by_way_of_the_host(original, *args, device=None, **kwargs):
     device = torch.device(device) if device else torch.empty(0).device
-    if device.type != DEVICE:
-        return original(*args, device=device, **kwargs)
-    made = original(*args, device="cpu", **kwargs)
-    return torch.empty(made.shape, dtype=made.dtype, device=device)
+    made = original(*args, device=device if device.type != DEVICE else "cpu", **kwargs)
+    return made if device.type != DEVICE else torch.empty(made.shape, dtype=made.dtype, device=device)
+
+
+def _forget_numbers(module, name, buffer):
+    if isinstance(buffer, FakeTensor):
+        buffer.constant = None
 
 
 # Fake tensors cache what operations return, and keep the storages that a file was read into as a part of the question:

@@ -39,6 +39,7 @@ class Simulation:
             logging.getLogger(name).setLevel(logging.ERROR)
         warnings.filterwarnings("ignore", category=PossibleUserWarning)
         warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")  # torchmetrics copies its zeros
+        warnings.filterwarnings("ignore", message="You passed `Fabric.accelerator='cpu', precision='16-mixed'.` but")
         warnings.filterwarnings("ignore", message="(.*GradScaler.*|User provided device_type of 'cuda').*CUDA is not available")
         self.script, self.technique = stages.load(run), None
         if options.techniques is not None:

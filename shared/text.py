@@ -20,6 +20,7 @@ UNIT = "texts"
 PACKAGES = ("transformers", "datasets")  # that a measurement depends on, besides report.PACKAGES
 PRESETS = {"tiny": {"model": text_models.TINY, "data": "reviews"}, "full": {"model": "distilbert-base-uncased", "data": "imdb"}}
 CLASSES = 2  # of the presets' data, for predictions
+WITHOUT_BF16 = "11_llm/before.py computes in fp32"
 MODEL_HELP = f"{text_models.TINY}, or folder or Hugging Face id of a model that can classify text, such as bert-base-uncased"
 DATA_HELP = "reviews (made up, comes with this repository), imdb, fake, a folder like aclImdb, or CSV or JSONL files with the columns text and label"
 
@@ -43,8 +44,13 @@ def add_options(parser, alone):
     """
     if alone:
         parser.add_argument("--save", type=Path, metavar="DIR", help="write the fine-tuned model to DIR, as Hugging Face's from_pretrained() reads it")
-    parser.add_argument("--max-length", type=cli.positive, metavar="N", help="cut texts off after N tokens (default: 512, or what the model takes if that is less)")
     parser.add_argument("--limit", type=cli.positive, metavar="N", help="train with N texts, and validate and test with at most N each (default: all)")
+    add_model_options(parser)
+
+
+def add_model_options(parser):
+    """Adds those of them that the predictor has too."""
+    parser.add_argument("--max-length", type=cli.positive, metavar="N", help="cut texts off after N tokens (default: 512, or what the model takes if that is less)")
     parser.add_argument("--trust-remote-code", action="store_true", help="run the Python code that comes with some models; without this they are refused")
 
 
@@ -57,11 +63,10 @@ def choose(args):
     tiny = args.model == text_models.TINY
     args.pretrained = args.pretrained and not tiny
     args.config = text_models.configuration(args)
-    args.config.use_cache = False  # keys and values of earlier tokens, to generate with; checkpointing would keep them twice
-    longest = getattr(args.config, "max_position_embeddings", None)
-    longest = longest if longest and longest > 0 else None  # BLOOM and T5 know no limit; XLNet says -1
+    longest = text_models.longest(args)
     if longest and args.max_length and args.max_length > longest:
         raise UserError(f"--max-length {args.max_length}: {args.model} takes {longest} tokens at most")
+    args.wanted_length = args.max_length
     args.max_length = args.max_length or min(512, longest or 512)
     if getattr(args, "save", None):
         _can_save(args)
@@ -83,7 +88,7 @@ def settings(args):
 
 def passed_on(args):
     """Returns the options of add_options() that a script gets from the ladder."""
-    options = ["--max-length", args.max_length] if args.max_length else []
+    options = ["--max-length", args.wanted_length] if args.wanted_length else []
     options += ["--limit", args.limit] if args.limit else []
     return options + ["--trust-remote-code"] * args.trust_remote_code
 
@@ -162,7 +167,7 @@ def restore_buffers(model, device):
     made = {}
     for name, wanted in twin.named_non_persistent_buffers():
         owner, _, leaf = name.rpartition(".")
-        made[name] = torch.full(wanted.shape, UNSET, dtype=wanted.dtype, device=device)
+        made[name] = torch.full(wanted.shape, UNSET if wanted.dtype.is_signed else 0, dtype=wanted.dtype, device=device)
         module = model.get_submodule(owner)
         module._buffers[leaf] = made[name]
         module._is_hf_initialized = False
@@ -187,7 +192,10 @@ def save(fabric, model, args):
     if fabric.is_global_zero:
         with torch.device("meta"):  # of its class, only the format of the files is wanted
             plain = classifier(args)
-        plain.save_pretrained(args.save, state_dict=state)
-        text_data.prepared(args)[1].save_pretrained(args.save)
+        try:
+            args.tokenizer.save_pretrained(args.save)
+            plain.save_pretrained(args.save, state_dict=state)
+        except OSError as error:
+            raise UserError(f"cannot write {args.save} ({error.strerror or error}); what was measured is not lost, but the model is") from None
         print(f"saved to {args.save}: python 11_llm/classify.py {args.save} \"a text\"")
     fabric.barrier()

@@ -15,7 +15,7 @@ from tokenizers import models as tokenizer_models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from shared import UserError, data, models, reviews, text_models
-from shared.text_sources import PARTS, source
+from shared.text_sources import PARTS, source, stamps
 
 SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
 
@@ -32,7 +32,7 @@ def loaders(args):
     Raises:
         UserError: the texts are missing, unusable, or cannot be downloaded.
     """
-    sets, _ = prepared(args)
+    sets, args.tokenizer = prepared(args)
     pad = Padding(args.config.pad_token_id, args.max_length)
     parts = [data.loader(args, sets[part], shuffle=part == "train", collate_fn=pad) for part in PARTS]
     data.set_updates(args, len(parts[0]))
@@ -69,26 +69,31 @@ def prepared(args):
     config = args.config
     if args.data == "fake":
         args.dataset, names, tokenizer = "fake", reviews.CLASSES, None
-        sets = {part: fake_texts(n, config.vocab_size, args.max_length) for part, n in zip(PARTS, (4096, 256, 256))}
+        sets = {part: fake_texts(n, config.get_text_config(), args.max_length) for part, n in zip(PARTS, (4096, 256, 256))}
     else:
         args.dataset, fingerprint, read = source(args)
         folder = tokenized(args, fingerprint, read)
-        sets, tokenizer = DatasetDict.load_from_disk(folder / "data"), AutoTokenizer.from_pretrained(folder / "tokenizer")
+        sets = DatasetDict.load_from_disk(folder / "data")
+        tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer", trust_remote_code=args.trust_remote_code)
         names = sets["train"].features["label"].names
-        config.pad_token_id = tokenizer.pad_token_id
-    if config.pad_token_id is None:
-        config.pad_token_id = 0
+        for part in (config, config.get_text_config()):
+            part.pad_token_id = tokenizer.pad_token_id
     args.num_classes = len(names)
     config.id2label, config.label2id = dict(enumerate(names)), {name: i for i, name in enumerate(names)}
     return sets, tokenizer
 
 
-def fake_texts(n, vocab_size, max_length):
+def fake_texts(n, config, max_length):
     """Returns n texts of random tokens with random labels, to measure memory and speed with: all of them as long as
     possible, but for one token, so that there is padding to hide, as in real batches.
     """
     generator = torch.Generator().manual_seed(data.SPLIT_SEED)
-    ids = torch.randint(vocab_size, (64, max(max_length - 1, 1)), generator=generator)  # used again and again
+    ids = torch.randint(config.vocab_size, (64, max(max_length - 1, 1)), generator=generator)  # used again and again
+    end = getattr(config, "eos_token_id", None)
+    special = [i for i in (config.pad_token_id, end) if isinstance(i, int)]
+    ids[torch.isin(ids, torch.tensor(special))] = next(i for i in range(config.vocab_size) if i not in special)
+    if isinstance(end, int):
+        ids[:, -1] = end  # some models look for the one at the end of a text
     labels = torch.randint(2, (n,), generator=generator)
     return [{"input_ids": ids[i % len(ids)].tolist(), "label": int(labels[i])} for i in range(n)]
 
@@ -103,8 +108,7 @@ def tokenized(args, fingerprint, read):
     Raises:
         UserError: read() says so, or the folder cannot be written.
     """
-    model = Path(args.model)
-    own = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in sorted(model.iterdir())] if model.is_dir() else []
+    own = stamps(Path(args.model).glob("*"))
     key = json.dumps([fingerprint, args.model, own, getattr(args.config, "_commit_hash", None), args.max_length, args.limit])
     folder = models.cache_folder() / "tokenized" / hashlib.sha256(key.encode()).hexdigest()[:16]
     part = folder.with_suffix(".part")
@@ -118,8 +122,9 @@ def tokenized(args, fingerprint, read):
                     sets = DatasetDict({name: s.shuffle(data.SPLIT_SEED).select(range(min(args.limit, len(s)))) for name, s in sets.items()})
                 tokenizer = new_tokenizer(sets["train"]["text"]) if args.model == text_models.TINY else text_models.tokenizer(args)
                 longest = min(args.max_length, tokenizer.model_max_length)
-                if longest < args.max_length:
+                if args.wanted_length and longest < args.wanted_length:
                     raise UserError(f"--max-length {args.max_length}: the tokenizer of {args.model} allows {longest} tokens at most")
+                tokenizer.model_max_length = longest  # for those who use it after --save
                 sets = sets.map(
                     lambda texts: {"input_ids": tokenizer(texts["text"], truncation=True, max_length=longest)["input_ids"]},
                     batched=True,

@@ -14,6 +14,7 @@ import transformers
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BigBirdConfig, BloomConfig, DistilBertConfig, Qwen3Config
 
 from shared import UserError, models
+from shared.text_sources import stamps
 
 transformers.logging.set_verbosity_error()  # it warns of fresh heads, which are meant here
 transformers.logging.disable_progress_bar()  # of loading; downloads have one of their own
@@ -56,14 +57,19 @@ def configuration(args):
         UserError: there is no such model, it cannot be fetched, or it has no head to classify with.
     """
     if args.model == TINY:
-        return DistilBertConfig(**TINY_OPTIONS)
-    if args.model in KNOWN and not args.pretrained:
+        config = DistilBertConfig(**TINY_OPTIONS)
+    elif args.model in KNOWN and not args.pretrained:
         kind, options = KNOWN[args.model]
-        return kind(**options)
-    with explained(args):
-        config = AutoConfig.from_pretrained(args.model, trust_remote_code=args.trust_remote_code)
+        config = kind(**options)
+    else:
+        with explained(args):
+            config = AutoConfig.from_pretrained(args.model, trust_remote_code=args.trust_remote_code)
     if type(config) not in AutoModelForSequenceClassification._model_mapping and "AutoModelForSequenceClassification" not in getattr(config, "auto_map", {}):
         raise UserError(f"--model {args.model}: {config.model_type} models have no head to classify text with; choose another, such as bert-base-uncased")
+    config.dtype = None  # what the weights were saved in; the script chooses its own
+    for part in (config, config.get_text_config()):  # one and the same, except in models that know pictures too
+        part.use_cache = False  # keys and values of earlier tokens, to generate with; checkpointing would keep them twice
+        part.pad_token_id = 0 if part.pad_token_id is None else part.pad_token_id  # until the tokenizer tells
     return config
 
 
@@ -74,7 +80,7 @@ def explained(args):
         yield
     except UserError:
         raise
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except Exception as error:  # also those of safetensors, pickle and tokenizers, when a file is damaged
         why = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         if "trust_remote_code" in str(error):
             wrong = "it comes with Python code of its own; if you trust that, pass --trust-remote-code"
@@ -96,9 +102,27 @@ def tokenizer(args):
     """
     with explained(args):
         found = AutoTokenizer.from_pretrained(args.model, trust_remote_code=args.trust_remote_code)
+    if len(found) <= len(found.all_special_ids):
+        raise UserError(f"--model {args.model}: there is no tokenizer beside the weights, or an empty one; it must be one that save_pretrained() wrote")
     if found.pad_token is None:  # as with Llama, which was never trained with padding; the attention mask hides it
         found.pad_token = found.eos_token
     return found
+
+
+def longest(args):
+    """Returns how many tokens args.config allows, None if it sets no limit.
+
+    Raises:
+        UserError: there is no such model.
+    """
+    positions = getattr(args.config.get_text_config(), "max_position_embeddings", None)
+    if not positions or positions < 0:  # BLOOM and T5 know no limit; XLNet says -1
+        return None
+    args.num_classes = 2
+    with torch.device("meta"):
+        tables = [m for name, m in classifier(args).named_modules() if name.endswith("position_embeddings")]
+    # RoBERTa and its kin begin to count after the place of padding.
+    return positions - max((m.padding_idx + 1 for m in tables if getattr(m, "padding_idx", None) is not None), default=0)
 
 
 def classifier(args):
@@ -126,8 +150,7 @@ def checkpoint(args):
     args.config.num_labels = args.num_classes
     source = [args.config.to_json_string(), getattr(args.config, "_commit_hash", None), args.pretrained, args.seed]
     folder = Path(args.model)
-    if folder.is_dir():  # another model may have been saved there since
-        source += [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in sorted(folder.iterdir())]
+    source.append(stamps(folder.glob("*")))  # another model may have been saved there since
     name = folder.resolve().name if folder.is_dir() else args.model.replace("/", "--")
     digest = hashlib.sha256(json.dumps(source).encode()).hexdigest()[:16]
     return models.written_once(models.cache_folder() / f"{name}-{digest}.pt", lambda: _state_dict(args))

@@ -33,16 +33,17 @@ def source(args):
     if path.is_file():
         if path.suffix not in READERS:
             raise UserError(f"--data {path}: the name of a file must end in .csv or .jsonl")
-        return path.stem, _stamps([path]), lambda: _split(from_file(path))
+        return path.stem, stamps([path]), lambda: _split(from_file(path))
     if not path.is_dir():
         raise UserError(f"--data {path}: there is no such file or folder; pass reviews, imdb, fake, a folder like aclImdb, or a CSV or JSONL file")
     files = {part: path / (part + suffix) for part in PARTS for suffix in READERS if (path / (part + suffix)).is_file()}
     if files:
-        return path.resolve().name, _stamps(files.values()), lambda: from_files(path, files)
-    return path.resolve().name, _stamps(path.rglob("*.txt")), lambda: from_folder(path)
+        return path.resolve().name, stamps(files.values()), lambda: from_files(path, files)
+    return path.resolve().name, stamps(path.rglob("*.txt")), lambda: from_folder(path)
 
 
-def _stamps(files):
+def stamps(files):
+    """Returns what tells whether files have changed: their paths, sizes and times."""
     return sorted((str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns) for f in files)
 
 
@@ -137,11 +138,13 @@ def from_file(file):
 
 def _csv(file):
     table = pandas.read_csv(file, dtype=str, keep_default_na=False)  # "NA" is a text, and "1" the name of a class
+    if not isinstance(table.index, pandas.RangeIndex):
+        raise ValueError("rows have more cells than the heading; texts with a comma must be in quotes")
     return list(table.columns), table.to_dict("records")
 
 
 def _jsonl(file):
-    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line.strip()]
     if not rows:
         raise ValueError("no rows")
     return list(dict.fromkeys(name for row in rows for name in row.keys())), rows
@@ -151,7 +154,7 @@ READERS = {".csv": _csv, ".jsonl": _jsonl}
 
 
 def _natural(text):
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text)]
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", text)]
 
 
 def _labelled(texts, labels, classes):

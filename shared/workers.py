@@ -97,10 +97,13 @@ def run(jobs):
 def _call(module, function, *arguments):
     try:
         return getattr(importlib.import_module(f"shared.{module}"), function)(*arguments)
-    except RuntimeError as error:
-        if "overflow" not in str(error):
-            raise
-        raise UserError("a tensor would have more bytes than can be counted; choose smaller sizes") from None
+    except UserError:
+        raise
+    except Exception as error:
+        if "overflow" in str(error):
+            raise UserError("a tensor would have more bytes than can be counted; choose smaller sizes") from None
+        # One line, also because not every exception can travel from one process to another.
+        raise UserError(f"the simulation of {arguments[0]} failed: {type(error).__name__}: {str(error).strip().splitlines()[0][:300]}") from None
 
 
 @contextlib.contextmanager

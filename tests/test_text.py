@@ -85,7 +85,7 @@ def test_sharded_is_as_one_device(sharded, table, family):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_saved_model_is_the_trained_one(sharded, family):
     """What was gathered from four processes and saved is loaded again, by from_pretrained and by --model."""
-    folder = sharded[1].with_name(sharded[1].name) / f"{family}-trained"
+    folder = sharded[1] / f"{family}-trained"
     model, info = AutoModelForSequenceClassification.from_pretrained(folder, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"]
     assert model.config.id2label == {0: "down", 1: "up"}
@@ -210,6 +210,7 @@ WRONG = [
     (["--data", "{tmp}/gap.csv"], "row 2 has no label; mend or remove it"),
     (["--data", "{tmp}/one.csv"], "every label is up; there must be two classes or more"),
     (["--data", "{tmp}/torn.jsonl"], "cannot be read ("),
+    (["--data", "{tmp}/commas.csv"], "texts with a comma must be in quotes"),
     (["--data", "{tmp}/table.xlsx"], "the name of a file must end in .csv or .jsonl"),
     (["--data", "{tmp}/few.csv"], "2 texts are too few to train, validate and test with; 10 is the least"),
     (["--data", "{tmp}"], "there are no texts; there must be two classes or more, each a folder with *.txt in it"),
@@ -232,6 +233,7 @@ def broken(tmp_path_factory):
         "gap.csv": "text,label\na,up\nb,\n",
         "one.csv": "text,label\na,up\nb,up\n",
         "torn.jsonl": '{"text": "a", "label": 1}\n{"text": "b", "la',
+        "commas.csv": "text,label\nhello, this is,0\ngood bye, then,1\n",
         "table.xlsx": "x",
         "few.csv": "text,label\na,up\nb,down\n",
     }
@@ -259,6 +261,39 @@ def test_bad_input_ends_in_one_line(script):
     assert done.returncode == 2
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     assert len(lines) == 1 and lines[0].startswith(f"11_llm/{script}.py: --data nowhere: there is no such file or folder")
+
+
+def test_weights_saved_in_16_bit_are_trained_as_the_script_says(tmp_path):
+    model = small("bert").to(torch.bfloat16)
+    model.save_pretrained(tmp_path)
+    args = cli.parse(stages.path("11_llm/before"), [*TINY, "--model", str(tmp_path)], task=text, batch_size=12)
+    args.num_classes = 2
+    assert {p.dtype for p in text.classifier(args).parameters()} == {torch.float32}
+    state = torch.load(text.checkpoint(args), weights_only=True)
+    assert {t.dtype for t in state.values()} == {torch.float32}
+    assert torch.equal(state["bert.pooler.dense.weight"], model.bert.pooler.dense.weight.float())
+
+
+@pytest.mark.parametrize("kind, longest", [("Bert", 512), ("Roberta", 510), ("Bloom", None), ("T5", None), ("Llama", 2048)])
+def test_how_many_tokens_a_model_takes(tmp_path, kind, longest):
+    getattr(transformers, f"{kind}Config")(num_hidden_layers=1, vocab_size=100).save_pretrained(tmp_path)
+    args = cli.parse(stages.path("11_llm/before"), [*TINY, "--model", str(tmp_path)], task=text, batch_size=12)
+    assert text_models.longest(args) == longest  # RoBERTa counts from 2 on: its 512 positions, here, are two fewer tokens
+    assert args.max_length == min(512, longest or 512)
+    assert args.config.pad_token_id is not None
+
+
+def test_a_model_that_is_damaged_or_without_tokenizer(tmp_path, table):
+    small("bert").save_pretrained(tmp_path)
+    argv = [*TINY, "--model", str(tmp_path), "--data", str(table)]
+    with pytest.raises(UserError, match="there is no tokenizer beside the weights"):
+        stages.load("11_llm/before").main(argv)
+    text_data.new_tokenizer(["good bad word"]).save_pretrained(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(UserError, match="this folder holds no usable model"):
+        stages.load("11_llm/before").main(argv)
+    assert "holds no usable classifier" in run("11_llm/classify.py", tmp_path, "x", code=2)
 
 
 def test_classify_says_what_is_missing(tmp_path):

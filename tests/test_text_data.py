@@ -7,7 +7,7 @@ import datasets
 import pytest
 import torch
 
-from shared import UserError, cli, reviews, stages, text, text_data, text_models, text_sources
+from shared import UserError, cli, images, reviews, stages, text, text_data, text_models, text_sources
 
 
 def parsed(*argv):
@@ -108,6 +108,20 @@ def test_tables(tmp_path):
     (tmp_path / "test.jsonl").unlink()
     with pytest.raises(UserError, match="test.csv or test.jsonl is missing"):
         text_sources.source(args)[2]()
+
+
+def test_lines_are_what_json_says(tmp_path):
+    rows = [{"text": f"one\u2028line {i}", "label": "a²b"[i % 3]} for i in range(30)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    assert text_sources.from_file(tmp_path / "rows.jsonl")["text"][:] == [row["text"] for row in rows]
+
+
+def test_folders_of_pictures_and_of_texts_are_told_apart(tmp_path):
+    write(tmp_path, {"pictures/cat/1.jpg": "x", "pictures/README.txt": "x", "texts/train/pos/1.txt": "x", "split/pos/1.txt": "x", "table/train.csv": "x"})
+    for name, is_text in (("pictures", False), ("texts", True), ("split", True), ("table", True), ("imdb", True), ("cifar10", False), ("nowhere", False)):
+        what = name if name in ("imdb", "cifar10") else str(tmp_path / name)
+        assert text.suits(what) == is_text and images.suits(what) != is_text
+    assert text.suits("fake") and images.suits("fake")
 
 
 def test_classes_are_in_their_natural_order(tmp_path):
