@@ -116,7 +116,8 @@ def language_models(_):
             r = next(r["train"] for r in reversed(records) if r["script"] == "train" and r["world_size"] == n)
             row += [size(r["device_peak_gb"]), f"{before / r['device_peak_gb']:.1f}x less", size(r["host_peak_gb"])]
         table.append(row)
-    return "\n".join([*markdown.table(table), "", markdown.prediction_origin([r for records in text_records().values() for r in records], TEXT)])
+    everything = [r for records in text_records().values() for r in records]
+    return "\n".join([*markdown.table(table), "", markdown.prediction_origin(everything, TEXT, what="language models")])
 
 
 def one_by_one(_):
@@ -128,7 +129,7 @@ def one_by_one(_):
         for r, records in zip(rows, columns.values()):
             now = r["train"]["device_peak_gb"]
             before = records[records.index(r) - 1]["train"]["device_peak_gb"] if r["technique"] else now
-            cells.append(size(now) + (f" ({before / now:.2f}x less)" if r["technique"] else ""))
+            cells.append(size(now) + ("" if not r["technique"] else " (the same)" if now == before else f" ({before / now:.2f}x less)"))
         table.append((f"+ {rows[0]['technique']}" if rows[0]["technique"] else "before.py", *cells))
     return "\n".join(markdown.table(table))
 

@@ -46,13 +46,13 @@ def origin(file, records):
     )
 
 
-def prediction_origin(records, file):
-    """Tells where predicted figures come from."""
+def prediction_origin(records, file, what=None):
+    """Tells where predicted figures come from; what they are of, if their models need not be named."""
     r = records[0]
     several = max(r["world_size"] for r in records)
     where = f"a GPU, where they share the work on each of {several}" if several > 1 else "a GPU"
     return (
-        f"Predicted with {listed(command(r) for r in records)}: {listed(map(setting, records))}, on {where}; "
+        f"Predicted with {listed(command(r) for r in records)}: {what or listed(map(setting, records))}, on {where}; "
         f"torch {r['versions']['torch']}, lightning {r['versions']['lightning']}, {r['date']}, commit {listed(r['git_commit'] for r in records)}; "
         f"records in `{file.relative_to(stages.ROOT)}`."
     )

@@ -48,7 +48,7 @@ def _draw_together(results, file):
     while len(small := [r for r in rows[-1] if _peak_gb(r) < max(map(_peak_gb, rows[-1])) / 5]) > 1:
         rows.append(small)
     columns = [run_of(record) for record, _ in results]
-    figure, axes = plt.subplots(len(rows), len(columns), figsize=(1.6 * len(columns) + 1, 3.4 * len(rows) + 1), layout="constrained", squeeze=False)
+    figure, axes = plt.subplots(len(rows), len(columns), figsize=(max(1.6 * len(columns) + 1, 9), 3.4 * len(rows) + 1), layout="constrained", squeeze=False)
     for ax in axes.flat:
         ax.set_visible(False)
     for line, row in zip(axes, rows):
@@ -70,7 +70,7 @@ def _draw_together(results, file):
     _legend(figure, axes[0][0], results)
     record = results[0][0]
     figure.suptitle(
-        f"One update of every script: {setting(record)}, on each {record['device']}. "
+        f"One update of every script: {setting(record)}, on each {record['device']}.\n"
         "From left to right: allocations and releases in order, not time. White: forward, grey: backward, darker: step",
         fontsize=11,
     )
