@@ -105,7 +105,7 @@ def _mark_peak(axes, total, unit):
 def _legend(figure, axes, results):
     used = {label for record, _ in results for part in (record["train"]["breakdown_gb"], record["host_breakdown_gb"]["train"] or {}) for label in part}
     handles = [(handle, label) for handle, label in zip(*axes.get_legend_handles_labels()) if label in used]
-    figure.legend(*zip(*handles), loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
+    figure.legend(*zip(*handles), loc="outside lower center", ncols=len(handles) if figure.get_figwidth() > 10 else 4, frameon=False, fontsize=9)
 
 
 def _title(record):
