@@ -7,7 +7,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from conftest import NAMES, ROOT, code_blocks, run
+from conftest import NAMES, ROOT, TEXT, code_blocks, run
 from PIL import Image
 
 from shared import lessons, stages
@@ -45,11 +45,11 @@ def test_lesson_pages_have_all_sections(stage):
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a git checkout")
 def test_records_were_made_with_code_that_is_committed():
-    commits = {r["git_commit"] for file in (lessons.PREDICTED, lessons.LATE, lessons.CHECKED) for r in json.loads(file.read_text())}
+    commits = {r["git_commit"] for file in (lessons.PREDICTED, lessons.TEXT, lessons.LATE, lessons.CHECKED) for r in json.loads(file.read_text())}
     for file in stages.RESULTS.glob("*.jsonl"):
         records, broken = stages.records(file)
         assert not broken and records
-        assert [stages.run_of(r) for r in records] == NAMES or not file.name.startswith("tiny")
+        assert [stages.run_of(r) for r in records] == NAMES + TEXT or not file.name.startswith("tiny")
         commits |= {r["git_commit"] for r in records}
     for commit in commits:
         found = subprocess.run(["git", "-C", ROOT, "cat-file", "-e", f"{commit}^{{commit}}"], capture_output=True)
@@ -59,8 +59,8 @@ def test_records_were_made_with_code_that_is_committed():
 def test_the_record_is_what_is_measured_today(ladder):
     """Same bytes as in the committed record; where PyTorch is another version, within 5 %."""
     recorded = {stages.run_of(r): r for r in stages.records(stages.RESULTS / "tiny-cpu.jsonl")[0]}
-    for name in recorded:
-        record = ladder[2][name]
+    assert list(recorded) == NAMES + TEXT
+    for name, record in ladder[2].items():
         now, then = record["train"], recorded[name]["train"]
         if record["versions"]["torch"] == recorded[name]["versions"]["torch"]:
             assert now == then
@@ -69,10 +69,10 @@ def test_the_record_is_what_is_measured_today(ladder):
 
 
 def test_pictures_are_of_the_records():
-    for picture, records in (("tiny-cpu", stages.records(stages.RESULTS / "tiny-cpu.jsonl")[0]), ("predicted-full", lessons.predictions().values())):
+    measured = {stages.run_of(r): r for r in stages.records(stages.RESULTS / "tiny-cpu.jsonl")[0]}
+    for picture, runs, records in (("tiny-cpu", NAMES + TEXT, measured), ("predicted-full", NAMES, lessons.predictions()), ("predicted-full-11", TEXT, lessons.predictions())):
         shown = json.loads(Image.open(stages.RESULTS / f"{picture}.png").info["Description"])
-        shown_of = [r for r in records if stages.run_of(r) in shown]  # predictions for 11 are in a picture of their own
-        assert shown == {stages.run_of(r): r["train"]["device_peak_gb"] for r in shown_of} and set(NAMES) <= set(shown)
+        assert shown == {run: records[run]["train"]["device_peak_gb"] for run in runs}
 
 
 def test_full_size_on_a_cpu_was_as_predicted():

@@ -4,7 +4,7 @@ import pytest
 import transformers
 from conftest import TEXT
 
-from shared import predict, workers
+from shared import lessons, predict, workers
 
 
 @pytest.mark.parametrize("run", TEXT)
@@ -44,6 +44,26 @@ def test_the_way_starts_and_ends_at_the_scripts(steps):
         for key in ("script", "load", "train", "world_size", "batch_size", "micro_batch_size", "precision"):
             assert script[key] == step[key]
     assert {r["batch_size"] for r in steps} == {12}
+
+
+def test_the_page_shows_what_is_predicted_today(steps):
+    recorded = [r for r in lessons.text_records()["distilbert-base-uncased"] if r["technique"] or r["script"] == "before"]
+    same = steps[0]["versions"]["torch"] == recorded[0]["versions"]["torch"] and steps[0]["versions"]["transformers"] == recorded[0]["versions"]["transformers"]
+    for now, then in zip(steps, recorded, strict=True):
+        assert now["technique"] == then["technique"]
+        for name in ("device_peak_gb", "device_reserved_gb", "host_peak_gb"):
+            assert now["train"][name] == (then["train"][name] if same else pytest.approx(then["train"][name], rel=0.02, abs=1e-3))
+
+
+def test_factors_of_the_published_models():
+    records = lessons.text_records()
+    assert len(records) == 5
+    for model, least in {"distilbert-base-uncased": 3, "google-bert/bert-large-uncased": 5}.items():
+        for world_size, factor in ((4, least), (1, least)):  # on one GPU too
+            before = records[model][0]["train"]["device_peak_gb"]
+            after = [r for r in records[model] if r["script"] == "train" and r["world_size"] == world_size][-1]
+            assert after["batch_size"] == records[model][0]["batch_size"] == 12
+            assert before / after["train"]["device_peak_gb"] >= factor
 
 
 def activations(device, **options):
