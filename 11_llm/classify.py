@@ -33,7 +33,7 @@ def classify(folder, texts):
         with torch.no_grad():
             probabilities = model(**tokens).logits.float().softmax(-1)  # (texts, classes)
     except Exception as error:  # a damaged file has many names: those of json, safetensors, tokenizers
-        raise UserError(f"{folder} holds no usable classifier ({str(error).strip().splitlines()[0]})") from None
+        raise UserError(f"{folder} holds no usable classifier ({(str(error).strip() or type(error).__name__).splitlines()[0]})") from None
     return [(model.config.id2label[int(p.argmax())], float(p.max())) for p in probabilities]
 
 

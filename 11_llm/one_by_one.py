@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from shared import stages, text
 
 TECHNIQUES = (
-    "weights, gradients and states in bf16",
+    "everything in bf16",
     "a few texts at a time",
     "load without a second copy",
     "shard over the devices",

@@ -50,7 +50,7 @@ def prediction_origin(records, file, what=None):
     """Tells where predicted figures come from; what they are of, if their models need not be named."""
     r = records[0]
     several = max(r["world_size"] for r in records)
-    where = f"a GPU, where they share the work on each of {several}" if several > 1 else "a GPU"
+    where = f"a GPU; scripts that share the work, on each of {several}" if several > 1 else "a GPU"
     return (
         f"Predicted with {listed(command(r) for r in records)}: {what or listed(map(setting, records))}, on {where}; "
         f"torch {r['versions']['torch']}, lightning {r['versions']['lightning']}, {r['date']}, commit {listed(r['git_commit'] for r in records)}; "
