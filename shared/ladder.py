@@ -109,7 +109,7 @@ def predict(chosen, records):
     jobs = []
     for r in records:
         args = chosen[stages.run_of(r)]
-        sizes = {"image_px": r.get("image_px"), "max_length": r.get("max_length"), "input_shapes": r["input_shapes"], "devices": r["world_size"]}
+        sizes = {"image_px": r.get("image_px"), "max_length": r.get("max_length"), "input_shapes": r["input_shapes"], "devices": r["world_size"], "trust_remote_code": getattr(args, "trust_remote_code", False)}
         wanted = workers.wanted("cpu" if args.accelerator == "cpu" else "gpu", args.preset, args.model, num_classes=args.num_classes, updates=len(r["input_shapes"]), **sizes)
         jobs.append(("simulation", "predict", stages.run_of(r), wanted))
     try:
@@ -139,6 +139,9 @@ def choose(args, names):
             cli.choose(prepared[task], task)
             task.prepare(prepared[task])
         chosen[run] = prepared[task]
+    for option in ("max_length", "limit", "trust_remote_code"):
+        if getattr(args, option) and text not in prepared:
+            raise UserError(f"--{option.replace('_', '-')} is about texts, and none of the stages asked for is; leave it out, or add 11 to --stages")
     if not chosen:
         raise UserError(f"--model {args.model} and --data {args.data} do not suit each other: one is about images, the other about texts")
     return chosen

@@ -92,7 +92,7 @@ def choose(args):
     asked = {run: stages.asked_of_cli(stages.load(run)) for run in stages.runs(stages.names())}
     args.models = args.model.split(",") if args.model else [None]
     about = [(images if images.knows(name) else text, f"--model {name}") for name in args.models if name]
-    about += [(task, option) for task, option, given in ((images, f"--image-px {args.image_px}", args.image_px), (text, f"--max-length {args.max_length}", args.max_length), (text, "--one-by-one", args.one_by_one)) if given]
+    about += [(task, option) for task, option, given in ((images, f"--image-px {args.image_px}", args.image_px), (text, f"--max-length {args.max_length}", args.max_length), (text, "--one-by-one", args.one_by_one), (text, "--trust-remote-code", args.trust_remote_code)) if given]
     args.runs = stages.runs(stages.select(args.stages, "stage")) if args.stages else list(asked)
     for task, option in about:
         wrong = [run for run in args.runs if asked[run]["task"] is not task]
@@ -137,7 +137,7 @@ def measure(args, predicted, logs):
     """
     run = stages.run_of(predicted)
     options = ["--preset", args.preset, "--model", predicted["model"], "--data", "fake", "--no-pretrained", "--max-steps", str(LEDGER_UPDATES)]
-    options += ["--devices", str(args.devices)] if args.devices else []
+    options += ["--devices", str(predicted["world_size"])]  # as many as were predicted for
     options += ["--max-length", str(args.max_length)] if args.max_length else []
     options += ["--trust-remote-code"] * args.trust_remote_code
     record, last = ladder.run_script(run, options, logs / "log")

@@ -38,6 +38,7 @@ def test_main_says_what_would_be_right(argv, message):
     (["08_fsdp/train.py", "--preset", "tiny", "--devices", "3"], "08_fsdp/train.py: --devices 3: a batch of 16 images does not divide by 3; possible are 1, 2, 4, 8, 16"),
     (["08_fsdp/train.py", "--preset", "tiny", "--data", "nowhere"], "08_fsdp/train.py: --data nowhere: there is no such folder; pass digits, cifar10, fake, or a folder with train/<class>/* and test/<class>/*"),
     (["-m", "shared.ladder", "--out", "/proc/nowhere"], "shared/ladder.py: cannot write /proc/nowhere/ladder.jsonl: No such file or directory; choose another file"),
+    (["-m", "shared.ladder", "--preset", "tiny", "--stages", "06", "--limit", "9"], "shared/ladder.py: --limit is about texts, and none of the stages asked for is; leave it out, or add 11 to --stages"),
     (["-m", "shared.ladder", "--stages", "42"], "shared/ladder.py: --stages 42: there is no stage 42; there are 01 to " + stages.names()[-1][:2]),
     (["-m", "shared.ladder", "--data", "nowhere"], "shared/ladder.py: --data nowhere: there is no such folder; pass digits, cifar10, fake, or a folder with train/<class>/* and test/<class>/*"),
 ])

@@ -263,6 +263,7 @@ def test_check_fails_when_a_prediction_is_wrong(monkeypatch, capsys):
     (["--image-px", "230"], "--image-px 230: vit_l_16 cuts pictures into patches of 16 px"),
     (["--check", "--batch-size", "8"], "--check runs the scripts as they are; leave --batch-size out"),
     (["--check", "--image-px", "384"], "--check runs the scripts as they are; leave --image-px out"),
+    (["06", "--trust-remote-code"], "--trust-remote-code is about texts, but 06_sgd is about images"),
     (["--model", "vit_tiny", "11"], "--model vit_tiny is about images, but 11_llm/before is about texts"),
     (["--max-length", "64", "--image-px", "32"], "--max-length 64 is about texts, but --image-px 32 is about images; leave one of them out"),
     (["--model", "distilbert_tiny", "--max-length", "513"], "--max-length 513: distilbert_tiny takes 512 tokens at most"),
