@@ -18,9 +18,8 @@ MICRO_BATCH_SIZE = 4  # images per forward and backward pass
 
 
 def parallelize(model, mesh):
-    for block in model.encoder.layers:
-        fully_shard(block, mesh=mesh["data_parallel"])
-    fully_shard(model, mesh=mesh["data_parallel"])  # what is in no block
+    for unit in [*model.encoder.layers, model]:  # the model last, for what is in no block
+        fully_shard(unit, mesh=mesh["data_parallel"])
     return model.to_empty(device=mesh.device_type)  # memory for this process' shards
 
 

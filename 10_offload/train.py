@@ -23,8 +23,8 @@ def parallelize(model, mesh):
     offload = CPUOffloadPolicy(pin_memory=torch.cuda.is_available())  # pinned, so that the GPU can fetch it in passing
     for block in model.encoder.layers:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
-        fully_shard(block, mesh=mesh["data_parallel"], offload_policy=offload)
-    fully_shard(model, mesh=mesh["data_parallel"], offload_policy=offload)  # what is in no block
+    for unit in [*model.encoder.layers, model]:  # the model last, for what is in no block
+        fully_shard(unit, mesh=mesh["data_parallel"], offload_policy=offload)
     return model.to_empty(device="cpu")  # memory for this process' shards
 
 

@@ -46,9 +46,8 @@ def _build(fabric, args):
 
 
 def _parallelize(model, mesh, checkpointing):
-    for block in text.blocks(model):
-        if checkpointing:
-            block.forward = partial(checkpoint, block.forward, use_reentrant=False)
-        fully_shard(block, mesh=mesh["data_parallel"])
-    fully_shard(model, mesh=mesh["data_parallel"])
+    for block in text.blocks(model) if checkpointing else []:
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+    for unit in [*text.blocks(model), model]:
+        fully_shard(unit, mesh=mesh["data_parallel"])
     return model.to_empty(device=mesh.device_type)
