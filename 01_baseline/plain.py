@@ -1,4 +1,4 @@
-"""Stage 01 in plain PyTorch, without Fabric: the script that train.py was ported from."""
+"""Stage 01, baseline, in plain PyTorch: fp32, Adam, batches of 64 images, as a first script would do it."""
 
 import sys
 from pathlib import Path
@@ -39,11 +39,12 @@ def main(argv=None):
         __file__,
         argv,
         batch_size=BATCH_SIZE,
+        precision="32-true",  # for the record
         devices=1,
     )
     device = make_device(args)
     torch.manual_seed(args.seed)
-    meter = Meter(args, device, "32-true")
+    meter = Meter(args, device, args.precision)
 
     train_loader, val_loader, test_loader = data.image_loaders(args)
     with meter.phase("load"):

@@ -17,6 +17,7 @@ import torch
 from shared import UserError, images, stages
 
 PRESETS = ("tiny", "full")
+LOST = "another process of this training has ended"
 
 
 class Parser(argparse.ArgumentParser):
@@ -70,7 +71,7 @@ def parser(description, *tasks):
     return p
 
 
-def parse(file, argv, *, batch_size, micro_batch_size=None, devices=1, task=images):
+def parse(file, argv, *, batch_size, micro_batch_size=None, devices=1, launcher=None, precision=None, task=images):
     """Parses a stage's command line.
 
     Args:
@@ -79,11 +80,14 @@ def parse(file, argv, *, batch_size, micro_batch_size=None, devices=1, task=imag
         batch_size: images, or texts, per update, over all devices.
         micro_batch_size: how many of them per forward pass and device, or None for the whole batch at once.
         devices: how many devices the stage is meant for; 1 if it cannot use more.
+        launcher: "torchrun" for a script that leaves it to torchrun to start processes; None if it does so itself. Without
+            torchrun such a script is a single process, and finds in the environment what torchrun would put there.
+        precision: what the script computes in, in Fabric's words, if Fabric does not know; 16-mixed is bf16 on a CPU.
         task: what the stage is about, shared.images or shared.text.
 
     Returns:
         argparse.Namespace with the options and, derived from them: accelerator ("cuda" or "cpu"), devices (per
-        machine), num_nodes, world_size, adam_lr, notes (lines that tell what was chosen), and what task.choose() fills in.
+        machine), num_nodes, world_size, precision, adam_lr, notes (lines that tell what was chosen), and what task.choose() fills in.
 
     Raises:
         UserError: an option is unknown, out of range, or does not fit this stage or this machine.
@@ -98,7 +102,8 @@ def parse(file, argv, *, batch_size, micro_batch_size=None, devices=1, task=imag
     args.command = shlex.join(["python", f"{args.stage}/{script.name}", *(sys.argv[1:] if argv is None else argv)])
     args.batch_size, args.micro_batch_size = batch_size, micro_batch_size
     choose(args, task)
-    _choose_devices(args, devices)
+    args.precision = precision_on(args.accelerator, precision)
+    _choose_devices(args, devices, launcher)
     if args.record:
         writable(args.record)
     return args
@@ -121,7 +126,12 @@ def choose(args, task):
     task.choose(args)
 
 
-def _choose_devices(args, default):
+def precision_on(accelerator, precision):
+    """Returns what a precision becomes on an accelerator: autocast has no fp16 on a CPU, and Fabric takes bf16 there."""
+    return "bf16-mixed" if (accelerator, precision) == ("cpu", "16-mixed") else precision
+
+
+def _choose_devices(args, default, launcher):
     started = int(os.environ.get("LOCAL_WORLD_SIZE", 0))  # torchrun has started the processes already
     if started:
         args.num_nodes = int(os.environ["WORLD_SIZE"]) // started
@@ -130,6 +140,12 @@ def _choose_devices(args, default):
         if args.accelerator == "cuda" and started > torch.cuda.device_count():
             raise UserError(f"torchrun has started {started} processes, but there are {torch.cuda.device_count()} GPUs here; give --nproc-per-node that many")
         wanted = started
+    elif launcher:
+        args.num_nodes = wanted = 1
+        if args.devices not in (None, 1):
+            raise UserError(f"--devices {args.devices}: this script starts no further processes; torchrun --nproc-per-node {args.devices} {args.stage}/{args.script}.py does")
+        args.notes.append(f"one process; torchrun --nproc-per-node {default} {args.stage}/{args.script}.py starts {default}")
+        os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="localhost", MASTER_PORT="0")  # any free port
     else:
         args.num_nodes = 1
         wanted = args.devices or default
@@ -174,8 +190,10 @@ def run(main):
     """
     rank = int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0)))
     here = os.getpid()  # the workers of a DataLoader are forks, and inherit what is set here
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: _end(130, "interrupted" if rank == 0 and os.getpid() == here else None))
+    torchrun = "TORCHELASTIC_RUN_ID" in os.environ
+    said = {signal.SIGINT: "interrupted", signal.SIGTERM: f"stopped by torchrun, since {LOST} or torchrun was stopped itself" if torchrun else "interrupted"}
+    for number in said:
+        signal.signal(number, lambda number, _: _end(130, said[number] if rank == 0 and os.getpid() == here else None))
     if rank == 0:
         signal.signal(signal.SIGUSR1, lambda *_: _end(2))  # from a child, which has said why
     try:
@@ -186,13 +204,14 @@ def run(main):
         # An error in a DataLoader's worker arrives with the worker's traceback, which ends in the line wanted.
         text = str(error).strip().splitlines()[-1].split(f"{UserError.__name__}: ")[-1]
         _report(text)
-        if rank != 0 and "TORCHELASTIC_RUN_ID" not in os.environ:
+        if rank != 0 and not torchrun:
             os.kill(os.getppid(), signal.SIGUSR1)
         _end(2)
-    except Exception:
-        if rank != 0:
-            time.sleep(2)  # most likely the echo of another process' end
-        traceback.print_exc()
+    except Exception as error:
+        lost = "closed by peer" in str(error) or "reset by peer" in str(error)  # gloo's words, which come with its traceback
+        if rank != 0 or lost:
+            time.sleep(2)  # most likely the echo of another process' end: torchrun or rank 0 ends this one now
+        _report(LOST) if lost else traceback.print_exc()
         _end(1)
 
 

@@ -74,7 +74,7 @@ def classifier(args):
 
 def logits(model, images):
     """Returns what a model says of a batch: (batch, classes)."""
-    return model(images)
+    return model(images.to(next(model.parameters()).dtype))  # which Fabric would do by itself
 
 
 def fake_batch(args, n, update, device):

@@ -50,15 +50,22 @@ def fingerprint(run, options, task):
     return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
 
-def run_script(run, options, log):
+def run_script(run, options, log, processes=None):
     """Runs a script and shows its last line of output while it runs, on one line.
 
+    Args:
+        run: one of stages.runs() or stages.plain().
+        options: its command line.
+        log: file for what it prints.
+        processes: how many torchrun starts; None to run the script alone.
+
     Returns:
-        its record, or None, and its last line of output.
+        its record, or None, and its last line of output; if it failed, the last one of its own.
     """
     record_file = log.with_suffix(".jsonl")
     record_file.unlink(missing_ok=True)
-    command = [sys.executable, str(stages.path(run)), *options, "--record", str(record_file)]
+    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)] if processes else []
+    command = [sys.executable, *torchrun, str(stages.path(run)), *options, "--record", str(record_file)]
     last = ["starting"]
     with log.open("wb") as log_file:
         # In a session of its own, so that all its processes can be ended together.
@@ -80,7 +87,10 @@ def run_script(run, options, log):
     record_file.unlink(missing_ok=True)
     if process.returncode == 0 and records:
         return records[-1], last[0]
-    return None, last[0] if process.returncode > 0 else f"killed by signal {-process.returncode}"
+    if process.returncode < 0:
+        return None, f"killed by signal {-process.returncode}"
+    said = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("/".join(stages.path(run).parts[-2:]) + ": ")]
+    return None, said[-1] if said else last[0]  # after it torchrun prints a lot
 
 
 def _read(pipe, log_file, last):

@@ -4,7 +4,6 @@ A part stands between `<!-- generated: NAME -->` and `<!-- end -->`. A test fail
 """
 
 import argparse
-import difflib
 import json
 import re
 import sys
@@ -31,14 +30,19 @@ def beside(stage):
 
 
 def diff(stage):
-    """Returns the diff that leads to a stage's train.py: from what it is compared with; in the first stage, from plain.py."""
+    """Returns the diff that leads to a stage's train.py, and beside it the one that leads to its plain.py.
+
+    They are from the folder before; in the first folder there is one, from plain.py to train.py; in a folder with its own
+    before.py, one from there.
+    """
     runs = beside(stage)
-    paths = [stages.path(run) for run in (runs if len(runs) > 1 else [f"{stage}/plain", stage])]
-    before, after = (str(path.relative_to(ROOT)) for path in paths)
-    changes = list(difflib.unified_diff(*(path.read_text().splitlines() for path in paths), before, after, n=1, lineterm=""))
-    body = changes[2:]
-    count = {sign: sum(line[0] == sign for line in body) for sign in "-+"}
-    return "\n".join([f"`diff -U1 {before} {after}`: {count['-']} lines removed, {count['+']} added.", "", "```diff", *changes, "```"])
+    if len(runs) == 1:
+        return "\n".join(markdown.diff(stages.path(f"{stage}/plain"), stages.path(stage)))
+    fabric = markdown.diff(*map(stages.path, runs))
+    if stage not in stages.chain():
+        return "\n".join(fabric)
+    plain = markdown.diff(*map(stages.path, stages.plain(runs)))
+    return "\n".join(markdown.side_by_side({"with Fabric": fabric, "in plain PyTorch": plain}))
 
 
 def results():

@@ -1,9 +1,25 @@
 """Tables of records for the pages, in Markdown, and where their figures come from."""
 
+import difflib
+
 from shared import stages
 from shared.report import counted, setting, size, speed
 
 NOTHING = "–"
+
+
+def diff(before, after):
+    """Returns what changes between two scripts as lines: the command that shows it, how much it is, and the diff itself."""
+    names = [str(path.relative_to(stages.ROOT)) for path in (before, after)]
+    changes = list(difflib.unified_diff(*(path.read_text().splitlines() for path in (before, after)), *names, n=1, lineterm=""))
+    count = {sign: sum(line[0] == sign for line in changes[2:]) for sign in "-+"}
+    return [f"`diff -U1 {names[0]} {names[1]}`: {count['-']} lines removed, {count['+']} added.", "", "```diff", *changes, "```"]
+
+
+def side_by_side(parts):
+    """Returns parts, {heading: lines}, as lines of a table with one column for each; where HTML is not shown, one below the other."""
+    cells = [line for lines in parts.values() for line in ('<td valign="top">', "", *lines, "", "</td>")]
+    return ["<table>", "<tr>" + "".join(f"<th>{heading}</th>" for heading in parts) + "</tr>", "<tr>", *cells, "</tr>", "</table>"]
 
 
 def where(r):

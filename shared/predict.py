@@ -59,6 +59,7 @@ def parse(argv):
     parser.add_argument("--micro-batch-size", type=cli.positive, metavar="N", help="images or texts per forward pass and device, from 05 on (default: the stage's)")
     parser.add_argument("--devices", type=cli.positive, metavar="N", help="GPUs, from 08 on (default: 4)")
     parser.add_argument("--one-by-one", action="store_true", help="11: apply the techniques one by one, from before.py to train.py")
+    parser.add_argument("--plain", action="store_true", help="the scripts in plain PyTorch, plain.py, instead of train.py; 01 to 10")
     parser.add_argument("--on", choices=("gpu", "cpu"), help="predict for a GPU (default), or for a computer without one, as the tests do")
     parser.add_argument("--late-zero-grad", action="store_true", help="what if zero_grad() came between forward and backward pass, as in the scripts of 2023; 01 to 04")
     parser.add_argument("--fits", type=number, metavar="GB", help=f"tell which stages fit on a card of GB (1e9 bytes), by what is reserved and {ALLOWANCE_GB:g} GB for what is not simulated, and with what micro-batch")
@@ -78,6 +79,8 @@ def parse(argv):
         cli.writable(args.timeline / "timeline.png")
     if args.timeline and (args.one_by_one or len(args.models) > 1):
         raise UserError("--timeline draws the scripts of one model; leave --one-by-one and further models out")
+    if args.plain and args.late_zero_grad:
+        raise UserError("--late-zero-grad changes the train.py of a stage; leave --plain out")
     if args.on == "cpu" and args.fits:
         raise UserError("--fits asks for a GPU's memory; leave --on cpu out")
     return args
@@ -93,7 +96,11 @@ def choose(args):
     args.models = args.model.split(",") if args.model else [None]
     about = [(images if images.knows(name) else text, f"--model {name}") for name in args.models if name]
     about += [(task, option) for task, option, given in ((images, f"--image-px {args.image_px}", args.image_px), (text, f"--max-length {args.max_length}", args.max_length), (text, "--one-by-one", args.one_by_one), (text, "--trust-remote-code", args.trust_remote_code)) if given]
-    args.runs = stages.runs(stages.select(args.stages, "stage")) if args.stages else list(asked)
+    if args.plain:
+        args.runs = stages.plain(stages.select(args.stages, "stage") if args.stages else stages.chain())
+        asked = {run: stages.asked_of_cli(stages.load(run)) for run in args.runs}
+    else:
+        args.runs = stages.runs(stages.select(args.stages, "stage")) if args.stages else list(asked)
     for task, option in about:
         wrong = [run for run in args.runs if asked[run]["task"] is not task]
         if wrong and args.stages:
@@ -137,10 +144,12 @@ def measure(args, predicted, logs):
     """
     run = stages.run_of(predicted)
     options = ["--preset", args.preset, "--model", predicted["model"], "--data", "fake", "--no-pretrained", "--max-steps", str(LEDGER_UPDATES)]
-    options += ["--devices", str(predicted["world_size"])]  # as many as were predicted for
+    n = predicted["world_size"]  # as many as were predicted for
+    torchrun = stages.asked_of_cli(stages.load(run))["launcher"] == "torchrun"
+    options += [] if torchrun else ["--devices", str(n)]
     options += ["--max-length", str(args.max_length)] if args.max_length else []
     options += ["--trust-remote-code"] * args.trust_remote_code
-    record, last = ladder.run_script(run, options, logs / "log")
+    record, last = ladder.run_script(run, options, logs / "log", processes=n if torchrun else None)
     said = f"measured: {size(record['load']['device_peak_gb'])} loading, {size(record['train']['device_peak_gb'])} training" if record else f"FAILED: {last}"
     print(f"{run:20} {said}", file=sys.stderr, flush=True)
     return record

@@ -160,6 +160,7 @@ def tensors_without_memory():
             (weakref, "getweakrefs", _no_weak_references),
             (F, "scaled_dot_product_attention", _attention_of_cuda),
             (dist, "broadcast_object_list", _nothing_to_tell),
+            (dist, "init_device_mesh", _with_real_tensors),
             (_state_dict_utils, "compute_local_shape_and_global_offset", _with_real_tensors),
             (_state_dict_utils, "_broadcast_tensors", _receiving),
         ):
@@ -232,8 +233,8 @@ def _nothing_to_tell(original, *args, **kwargs):
     pass
 
 
-# Which rows of a weight a process gets is computed with small tensors whose values are then read: without this, loading a
-# sharded model would fail.
+# Which devices are side by side, and which rows of a weight a process gets, is computed with small tensors whose values are
+# then read: without this, making a mesh and loading a sharded model would fail.
 def _with_real_tensors(original, *args, **kwargs):
     with unset_fake_temporarily():
         return original(*args, **kwargs)

@@ -29,7 +29,7 @@ class Simulation:
         """Loads the script and builds model and optimizer, with its own functions.
 
         Args:
-            run: one of stages.runs(), such as "06_sgd".
+            run: one of stages.runs() or stages.plain(), such as "06_sgd".
             options: from workers.wanted().
 
         Raises:
@@ -51,7 +51,7 @@ class Simulation:
         self.whereabouts = Whereabouts()
         self.ledger = Ledger(lambda: (self.whereabouts.module(), simulated_gpu.Stream.current))
         with simulated_gpu.tensors_without_memory(), self.ledger:
-            self.model, self.optimizer, *self.schedulers = self.script.build(self.fabric, self.args)
+            self.model, self.optimizer, *self.schedulers = self.script.build(self.fabric or self.device, self.args)
         self.folder.cleanup()
         if options.late_zero_grad:
             self._zero_grad_late()
@@ -59,20 +59,24 @@ class Simulation:
         self.ledger.training()
 
     def _prepare(self, gpu):
-        """Makes what build() needs: devices, processes, Fabric, and the file to load from."""
+        """Makes what build() needs: devices, processes, Fabric where the script uses it, and the file to load from."""
         args = self.args
         if gpu:
             simulated_gpu.register()
-            args.accelerator = simulated_gpu.Accelerator()
+            args.accelerator = simulated_gpu.Accelerator() if hasattr(self.script, "make_fabric") else simulated_gpu.DEVICE
         if hasattr(self.script, "parallelize"):  # also for one device, as in main()
             simulated_processes.pretend_processes(args.world_size, simulated_gpu.DEVICE if gpu else "cpu")
             self.script.parallelize = explained(self.script.parallelize, args)
-        self.fabric = self.script.make_fabric(args)
-        self.fabric.launch()
-        self.device = self.fabric.device
-        precision = self.fabric.strategy.precision
-        if gpu and hasattr(precision, "device"):
-            precision.device = simulated_gpu.DEVICE  # autocast's; Fabric says "cuda" for whatever is not a CPU
+        if hasattr(self.script, "make_fabric"):
+            self.fabric = self.script.make_fabric(args)
+            self.fabric.launch()
+            self.device = self.fabric.device
+            precision = self.fabric.strategy.precision
+            args.precision = precision.precision
+            if gpu and hasattr(precision, "device"):
+                precision.device = simulated_gpu.DEVICE  # autocast's; Fabric says "cuda" for whatever is not a CPU
+        else:
+            self.fabric, self.device = None, self.script.make_device(args)
         # The same file as models.checkpoint() writes, with holes in place of the numbers.
         self.folder = tempfile.TemporaryDirectory()
         file = Path(self.folder.name) / "checkpoint.pt"
@@ -110,7 +114,7 @@ class Simulation:
                 for t in tensors((inputs, labels)):
                     self.ledger.note(t, "inputs")
                 with self.ledger, self.whereabouts:
-                    loss, logits = self.script.train_step(self.fabric, self.model, self.optimizer, inputs, labels)
+                    loss, logits = self.script.train_step(*([self.fabric] if self.fabric else []), self.model, self.optimizer, inputs, labels)
                     for scheduler in self.schedulers:
                         scheduler.step()
                     # What Meter keeps from update to update: the first loss, and torchmetrics' counts of hits and misses,
@@ -153,6 +157,7 @@ def arguments(run, script, options):
     args.micro_batch_size = (options.micro_batch_size or micro) if micro else None
     args.devices = args.world_size = (options.devices or asked["devices"]) if hasattr(script, "parallelize") else 1
     args.num_nodes = 1
+    args.precision = cli.precision_on(options.device, asked["precision"])
     args.updates = options.updates
     if args.batch_size % args.world_size:
         raise UserError(f"{run}: a batch of {args.batch_size} {task.UNIT} does not divide by {args.world_size} devices; choose --batch-size or --devices so that it does")
@@ -203,7 +208,7 @@ def predict(run, options, timeline=False):
         "dataset": None,
         "device": f"simulated {options.device.upper()}",
         "world_size": args.world_size,
-        "precision": simulation.fabric.strategy.precision.precision,
+        "precision": args.precision,
         "batch_size": args.batch_size,
         "micro_batch_size": args.micro_batch_size,
         "seed": None,

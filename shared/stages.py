@@ -35,19 +35,33 @@ def chain():
     return [name for name in names() if runs([name]) == [name]]
 
 
+def plain(names):
+    """Returns what there is to run in these folders in plain PyTorch, such as "06_sgd/plain".
+
+    Raises:
+        UserError: there is no such script in one of them.
+    """
+    missing = [name for name in names if not path(f"{name}/plain").exists()]
+    if missing:
+        raise UserError(f"{missing[0]} has no plain.py; {chain()[0]} to {chain()[-1]} have one")
+    return [f"{name}/plain" for name in names]
+
+
 def run_of(record):
-    """Returns which of runs() a record is of."""
+    """Returns which of runs() or plain() a record is of."""
+    if record["script"] == "plain":
+        return f"{record['stage']}/plain"
     return next((run for run in runs([record["stage"]]) if run.endswith(f"/{record['script']}")), record["stage"])
 
 
 def path(run):
-    """Returns the script of one of runs(), or of "01_baseline/plain"."""
+    """Returns the script of one of runs() or plain()."""
     stage, _, script = run.partition("/")
     return ROOT / stage / f"{script or 'train'}.py"
 
 
 def load(run):
-    """Imports a script, one of runs() or "01_baseline/plain", as a module of its own."""
+    """Imports a script, one of runs() or plain(), as a module of its own."""
     spec = importlib.util.spec_from_file_location(run.replace("/", "_"), path(run))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -66,7 +80,7 @@ def asked_of_cli(script):
     """
 
     def parse(file, argv, **asked):
-        raise _Parsed({"task": images, "devices": 1, "micro_batch_size": None, **asked})
+        raise _Parsed({"task": images, "devices": 1, "micro_batch_size": None, "launcher": None, "precision": None, **asked})
 
     original, script.cli = script.cli, types.SimpleNamespace(parse=parse)
     try:
@@ -126,6 +140,7 @@ def next_with_less(run, phase):
     held = {}
     for r in records(RESULTS / "tiny-cpu.jsonl")[0]:
         held[run_of(r)] = r["train"]["breakdown_gb"]["parameters"] if phase == "load" else r["train"]["device_peak_gb"]
+    run = run.removesuffix("/plain")
     comparable = chain() if run in chain() else runs([run.partition("/")[0]])
     later = [name for name in comparable if name > run]
     return next((name for name in later if held.get(name, 0) < held.get(run, 0)), later[-1] if later else None)

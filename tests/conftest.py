@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from lightning.fabric import Fabric
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,6 +24,7 @@ NAMES = stages.chain()
 TEXT = [run for run in stages.runs(stages.names()) if run not in NAMES]  # 11_llm/before and 11_llm/train
 SHARDED = [name for name in NAMES if "fully_shard" in (ROOT / name / "train.py").read_text()]
 SINGLE = [name for name in NAMES if name not in SHARDED]
+PLAIN = stages.plain(NAMES)
 
 
 def run(*command, code=0, cwd=ROOT, **env):
@@ -99,6 +101,17 @@ def code_blocks(page, language="bash"):
 
 def read_json(file):
     return json.loads(Path(file).read_text())
+
+
+def in_fp32(run):
+    """Returns a script as a module that computes in fp32, where results can be compared exactly."""
+    module = stages.load(run)
+    if hasattr(module, "Fabric"):
+        module.Fabric = lambda **options: Fabric(**{**options, "precision": "32-true"})
+        return module
+    text = stages.path(run).read_text().replace("bf16-true", "32-true").replace("bfloat16", "float32").replace(".float32()", ".float()")
+    exec(compile(text, stages.path(run), "exec"), vars(module))
+    return module
 
 
 class Spy(torch.optim.SGD):

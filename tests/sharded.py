@@ -1,30 +1,27 @@
-"""Runs 08, 09 and 10 on the processes that torchrun has started, and the tests look at what they did.
+"""Runs the scripts of 08, 09 and 10 on the processes that torchrun has started, and the tests look at what they did.
 
 Usage: python -m torch.distributed.run --nproc-per-node 4 tests/sharded.py OUT.json
-Every stage runs in bf16, as it stands, and in fp32, where results can be compared with one device.
+Every script runs in bf16, as it stands, and in fp32, where results can be compared with one device.
 """
 
 import json
 import sys
 
 import torch.distributed as dist
-from conftest import SHARDED
-from lightning.fabric import Fabric
+from conftest import SHARDED, in_fp32
 from torch.distributed.fsdp import CPUOffloadPolicy
 from torch.distributed.tensor import DTensor
 
 from shared import stages
 from shared.metrics import Meter
 
-STEPS = 6
+STEPS = 4
 
 
-def watch(stage, precision):
-    """Runs a stage for a few updates and returns what the tests want to know about this process."""
-    module = stages.load(stage)
+def watch(run, fp32):
+    """Runs a script for a few updates and returns what the tests want to know about this process."""
+    module = in_fp32(run) if fp32 else stages.load(run)
     seen = {"losses": [], "policies": []}
-    if precision:
-        module.Fabric = lambda **options: Fabric(**{**options, "precision": precision})
     module_build, module_shard = module.build, module.fully_shard
     update = Meter.update
 
@@ -57,6 +54,7 @@ def watch(stage, precision):
     return {
         **seen,
         "precision": record["precision"],
+        "load": record["load"],
         "train": record["train"],
         "parameters_on": sorted({p.device.type for p in parameters}),
         "dtypes": sorted({str(p.dtype) for p in parameters}),
@@ -64,10 +62,12 @@ def watch(stage, precision):
 
 
 if __name__ == "__main__":
-    results = {f"{stage} {precision or 'as is'}": watch(stage, precision) for stage in SHARDED for precision in (None, "32-true")}
+    dist.init_process_group()
+    dist.init_process_group = dist.destroy_process_group = lambda *_: None  # for the scripts in plain PyTorch: once is enough
+    runs = [run for stage in SHARDED for run in (stage, f"{stage}/plain")]
+    results = {f"{run} {'in fp32' if fp32 else 'as is'}": watch(run, fp32) for run in runs for fp32 in (False, True)}
     everyone = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, results)
     if dist.get_rank() == 0:
         with open(sys.argv[1], "w") as file:
             json.dump(everyone, file)
-    dist.destroy_process_group()

@@ -37,6 +37,8 @@ def test_main_says_what_would_be_right(argv, message):
     (["01_baseline/train.py", "--max-steps", "0"], "01_baseline/train.py: argument --max-steps: 0 is not a positive whole number (see --help)"),
     (["08_fsdp/train.py", "--preset", "tiny", "--devices", "3"], "08_fsdp/train.py: --devices 3: a batch of 16 images does not divide by 3; possible are 1, 2, 4, 8, 16"),
     (["08_fsdp/train.py", "--preset", "tiny", "--data", "nowhere"], "08_fsdp/train.py: --data nowhere: there is no such folder; pass digits, cifar10, fake, or a folder with train/<class>/* and test/<class>/*"),
+    (["09_act_ckpt/plain.py", "--preset", "tiny", "--devices", "2"], "09_act_ckpt/plain.py: --devices 2: this script starts no further processes; torchrun --nproc-per-node 2 09_act_ckpt/plain.py does"),
+    (["-m", "shared.predict", "--plain", "11"], "shared/predict.py: 11_llm has no plain.py; 01_baseline to 10_offload have one"),
     (["-m", "shared.ladder", "--out", "/proc/nowhere"], "shared/ladder.py: cannot write /proc/nowhere/ladder.jsonl: No such file or directory; choose another file"),
     (["-m", "shared.ladder", "--preset", "tiny", "--stages", "06", "--limit", "9"], "shared/ladder.py: --limit is about texts, and none of the stages asked for is; leave it out, or add 11 to --stages"),
     (["-m", "shared.ladder", "--stages", "42"], "shared/ladder.py: --stages 42: there is no stage 42; there are 01 to " + stages.names()[-1][:2]),
@@ -143,6 +145,7 @@ def test_out_of_gpu_memory(monkeypatch, stage, phase):
 
 @pytest.mark.parametrize("stage, phase, better", [
     ("01_baseline", "train", "02_mixed_precision"),
+    ("01_baseline/plain", "train", "02_mixed_precision"),
     ("06_sgd", "train", "08_fsdp"),  # 07 is about loading
     ("09_act_ckpt", "train", "10_offload"),
     ("01_baseline", "load", "03_bf16"),

@@ -26,6 +26,22 @@ def records(tmp_path_factory):
     return measured(tmp_path_factory.mktemp("cuda"), "--model", "vit_b_16")
 
 
+@pytest.mark.parametrize("stage", NAMES)
+def test_plain_is_fabric(records, stage, tmp_path):
+    """The same bytes on the GPU, and the same losses within rounding; 08 and later without torchrun, on one GPU each."""
+    fabric = records[stage]
+    if stage in SHARDED and fabric["world_size"] > 1:
+        fabric = measured(tmp_path, "--model", "vit_b_16", "--stages", stage[:2], "--devices", 1)[stage]
+    file = tmp_path / "record.jsonl"
+    options = ["--preset", "full", "--data", "fake", "--no-pretrained", "--max-steps", 6, "--model", "vit_b_16", "--record", file]
+    run(stages.path(f"{stage}/plain"), *options, CUDA_VISIBLE_DEVICES=os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0])
+    plain = stages.records(file)[0][0]
+    assert plain["precision"] == fabric["precision"]
+    assert plain["last_loss"] == pytest.approx(fabric["last_loss"], rel=1e-3)
+    for name in ("device_peak_gb", "device_reserved_gb"):
+        assert plain["train"][name] == pytest.approx(fabric["train"][name], rel=0.01)
+
+
 @pytest.fixture(scope="module")
 def text_records(tmp_path_factory):
     """Both scripts of 11_llm with DistilBERT."""

@@ -160,6 +160,21 @@ def test_interrupted_stage_says_so_once(tmp_path):
     assert not psutil.wait_procs(family, timeout=10)[1]
 
 
+def test_one_killed_process_ends_the_others():
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4", "08_fsdp/plain.py", "--preset", "tiny", "--epochs", "20"]
+    process = subprocess.Popen(command, cwd=ROOT, env=cpu_only(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    printed = b""
+    while b"loss" not in printed:  # training
+        printed += process.stderr.read1()
+    family = psutil.Process(process.pid).children()
+    assert len(family) == 4
+    next(p for p in family if p.environ()["RANK"] == "2").kill()
+    printed = process.communicate(timeout=30)[1].decode()
+    assert process.returncode == 1
+    assert "08_fsdp/plain.py: stopped by torchrun, since another process of this training has ended" in printed or "08_fsdp/plain.py: another process of this training has ended" in printed
+    assert not psutil.wait_procs(family, timeout=10)[1]
+
+
 def test_select():
     assert stages.select(["01-03,08"], "--stages") == stages.select(["03", "01-02", "08_fsdp/"], "stage") == ["01_baseline", "02_mixed_precision", "03_bf16", "08_fsdp"]
     for wrong in ("", "1-", "a", "00", "3-2", "01-99", "1,,2"):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import NAMES, SHARDED, TEXT, run
+from conftest import NAMES, PLAIN, SHARDED, TEXT, run
 from PIL import Image
 
 from shared import UserError, allocator, fits, lessons, predict, simulation, stages, tables, workers
@@ -64,6 +64,20 @@ def test_is_a_record_without_what_was_not_measured(ladder, on_cpu):
             assert record[key] == measured[key]
         for key in ("images_per_second", "train_seconds", "test_accuracy", "first_loss", "last_loss"):
             assert record[key] is None
+
+
+def test_plain_is_predicted_as_with_fabric(on_gpu):
+    plain = predicted("--plain", "--preset", "tiny")
+    assert list(plain) == PLAIN
+    for stage, script in zip(NAMES, PLAIN):
+        fabric, record = on_gpu["tiny"][stage], plain[script]
+        if stage == "07_init_module":  # the one difference: test_equivalence.py says why
+            extra = fabric["load"]["breakdown_gb"]["temporaries"]
+            assert extra > 0 and fabric["load"]["device_peak_gb"] - record["load"]["device_peak_gb"] == pytest.approx(extra)
+        else:
+            assert record["load"] == fabric["load"] and record["host_breakdown_gb"] == fabric["host_breakdown_gb"]
+        for same in ("train", "peak_at", "precision", "world_size"):
+            assert record[same] == fabric[same], (script, same)
 
 
 @pytest.mark.parametrize("preset", ["tiny", "full"])
@@ -228,13 +242,15 @@ def test_history_ends_where_it_began():
         assert order == (4 if record["stage"] < "10" else 1) * ["forward", "backward"] + ["step"]
 
 
-def test_check_measures_and_agrees(capsys, monkeypatch):
+@pytest.mark.parametrize("run, argv", [("06_sgd", ["06"]), ("10_offload/plain", ["10", "--plain"])])
+def test_check_measures_and_agrees(capsys, monkeypatch, run, argv):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     with pytest.raises(SystemExit) as ended:
-        predict.main(["--check", "--preset", "tiny", "06"])
+        predict.main(["--check", "--preset", "tiny", *argv])
     assert ended.value.code == 0
     printed = capsys.readouterr().out
-    rows = [line.split() for line in printed.splitlines() if line.startswith("06_sgd ") and "allocated" in line]
+    rows = [line.split() for line in printed.splitlines() if line.startswith(f"{run} ") and "allocated" in line]
     assert [row[1] for row in rows] == ["load", "train"]
     for _, _, _, measured, foreseen, error, difference, breakdown in rows:
         assert measured == foreseen and (error, difference, breakdown) == ("+0.00%", "+0", "same")

@@ -1,0 +1,67 @@
+"""Stage 02, mixed precision, in plain PyTorch: compute in 16 bit, so that most activations take half; weights stay in 32 bit."""
+
+import sys
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # finds shared/ from any folder
+from shared import cli, data, models
+from shared.metrics import Meter
+
+BATCH_SIZE = 64  # images per update
+SCALER = torch.amp.GradScaler(enabled=torch.cuda.is_available())  # keeps small gradients above zero in fp16
+
+
+def make_device(args):
+    return torch.device(args.accelerator)
+
+
+def build(device, args):
+    model = models.vit(args)
+    model.load_state_dict(torch.load(models.checkpoint(args), weights_only=True))
+    model = model.to(device)
+    model.forward = torch.autocast(device.type)(model.forward)  # fp16 on a GPU; bf16 on a CPU, which needs no scaler
+    optimizer = torch.optim.Adam(model.parameters(), lr=args.adam_lr)
+    return model, optimizer
+
+
+def train_step(model, optimizer, images, labels):
+    logits = model(images).float()  # (batch, classes)
+    loss = F.cross_entropy(logits, labels)
+    SCALER.scale(loss).backward()
+    SCALER.step(optimizer)
+    SCALER.update()
+    optimizer.zero_grad()  # here, so that no old gradient is alive in the next forward pass
+    return loss.detach(), logits.detach()
+
+
+def main(argv=None):
+    args = cli.parse(
+        __file__,
+        argv,
+        batch_size=BATCH_SIZE,
+        precision="16-mixed",  # for the record
+        devices=1,
+    )
+    device = make_device(args)
+    torch.manual_seed(args.seed)
+    meter = Meter(args, device, args.precision)
+
+    train_loader, val_loader, test_loader = data.image_loaders(args)
+    with meter.phase("load"):
+        model, optimizer = build(device, args)
+    with meter.phase("train"):
+        for epoch in range(args.epochs):
+            train_loader.sampler.set_epoch(epoch)  # another order in every epoch
+            for images, labels in meter.progress(train_loader, epoch):
+                images, labels = images.to(device), labels.to(device)
+                loss, logits = train_step(model, optimizer, images, labels)
+                meter.update(loss, logits, labels)
+            meter.end_epoch(meter.evaluate(model, val_loader))
+    return meter.report(meter.evaluate(model, test_loader))
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,64 @@
+"""Stage 03, bf16, in plain PyTorch: weights, gradients and optimizer states in 16 bit too."""
+
+import sys
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # finds shared/ from any folder
+from shared import cli, data, models
+from shared.metrics import Meter
+
+BATCH_SIZE = 64  # images per update
+
+
+def make_device(args):
+    return torch.device(args.accelerator)
+
+
+def build(device, args):
+    model = models.vit(args)
+    model.load_state_dict(torch.load(models.checkpoint(args), weights_only=True))
+    model = model.to(device, torch.bfloat16)
+    optimizer = torch.optim.Adam(model.parameters(), lr=args.adam_lr)
+    return model, optimizer
+
+
+def train_step(model, optimizer, images, labels):
+    logits = model(images.bfloat16()).float()  # (batch, classes)
+    loss = F.cross_entropy(logits, labels)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()  # here, so that no old gradient is alive in the next forward pass
+    return loss.detach(), logits.detach()
+
+
+def main(argv=None):
+    args = cli.parse(
+        __file__,
+        argv,
+        batch_size=BATCH_SIZE,
+        precision="bf16-true",  # for the record
+        devices=1,
+    )
+    device = make_device(args)
+    torch.manual_seed(args.seed)
+    meter = Meter(args, device, args.precision)
+
+    train_loader, val_loader, test_loader = data.image_loaders(args)
+    with meter.phase("load"):
+        model, optimizer = build(device, args)
+    with meter.phase("train"):
+        for epoch in range(args.epochs):
+            train_loader.sampler.set_epoch(epoch)  # another order in every epoch
+            for images, labels in meter.progress(train_loader, epoch):
+                images, labels = images.to(device), labels.to(device)
+                loss, logits = train_step(model, optimizer, images, labels)
+                meter.update(loss, logits, labels)
+            meter.end_epoch(meter.evaluate(model, val_loader))
+    return meter.report(meter.evaluate(model, test_loader))
+
+
+if __name__ == "__main__":
+    cli.run(main)

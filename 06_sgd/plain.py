@@ -1,0 +1,72 @@
+"""Stage 06, SGD, in plain PyTorch: an optimizer without states, and a schedule that makes up for it."""
+
+import sys
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # finds shared/ from any folder
+from shared import cli, data, models
+from shared.metrics import Meter
+
+BATCH_SIZE = 16  # images per update
+MICRO_BATCH_SIZE = 4  # images per forward and backward pass
+
+
+def make_device(args):
+    return torch.device(args.accelerator)
+
+
+def build(device, args):
+    model = models.vit(args)
+    model.load_state_dict(torch.load(models.checkpoint(args), weights_only=True))
+    model = model.to(device, torch.bfloat16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.sgd_lr)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.updates)
+    return model, optimizer, scheduler
+
+
+def train_step(model, optimizer, images, labels):
+    losses, outputs = [], []
+    for x, y in zip(images.split(MICRO_BATCH_SIZE), labels.split(MICRO_BATCH_SIZE)):
+        logits = model(x.bfloat16()).float()  # (micro-batch, classes)
+        loss = F.cross_entropy(logits, y) * len(x) / len(images)  # its share of the batch's mean
+        loss.backward()
+        losses.append(loss.detach())
+        outputs.append(logits.detach())
+    optimizer.step()
+    optimizer.zero_grad()  # here, so that no old gradient is alive in the next forward pass
+    return sum(losses), torch.cat(outputs)
+
+
+def main(argv=None):
+    args = cli.parse(
+        __file__,
+        argv,
+        batch_size=BATCH_SIZE,
+        micro_batch_size=MICRO_BATCH_SIZE,
+        precision="bf16-true",  # for the record
+        devices=1,
+    )
+    device = make_device(args)
+    torch.manual_seed(args.seed)
+    meter = Meter(args, device, args.precision)
+
+    train_loader, val_loader, test_loader = data.image_loaders(args)
+    with meter.phase("load"):
+        model, optimizer, scheduler = build(device, args)
+    with meter.phase("train"):
+        for epoch in range(args.epochs):
+            train_loader.sampler.set_epoch(epoch)  # another order in every epoch
+            for images, labels in meter.progress(train_loader, epoch):
+                images, labels = images.to(device), labels.to(device)
+                loss, logits = train_step(model, optimizer, images, labels)
+                scheduler.step()
+                meter.update(loss, logits, labels)
+            meter.end_epoch(meter.evaluate(model, val_loader))
+    return meter.report(meter.evaluate(model, test_loader))
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,90 @@
+"""Stage 08, FSDP, in plain PyTorch: every device keeps a shard of all weights and gradients, and gathers one block at a time."""
+
+import atexit
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # finds shared/ from any folder
+from shared import cli, data, models
+from shared.metrics import Meter
+
+BATCH_SIZE = 16  # images per update
+MICRO_BATCH_SIZE = 4  # images per forward and backward pass
+
+
+def parallelize(model, mesh):
+    for unit in [*model.encoder.layers, model]:  # the model last, for what is in no block
+        fully_shard(unit, mesh=mesh["data_parallel"])
+    return model.to_empty(device=mesh.device_type)  # memory for this process' shards
+
+
+def make_device(args):
+    dist.init_process_group("nccl" if args.accelerator == "cuda" else "gloo")  # with the processes that torchrun has started
+    atexit.register(dist.destroy_process_group)
+    if args.accelerator == "cuda":
+        torch.cuda.set_device(dist.get_node_local_rank())
+    return torch.device(args.accelerator)
+
+
+def build(device, args):
+    with torch.device("meta"):  # shapes and types, no memory
+        model = models.vit(args).to(torch.bfloat16)
+    mesh = dist.init_device_mesh(device.type, (args.world_size,), mesh_dim_names=("data_parallel",))
+    model = parallelize(model, mesh)
+    weights = torch.load(models.checkpoint(args), weights_only=True, mmap=True)
+    set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.sgd_lr)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.updates)
+    return model, optimizer, scheduler
+
+
+def train_step(model, optimizer, images, labels):
+    losses, outputs = [], []
+    for x, y in zip(images.split(MICRO_BATCH_SIZE), labels.split(MICRO_BATCH_SIZE)):
+        logits = model(x.bfloat16()).float()  # (micro-batch, classes)
+        loss = F.cross_entropy(logits, y) * len(x) / len(images)  # its share of the batch's mean
+        loss.backward()
+        losses.append(loss.detach())
+        outputs.append(logits.detach())
+    optimizer.step()
+    optimizer.zero_grad()  # here, so that no old gradient is alive in the next forward pass
+    return sum(losses), torch.cat(outputs)
+
+
+def main(argv=None):
+    args = cli.parse(
+        __file__,
+        argv,
+        batch_size=BATCH_SIZE,
+        micro_batch_size=MICRO_BATCH_SIZE,
+        precision="bf16-true",  # for the record
+        devices=4,
+        launcher="torchrun",
+    )
+    device = make_device(args)
+    torch.manual_seed(args.seed)
+    meter = Meter(args, device, args.precision)
+
+    train_loader, val_loader, test_loader = data.image_loaders(args)
+    with meter.phase("load"):
+        model, optimizer, scheduler = build(device, args)
+    with meter.phase("train"):
+        for epoch in range(args.epochs):
+            train_loader.sampler.set_epoch(epoch)  # another order in every epoch
+            for images, labels in meter.progress(train_loader, epoch):
+                images, labels = images.to(device), labels.to(device)
+                loss, logits = train_step(model, optimizer, images, labels)
+                scheduler.step()
+                meter.update(loss, logits, labels)
+            meter.end_epoch(meter.evaluate(model, val_loader))
+    return meter.report(meter.evaluate(model, test_loader))
+
+
+if __name__ == "__main__":
+    cli.run(main)
