@@ -4,7 +4,7 @@ import matplotlib
 
 from shared import stages
 from shared.ledger import CATEGORIES
-from shared.report import by_model, png_text, scale, setting
+from shared.figures import by_model, png_text, scale, setting
 
 matplotlib.use("Agg")  # draws into files, needs no screen
 import matplotlib.pyplot as plt

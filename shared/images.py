@@ -7,7 +7,7 @@ import torch
 from shared import data, models
 
 UNIT = "images"
-PACKAGES = ()  # that a measurement depends on, besides report.PACKAGES
+PACKAGES = ()  # that a measurement depends on, besides figures.PACKAGES
 PRESETS = {"tiny": {"model": "vit_tiny", "data": "digits"}, "full": {"model": "vit_l_16", "data": "cifar10"}}
 CLASSES = 10  # of the presets' data, for predictions
 WITHOUT_BF16 = "02_mixed_precision uses fp16"

@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 
 from shared import UserError, bars, cli, images, models, stages, tables, text, workers
-from shared.report import by_model, setting, versions
+from shared.figures import by_model, setting, versions
 
 
 def script_options(args):

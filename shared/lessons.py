@@ -10,7 +10,7 @@ import sys
 
 from shared import markdown, stages
 from shared.ledger import CATEGORIES
-from shared.report import breakdown, by_model, setting, size
+from shared.figures import breakdown, by_model, setting, size
 from shared.stages import RESULTS, ROOT
 
 PREDICTED = RESULTS / "predicted-full.json"  # what `python -m shared.predict --json` printed

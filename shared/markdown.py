@@ -3,7 +3,7 @@
 import difflib
 
 from shared import stages
-from shared.report import counted, setting, size, speed
+from shared.figures import counted, setting, size, speed
 
 NOTHING = "–"
 

@@ -16,7 +16,7 @@ from watermark import watermark
 
 from shared import UserError, stages
 from shared.ledger import Ledger, tensors
-from shared.report import PACKAGES, breakdown, device_name, git_commit, size, versions
+from shared.figures import PACKAGES, breakdown, device_name, git_commit, size, versions
 
 # Optimizer states appear at the end of the first update; the second is the first to hold everything from its start.
 LEDGER_UPDATES = 3

@@ -14,7 +14,7 @@ import torch
 
 from shared import UserError, cli, images, ladder, models, stages, tables, text, timeline, workers
 from shared.metrics import LEDGER_UPDATES
-from shared.report import by_model, setting, size
+from shared.figures import by_model, setting, size
 from shared.tables import ALLOWANCE_GB
 
 

@@ -18,7 +18,7 @@ from lightning.fabric.utilities.warnings import PossibleUserWarning
 
 from shared import UserError, allocator, cli, models, simulated_gpu, simulated_processes, stages
 from shared.ledger import CATEGORIES, Ledger, tensors
-from shared.report import git_commit, versions
+from shared.figures import git_commit, versions
 from shared.whereabouts import Whereabouts
 
 

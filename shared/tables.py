@@ -2,7 +2,7 @@
 
 from shared import stages
 from shared.ledger import CATEGORIES
-from shared.report import aligned, counted, scale, speed
+from shared.figures import aligned, counted, scale, speed
 
 # What a card holds besides the tensors that are simulated: the CUDA context with the kernels (about 0.5 GB), buffers of
 # NCCL, and workspaces of cuBLAS, which PyTorch's allocator counts, but no operation shows. An assumption to be on the safe

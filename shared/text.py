@@ -17,7 +17,7 @@ from shared.text_models import checkpoint, classifier
 __all__ = ["blocks", "checkpoint", "classifier", "loaders", "micro_batches", "restore_buffers", "save"]  # what the scripts use
 
 UNIT = "texts"
-PACKAGES = ("transformers", "datasets")  # that a measurement depends on, besides report.PACKAGES
+PACKAGES = ("transformers", "datasets")  # that a measurement depends on, besides figures.PACKAGES
 PRESETS = {"tiny": {"model": text_models.TINY, "data": "reviews"}, "full": {"model": "distilbert-base-uncased", "data": "imdb"}}
 CLASSES = 2  # of the presets' data, for predictions
 WITHOUT_BF16 = "11_llm/before.py computes in fp32"

@@ -4,7 +4,7 @@ import matplotlib
 import numpy as np
 
 from shared.ledger import CATEGORIES
-from shared.report import by_model, counted, png_text, setting
+from shared.figures import by_model, counted, png_text, setting
 from shared.stages import run_of
 
 matplotlib.use("Agg")  # draws into files, needs no screen
