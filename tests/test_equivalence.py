@@ -43,10 +43,10 @@ def alone(run, fp32=False):
 def loads_as_much(stage, fabric, plain):
     if stage != "07_init_module":
         return fabric == plain
-    # Fabric skips what initialises weights, but not trunc_normal_, which needs a copy of the weight and a mask; on the meta
-    # device nothing is initialised.
+    # Fabric skips what initialises weights, but not trunc_normal_, which in newer versions of PyTorch needs a copy of the
+    # weight and a mask; on the meta device nothing is initialised.
     extra = fabric["breakdown_gb"].pop("temporaries", 0)
-    return 0 < extra < 0.02 * plain["device_peak_gb"] and fabric["breakdown_gb"] == plain["breakdown_gb"]
+    return 0 <= extra < 0.02 * plain["device_peak_gb"] and fabric["breakdown_gb"] == plain["breakdown_gb"]
 
 
 @pytest.mark.parametrize("stage", SINGLE)

