@@ -1,5 +1,7 @@
 """Pictures of one update: who holds the memory, from event to event."""
 
+import json
+
 import matplotlib
 import numpy as np
 
@@ -11,12 +13,13 @@ matplotlib.use("Agg")  # draws into files, needs no screen
 import matplotlib.pyplot as plt
 
 COLORS = dict(zip(CATEGORIES, plt.get_cmap("tab10").colors))
+POINTS = 300  # of a condensed history: as many as can be told apart on a page
 SHADES = {"forward": "#ffffff", "backward": "#eeeeee", "step": "#dcdcdc"}
 
 
 def draw_all(results, folder):
     """Draws a picture per script, such as 06_sgd.png, and timeline.png, all scripts of one model on a common scale; if there
-    is a second model, timeline_STAGE.png too.
+    is a second model, timeline_STAGE.png too. What they show, condensed, is in timelines.json.
 
     Args:
         results: list of (record, history), from simulation.predict.
@@ -35,11 +38,32 @@ def draw_all(results, folder):
         _legend(figure, axes[0][0], [(record, history)])
         figure.suptitle(_title(record))
         _save(figure, folder / f"{run_of(record).replace('/', '_')}.png", [record])
+    (folder / "timelines.json").write_text(json.dumps([condensed(*result) for result in results]) + "\n")
     groups = by_model([record for record, _ in results])
     for group in groups:
         if len(group) > 1:
             name = "timeline" if group is groups[0] else f"timeline_{group[0]['stage']}"
             _draw_together([result for result in results if result[0] in group], folder / f"{name}.png")
+
+
+def condensed(record, history):
+    """Returns at most POINTS moments of an update, as JSON can hold them: of each stretch of events, the fullest one.
+
+    Returns:
+        {"run", "git_commit", "events": how many there were, "at": the number of each moment's event, "phases": of each
+        moment, "device": {category: MB at each moment}, "host": the same, None on a CPU}.
+    """
+    total = history["device"].sum(1)
+    stretches = np.array_split(np.arange(len(total)), min(POINTS, len(total)))
+    at = [int(stretch[total[stretch].argmax()]) for stretch in stretches]
+
+    def held(part):
+        if history[part] is None:
+            return None
+        return {label: [round(float(gb) * 1e3, 2) for gb in column] for label, column in zip(CATEGORIES, history[part][at].T) if column.any()}
+
+    phases = [history["phases"][i] for i in at]
+    return {"run": run_of(record), "git_commit": record["git_commit"], "events": len(total), "at": at, "phases": phases, "device": held("device"), "host": held("host")}
 
 
 def _draw_together(results, file):

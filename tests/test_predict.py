@@ -9,7 +9,7 @@ import torch
 from conftest import NAMES, PLAIN, SHARDED, TEXT, run
 from PIL import Image
 
-from shared import UserError, allocator, fits, lessons, predict, simulation, stages, tables, workers
+from shared import UserError, allocator, fits, lessons, predict, simulation, stages, tables, timeline, workers
 from shared.ledger import CATEGORIES
 
 MIB = 2**20
@@ -222,10 +222,16 @@ def test_search_finds_the_largest(needed, budget, guess):
 
 def test_pictures(pictures, on_gpu):
     folder = pictures / "new"
-    assert sorted(f.name for f in folder.iterdir()) == sorted([*(f"{run.replace('/', '_')}.png" for run in NAMES + TEXT), "timeline.png", "timeline_11_llm.png"])
+    assert sorted(f.name for f in folder.iterdir()) == sorted([*(f"{run.replace('/', '_')}.png" for run in NAMES + TEXT), "timeline.png", "timeline_11_llm.png", "timelines.json"])
     peaks = {run: record["train"]["device_peak_gb"] for run, record in on_gpu["tiny"].items()}
     together = {"timeline": NAMES, "timeline_11_llm": TEXT}
-    for file in folder.iterdir():
+    condensed = json.loads((folder / "timelines.json").read_text())
+    assert [moments["run"] for moments in condensed] == NAMES + TEXT
+    for moments in condensed:  # the peak is among them, however few are left
+        total = [sum(column) for column in zip(*moments["device"].values())]
+        assert len(total) == len(moments["at"]) <= timeline.POINTS
+        assert max(total) == pytest.approx(peaks[moments["run"]] * 1e3, abs=0.1)
+    for file in folder.glob("*.png"):
         runs = together.get(file.stem) or [run for run in peaks if run.replace("/", "_") == file.stem]
         assert json.loads(Image.open(file).info["Description"]) == {run: peaks[run] for run in runs}
 
