@@ -22,13 +22,13 @@ def build(device, args):
     model = models.vit(args)
     model.load_state_dict(torch.load(models.checkpoint(args), weights_only=True))
     model = model.to(device)
-    model.forward = torch.autocast(device.type)(model.forward)  # fp16 on a GPU; bf16 on a CPU, which needs no scaler
     optimizer = torch.optim.Adam(model.parameters(), lr=args.adam_lr)
     return model, optimizer
 
 
 def train_step(model, optimizer, images, labels):
-    logits = model(images).float()  # (batch, classes)
+    with torch.autocast(images.device.type):  # fp16 on a GPU; bf16 on a CPU, which needs no scaler
+        logits = model(images).float()  # (batch, classes)
     loss = F.cross_entropy(logits, labels)
     SCALER.scale(loss).backward()
     SCALER.step(optimizer)
@@ -56,7 +56,7 @@ def main(argv=None):
         for epoch in range(args.epochs):
             train_loader.sampler.set_epoch(epoch)  # another order in every epoch
             for images, labels in meter.progress(train_loader, epoch):
-                images, labels = images.to(device), labels.to(device)
+                images, labels = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
                 loss, logits = train_step(model, optimizer, images, labels)
                 meter.update(loss, logits, labels)
             meter.end_epoch(meter.evaluate(model, val_loader))

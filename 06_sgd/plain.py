@@ -60,7 +60,7 @@ def main(argv=None):
         for epoch in range(args.epochs):
             train_loader.sampler.set_epoch(epoch)  # another order in every epoch
             for images, labels in meter.progress(train_loader, epoch):
-                images, labels = images.to(device), labels.to(device)
+                images, labels = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
                 loss, logits = train_step(model, optimizer, images, labels)
                 scheduler.step()
                 meter.update(loss, logits, labels)

@@ -29,10 +29,10 @@ def parallelize(model, mesh):
 
 
 def make_device(args):
-    dist.init_process_group("nccl" if args.accelerator == "cuda" else "gloo")  # with the processes that torchrun has started
-    atexit.register(dist.destroy_process_group)
     if args.accelerator == "cuda":
         torch.cuda.set_device(dist.get_node_local_rank())
+    dist.init_process_group("nccl" if args.accelerator == "cuda" else "gloo")  # with the processes that torchrun has started
+    atexit.register(dist.destroy_process_group)
     return torch.device(args.accelerator)
 
 
@@ -82,7 +82,7 @@ def main(argv=None):
         for epoch in range(args.epochs):
             train_loader.sampler.set_epoch(epoch)  # another order in every epoch
             for images, labels in meter.progress(train_loader, epoch):
-                images, labels = images.to(device), labels.to(device)
+                images, labels = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
                 loss, logits = train_step(model, optimizer, images, labels)
                 scheduler.step()
                 meter.update(loss, logits, labels)

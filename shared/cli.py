@@ -1,23 +1,19 @@
-"""The few options that every stage has, and how a mistake is reported."""
+"""The few options that every stage has."""
 
 import argparse
 import contextlib
 import logging
 import os
 import shlex
-import signal
 import sys
-import time
-import traceback
 from pathlib import Path
 
-import psutil
 import torch
 
 from shared import UserError, images, stages
+from shared.ending import run as run  # scripts end with cli.run(main)
 
 PRESETS = ("tiny", "full")
-LOST = "another process of this training has ended"
 
 
 class Parser(argparse.ArgumentParser):
@@ -142,14 +138,18 @@ def _choose_devices(args, default, launcher):
         wanted = started
     elif launcher:
         args.num_nodes = wanted = 1
+        by_torchrun = f"{launcher} --nproc-per-node {{}} {args.stage}/{args.script}.py".format
         if args.devices not in (None, 1):
-            raise UserError(f"--devices {args.devices}: this script starts no further processes; torchrun --nproc-per-node {args.devices} {args.stage}/{args.script}.py does")
-        args.notes.append(f"one process; torchrun --nproc-per-node {default} {args.stage}/{args.script}.py starts {default}")
+            raise UserError(f"--devices {args.devices}: this script starts no further processes; {by_torchrun(args.devices)} does")
+        if int(os.environ.get("WORLD_SIZE", 1)) > 1 or _in_batch_job() and int(os.environ["SLURM_NTASKS"]) > 1:
+            raise UserError(f"several processes seem to be wanted (WORLD_SIZE, SLURM_NTASKS), but this script works together with what torchrun starts: {by_torchrun('GPUS')}")
+        possible = min(default, torch.cuda.device_count()) if args.accelerator == "cuda" else default
+        args.notes += [f"one process; {by_torchrun(possible)} starts {possible}"] if possible > 1 else []
         os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="localhost", MASTER_PORT="0")  # any free port
     else:
         args.num_nodes = 1
         wanted = args.devices or default
-        if default > 1 and wanted > 1 and "SLURM_NTASKS" in os.environ and os.environ.get("SLURM_JOB_NAME") not in ("bash", "interactive"):
+        if default > 1 and wanted > 1 and _in_batch_job():
             raise UserError("in a SLURM batch job, start this stage with torchrun: torchrun --nproc-per-node GPUS " + f"{args.stage}/{args.script}.py")
     if default == 1 and started * args.num_nodes > 1:
         raise UserError(f"torchrun has started {started * args.num_nodes} processes, but this script trains on one device; 08_fsdp/train.py and the later ones share the work")
@@ -168,6 +168,10 @@ def _choose_devices(args, default, launcher):
     args.world_size = args.devices * args.num_nodes
 
 
+def _in_batch_job():
+    return "SLURM_NTASKS" in os.environ and os.environ.get("SLURM_JOB_NAME") not in ("bash", "interactive")
+
+
 def writable(path):
     """Makes sure that a file can be appended to, before hours are spent on what it is to hold.
 
@@ -179,54 +183,3 @@ def writable(path):
         path.open("a").close()
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}; choose another file") from None
-
-
-def run(main):
-    """Runs a script's main() and ends the process: with exit code 0, with 2 and one line on stderr after a UserError,
-    with 130 when interrupted or terminated. Processes that main() has started do not outlive it.
-
-    In a stage on several devices, Fabric starts the script again for every further process; the first one, rank 0, is
-    their parent, and speaks for all.
-    """
-    rank = int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0)))
-    here = os.getpid()  # the workers of a DataLoader are forks, and inherit what is set here
-    torchrun = "TORCHELASTIC_RUN_ID" in os.environ
-    said = {signal.SIGINT: "interrupted", signal.SIGTERM: f"stopped by torchrun, since {LOST} or torchrun was stopped itself" if torchrun else "interrupted"}
-    for number in said:
-        signal.signal(number, lambda number, _: _end(130, said[number] if rank == 0 and os.getpid() == here else None))
-    if rank == 0:
-        signal.signal(signal.SIGUSR1, lambda *_: _end(2))  # from a child, which has said why
-    try:
-        main()
-    except UserError as error:
-        if rank != 0:
-            time.sleep(2)  # a mistake that all processes notice is reported by rank 0, which then ends the others
-        # An error in a DataLoader's worker arrives with the worker's traceback, which ends in the line wanted.
-        text = str(error).strip().splitlines()[-1].split(f"{UserError.__name__}: ")[-1]
-        _report(text)
-        if rank != 0 and not torchrun:
-            os.kill(os.getppid(), signal.SIGUSR1)
-        _end(2)
-    except Exception as error:
-        lost = "closed by peer" in str(error) or "reset by peer" in str(error)  # gloo's words, which come with its traceback
-        if rank != 0 or lost:
-            time.sleep(2)  # most likely the echo of another process' end: torchrun or rank 0 ends this one now
-        _report(LOST) if lost else traceback.print_exc()
-        _end(1)
-
-
-def _report(text):
-    script = Path(sys.argv[0])
-    print(f"\n{script.parent.name}/{script.name}: {text}", file=sys.stderr, flush=True)
-
-
-def _end(status, text=None):
-    if text:
-        _report(text)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # PyTorch's handler would complain of the workers that are ended here
-    for child in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            child.kill()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)  # a regular exit would wait for processes that do not answer any more

@@ -106,6 +106,8 @@ def choose(args):
         if wrong and args.stages:
             raise UserError(f"{option} is about {task.UNIT}, but {wrong[0]} is about {asked[wrong[0]]['task'].UNIT}")
         args.runs = [run for run in args.runs if run not in wrong]
+        if not args.runs and args.plain:
+            raise UserError(f"{option} is about {task.UNIT}, but the scripts in plain PyTorch are about images; leave one of them out")
         if not args.runs:
             raise UserError(f"{option} is about {task.UNIT}, but {about[0][1]} is about {about[0][0].UNIT}; leave one of them out")
     if args.micro_batch_size and not any(asked[run]["micro_batch_size"] for run in args.runs):

@@ -1,5 +1,6 @@
 """Promise: a mistake ends in one line that says what would be right, and in exit code 2."""
 
+import os
 import subprocess
 import sys
 from urllib.error import URLError
@@ -38,6 +39,7 @@ def test_main_says_what_would_be_right(argv, message):
     (["08_fsdp/train.py", "--preset", "tiny", "--devices", "3"], "08_fsdp/train.py: --devices 3: a batch of 16 images does not divide by 3; possible are 1, 2, 4, 8, 16"),
     (["08_fsdp/train.py", "--preset", "tiny", "--data", "nowhere"], "08_fsdp/train.py: --data nowhere: there is no such folder; pass digits, cifar10, fake, or a folder with train/<class>/* and test/<class>/*"),
     (["09_act_ckpt/plain.py", "--preset", "tiny", "--devices", "2"], "09_act_ckpt/plain.py: --devices 2: this script starts no further processes; torchrun --nproc-per-node 2 09_act_ckpt/plain.py does"),
+    (["-m", "shared.predict", "--plain", "--one-by-one"], "shared/predict.py: --one-by-one is about texts, but the scripts in plain PyTorch are about images; leave one of them out"),
     (["-m", "shared.predict", "--plain", "11"], "shared/predict.py: 11_llm has no plain.py; 01_baseline to 10_offload have one"),
     (["-m", "shared.ladder", "--out", "/proc/nowhere"], "shared/ladder.py: cannot write /proc/nowhere/ladder.jsonl: No such file or directory; choose another file"),
     (["-m", "shared.ladder", "--preset", "tiny", "--stages", "06", "--limit", "9"], "shared/ladder.py: --limit is about texts, and none of the stages asked for is; leave it out, or add 11 to --stages"),
@@ -104,6 +106,23 @@ def test_torchrun_with_more_processes_than_gpus(gpus, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "4")
     with pytest.raises(UserError, match="4 processes, but there are 2 GPUs here"):
         cli.parse(FSDP, [], batch_size=16, devices=4)
+
+
+def test_who_starts_the_processes_of_plain_pytorch(gpus, monkeypatch):
+    plain = ROOT / "08_fsdp" / "plain.py"
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "1")  # undone afterwards
+    gpus(2)
+    args = cli.parse(plain, [], batch_size=16, devices=4, launcher="torchrun")
+    assert (args.world_size, args.devices) == (1, 1) and "one process; torchrun --nproc-per-node 2 08_fsdp/plain.py starts 2" in args.notes
+    assert [os.environ[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")] == ["0", "0", "1"]
+    gpus(1)
+    assert not any("torchrun" in note for note in cli.parse(plain, [], batch_size=16, devices=4, launcher="torchrun").notes)
+    for name in ("WORLD_SIZE", "SLURM_NTASKS"):
+        monkeypatch.setenv("WORLD_SIZE", "1")
+        monkeypatch.setenv(name, "2")
+        with pytest.raises(UserError, match="works together with what torchrun starts"):
+            cli.parse(plain, [], batch_size=16, devices=4, launcher="torchrun")
 
 
 def test_slurm_wants_torchrun(monkeypatch):

@@ -54,8 +54,10 @@ def test_plain_is_fabric_in_loss_and_bytes(stage):
     (there, fabric), (here, plain) = (alone(run) for run in (stage, f"{stage}/plain"))
     assert here == there and len(here) == STEPS  # in 16 bit too: the same operations in the same order
     assert loads_as_much(stage, copy.deepcopy(fabric["load"]), plain["load"])
-    for same in ("train", "precision", "batch_size", "micro_batch_size", "train_accuracy", "val_accuracy", "test_accuracy", "dataset"):
+    for same in ("train", "precision", "batch_size", "micro_batch_size", "train_accuracy", "dataset"):
         assert plain[same] == fabric[same], same
+    for evaluated in ("val_accuracy", "test_accuracy"):  # 02 evaluates in 32 bit, Fabric under autocast
+        assert plain[evaluated] == pytest.approx(fabric[evaluated], abs=0.02 if stage == "02_mixed_precision" else 0)
 
 
 @pytest.mark.parametrize("stage", ["03_bf16", "05_grad_accum", "07_init_module"])

@@ -165,7 +165,9 @@ def test_one_killed_process_ends_the_others():
     process = subprocess.Popen(command, cwd=ROOT, env=cpu_only(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     printed = b""
     while b"loss" not in printed:  # training
-        printed += process.stderr.read1()
+        chunk = process.stderr.read1()
+        assert chunk, printed.decode()
+        printed += chunk
     family = psutil.Process(process.pid).children()
     assert len(family) == 4
     next(p for p in family if p.environ()["RANK"] == "2").kill()
@@ -173,6 +175,17 @@ def test_one_killed_process_ends_the_others():
     assert process.returncode == 1
     assert "08_fsdp/plain.py: stopped by torchrun, since another process of this training has ended" in printed or "08_fsdp/plain.py: another process of this training has ended" in printed
     assert not psutil.wait_procs(family, timeout=10)[1]
+
+
+def test_a_process_that_waits_in_vain_can_be_ended():
+    """The main thread is inside one long call, as when it waits for a GPU, and does not come back to Python."""
+    script = "import ctypes, sys; sys.path.insert(0, '.'); from shared import cli; sys.argv = ['08_fsdp/plain.py']\n"
+    script += "def main():\n    print('waiting', flush=True)\n    import torch; a = torch.ones(9000, 9000); a @ a @ a @ a\ncli.run(main)"
+    process = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, env=cpu_only(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "waiting\n"
+    process.terminate()
+    assert "08_fsdp/plain.py: interrupted" in process.communicate(timeout=60)[1]
+    assert process.returncode == 130
 
 
 def test_select():

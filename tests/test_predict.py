@@ -348,7 +348,7 @@ def test_a_model_that_the_stage_cannot_shard():
 
 def test_a_killed_simulation_is_said():
     with pytest.raises(UserError, match="a simulation was killed"):
-        workers.run([("cli", "_end", 9)])
+        workers.run([("ending", "_end", 9)])
 
 
 def test_allocator_rounds_and_splits():
