@@ -24,7 +24,7 @@ def draw(records, file):
     for ax, part in zip(axes[0], parts):
         _draw_bars(ax, part)
     axes[0][0].legend(frameon=False)
-    what = "; ".join(f"{setting(group[0])}, on {group[0]['dataset']}" for group in by_model(records))
+    what = "; ".join(setting(group[0]) + (f", on {group[0]['dataset']}" if group[0]["dataset"] else "") for group in by_model(records))
     r = records[0]
     figure.suptitle(f"Peak device memory: {what}; {r['device']}, torch {r['versions']['torch']}, {r['date']}", fontsize=10)
     figure.savefig(file, dpi=130, metadata=png_text(records))

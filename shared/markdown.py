@@ -56,9 +56,9 @@ def origin(file, records):
     r = records[0]
     commits = ", ".join(sorted({str(x["git_commit"]) for x in records}))
     return (
-        f"Measured with `{r['ladder']}`: {setting(r)}, {r['dataset']}, {r['device']}, "
+        f"Measured with `{r.get('ladder') or r['command']}`: {setting(r)}, {r['dataset']}, {r['device']}, "
         f"torch {r['versions']['torch']}, lightning {r['versions']['lightning']}, {r['date']}, commit {commits}, one run; "
-        f"records in `{file.relative_to(stages.ROOT)}`."
+        f"records in `{file.relative_to(stages.ROOT) if file.is_relative_to(stages.ROOT) else file.name}`."
     )
 
 

@@ -1,6 +1,8 @@
 """Pictures of one update: who holds the memory, from event to event."""
 
+import io
 import json
+import re
 
 import matplotlib
 import numpy as np
@@ -8,12 +10,14 @@ import numpy as np
 from shared.ledger import CATEGORIES
 from shared.figures import by_model, counted, png_text, setting
 from shared.stages import run_of
+from shared.tables import on_host, where
 
 matplotlib.use("Agg")  # draws into files, needs no screen
 import matplotlib.pyplot as plt
 
 COLORS = dict(zip(CATEGORIES, plt.get_cmap("tab10").colors))
-POINTS = 300  # of a condensed history: as many as can be told apart on a page
+INK = "#010203"  # stands for the text's colour until the page has one
+POINTS = 200  # of a condensed history: as many as can be told apart on a page
 SHADES = {"forward": "#ffffff", "backward": "#eeeeee", "step": "#dcdcdc"}
 
 
@@ -26,17 +30,7 @@ def draw_all(results, folder):
         folder: pathlib.Path; it must be there.
     """
     for record, history in results:
-        parts = [("device", "simulated GPU" if history["host"] is not None else "computer")]
-        if history["host"] is not None and record["train"]["host_peak_gb"] > 0.01 * record["train"]["device_peak_gb"]:
-            parts.append(("host", "host"))
-        figure, axes = plt.subplots(len(parts), 1, figsize=(11, 4.8 * len(parts)), layout="constrained", squeeze=False)
-        for ax, (part, name) in zip(axes[:, 0], parts):
-            unit, factor = _area(ax, history["phases"], history[part])
-            ax.set_ylabel(f"{unit} on the {name}")
-            ax.set_xlabel("allocations and releases during one update, in order")
-            _mark_peak(ax, history[part].sum(1) * factor, unit)
-        _legend(figure, axes[0][0], [(record, history)])
-        figure.suptitle(_title(record))
+        figure = _draw(record, history, (11, 4.8))
         _save(figure, folder / f"{run_of(record).replace('/', '_')}.png", [record])
     (folder / "timelines.json").write_text(json.dumps([condensed(*result) for result in results]) + "\n")
     groups = by_model([record for record, _ in results])
@@ -44,6 +38,63 @@ def draw_all(results, folder):
         if len(group) > 1:
             name = "timeline" if group is groups[0] else f"timeline_{group[0]['stage']}"
             _draw_together([result for result in results if result[0] in group], folder / f"{name}.png")
+
+
+def slide(record, moments, file):
+    """Draws a picture of 16:9; moments, from condensed()."""
+    _save(_draw(record, _history(moments), (13, 7.3 / (1 + on_host(record)))), file, [record])
+
+
+def svg(record, moments):
+    """Returns the picture as SVG to stand in an HTML page, which sets the colours: --COLOR of each category as variable()
+    calls it, --backward and --step for the background, and its own text colour; moments, from condensed().
+    """
+    ink = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK)
+    with plt.rc_context({**ink, "svg.fonttype": "none", "svg.hashsalt": "", "font.family": "sans-serif", "font.size": 9}):
+        figure = _draw(record, _history(moments), (8, 3), ink=INK, titles=False)
+        text = io.StringIO()
+        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+        plt.close(figure)
+    drawing = text.getvalue()
+    drawing = re.sub(r"<metadata>.*?</metadata>\s*", "", drawing[drawing.index("<svg") :], flags=re.DOTALL)
+    drawing = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{run_of(record).replace('/', '-')}-", drawing)  # once per page
+    drawing = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d)\d+", r"\1", path[0]), drawing)  # tenths of a point are enough
+    replaced = {INK: "currentColor", SHADES["forward"]: "none", SHADES["backward"]: "var(--backward)", SHADES["step"]: "var(--step)"}
+    for color, by in (*replaced.items(), *((hex_color(label), f"var({variable(label)})") for label in CATEGORIES)):
+        drawing = drawing.replace(color, by)
+    return re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', 'aria-hidden="true"', re.sub(r"\n\s*", "\n", drawing), count=1)
+
+
+def variable(label):
+    """Returns the name of a category's colour in CSS."""
+    return f"--{label.replace(' ', '-')}"
+
+
+def hex_color(label):
+    """Returns a category's colour, such as #1f77b4."""
+    return matplotlib.colors.to_hex(COLORS[label])
+
+
+def _history(moments):
+    """Returns what condensed() has left of a history."""
+    arrays = {part: moments[part] and np.array([moments[part].get(label, [0] * len(moments["at"])) for label in CATEGORIES]).T / 1e3 for part in ("device", "host")}
+    return {"phases": moments["phases"], "at": moments["at"], **arrays}
+
+
+def _draw(record, history, figsize, ink="black", titles=True):
+    """Draws one script; where it keeps something on the host, a second picture of that below. figsize: inches, of each."""
+    parts = [("device", "simulated GPU" if history["host"] is not None else "computer")]
+    parts += [("host", "host")] if on_host(record) else []
+    figure, axes = plt.subplots(len(parts), 1, figsize=(figsize[0], figsize[1] * len(parts)), layout="constrained", squeeze=False)
+    for ax, (part, name) in zip(axes[:, 0], parts):
+        unit, factor = _area(ax, history, part)
+        ax.set_ylabel(f"{unit} on the {name}")
+        ax.set_xlabel("allocations and releases during one update, in order")
+        _mark_peak(ax, history, part, factor, unit, ink, where(record) if part == "device" else None)
+    if titles:
+        _legend(figure, [record])
+        figure.suptitle(_title(record))
+    return figure
 
 
 def condensed(record, history):
@@ -81,7 +132,7 @@ def _draw_together(results, file):
             record, history = result
             ax = line[columns.index(run_of(record))]
             ax.set_visible(True)
-            unit, factor = _area(ax, history["phases"], history["device"], largest)
+            unit, factor = _area(ax, history, "device", largest)
             gpus = f", {record['world_size']} devices" if record["world_size"] > 1 else ""
             ax.set_title(run_of(record).replace("_", "\n", 1).replace("_", " ") + f"\n{record['batch_size']} {counted(record)}{gpus}", fontsize=9)
             peak = history["device"].sum(1).max() * factor
@@ -91,7 +142,7 @@ def _draw_together(results, file):
                 ax.set_ylabel(f"{unit} on the device")
             else:
                 ax.set_yticklabels([])
-    _legend(figure, axes[0][0], results)
+    _legend(figure, [record for record, _ in results])
     record = results[0][0]
     figure.suptitle(
         f"One update of every script: {setting(record)}, on each {record['device']}.\n"
@@ -105,31 +156,37 @@ def _peak_gb(result):
     return result[0]["train"]["device_peak_gb"]
 
 
-def _area(axes, phases, held, largest_gb=None):
+def _area(axes, history, part, largest_gb=None):
+    phases, held = history["phases"], history[part]
     unit, factor = ("GB", 1) if (largest_gb or held.sum(1).max()) >= 1 else ("MB", 1000)
-    x = np.arange(len(held))
-    axes.stackplot(x, held.T * factor, labels=CATEGORIES, colors=COLORS.values(), step="post", linewidth=0)
+    x = np.array(history.get("at", range(len(held))))  # numbers of the events, all of them or some
+    used = [label for label, column in zip(CATEGORIES, held.T) if column.any()]
+    shares = [held[:, CATEGORIES.index(label)] * factor for label in used]
+    axes.stackplot(x, shares, labels=used, colors=[COLORS[label] for label in used], step="post", linewidth=0)
     starts = [0, *(i for i in range(1, len(phases)) if phases[i] != phases[i - 1]), len(phases)]
     for begin, end in zip(starts, starts[1:]):
-        axes.axvspan(begin, end, color=SHADES[phases[begin]], zorder=0, linewidth=0)
+        axes.axvspan(x[begin], x[min(end, len(x) - 1)], color=SHADES[phases[begin]], zorder=0, linewidth=0)
         if (end - begin) > 0.04 * len(phases) and largest_gb is None:
-            axes.annotate(phases[begin], ((begin + end) / 2, 0.985), xycoords=("data", "axes fraction"), ha="center", va="top", fontsize=9, color="#555555")
-    axes.set_xlim(0, len(held) - 1)
-    axes.set_ylim(0, (largest_gb or held.sum(1).max()) * factor * 1.12)
+            axes.annotate(phases[begin], ((x[begin] + x[end - 1]) / 2, 0.985), xycoords=("data", "axes fraction"), ha="center", va="top", fontsize=9)
+    axes.set_xlim(x[0], x[-1])
+    axes.set_ylim(0, (largest_gb or held.sum(1).max()) * factor * (1.12 if largest_gb else 1.3))
     axes.spines[["top", "right"]].set_visible(False)
     return unit, factor
 
 
-def _mark_peak(axes, total, unit):
+def _mark_peak(axes, history, part, factor, unit, ink, place):
+    total = history[part].sum(1) * factor
     at = int(total.argmax())
-    axes.plot(at, total[at], "kv", ms=6)
-    axes.annotate(f"{total[at]:.3g} {unit}", (at, total[at]), xytext=(0, 8), textcoords="offset points", ha="center", fontsize=9, fontweight="bold")
+    x, y = history.get("at", range(len(total)))[at], total[at]
+    axes.plot(x, y, "v", color=ink, ms=6)
+    side = "right" if at > len(total) / 2 else "left"  # so that the text stays inside
+    axes.annotate(f"{y:.3g} {unit}" + (f", {place}" if place else ""), (x, y), xytext=(0, 8), textcoords="offset points", ha=side, fontsize=9, fontweight="bold")
 
 
-def _legend(figure, axes, results):
-    used = {label for record, _ in results for part in (record["train"]["breakdown_gb"], record["host_breakdown_gb"]["train"] or {}) for label in part}
-    handles = [(handle, label) for handle, label in zip(*axes.get_legend_handles_labels()) if label in used]
-    figure.legend(*zip(*handles), loc="outside lower center", ncols=len(handles) if figure.get_figwidth() > 10 else 4, frameon=False, fontsize=9)
+def _legend(figure, records):
+    used = {label for r in records for part in (r["train"]["breakdown_gb"], r["host_breakdown_gb"]["train"] or {}) for label in part}
+    patches = [matplotlib.patches.Patch(color=color, label=label) for label, color in COLORS.items() if label in used]
+    figure.legend(handles=patches, loc="outside lower center", ncols=len(patches) if figure.get_figwidth() > 10 else 4, frameon=False, fontsize=9)
 
 
 def _title(record):
