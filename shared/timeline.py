@@ -98,7 +98,8 @@ def _draw(record, history, figsize, ink="black", titles=True):
 
 
 def condensed(record, history):
-    """Returns at most POINTS moments of an update, as JSON can hold them: of each stretch of events, the fullest one.
+    """Returns about POINTS moments of an update, as JSON can hold them: of each stretch of events the one with most on the
+    device, and the one with most on the host.
 
     Returns:
         {"run", "git_commit", "events": how many there were, "at": the number of each moment's event, "phases": of each
@@ -106,7 +107,8 @@ def condensed(record, history):
     """
     total = history["device"].sum(1)
     stretches = np.array_split(np.arange(len(total)), min(POINTS, len(total)))
-    at = [int(stretch[total[stretch].argmax()]) for stretch in stretches]
+    at = {int(stretch[total[stretch].argmax()]) for stretch in stretches}
+    at = sorted(at if history["host"] is None else at | {int(history["host"].sum(1).argmax())})
 
     def held(part):
         if history[part] is None:

@@ -229,7 +229,7 @@ def test_pictures(pictures, on_gpu):
     assert [moments["run"] for moments in condensed] == NAMES + TEXT
     for moments in condensed:  # the peak is among them, however few are left
         total = [sum(column) for column in zip(*moments["device"].values())]
-        assert len(total) == len(moments["at"]) <= timeline.POINTS
+        assert len(total) == len(moments["at"]) <= timeline.POINTS + 1
         assert max(total) == pytest.approx(peaks[moments["run"]] * 1e3, abs=0.1)
     for file in folder.glob("*.png"):
         runs = together.get(file.stem) or [run for run in peaks if run.replace("/", "_") == file.stem]
