@@ -1,4 +1,4 @@
-"""Fills the generated parts of all README.md: diffs from the scripts, tables from the records in shared/results.
+"""Fills the generated parts of all README.md: diffs from the scripts, tables and exercises from the records in shared/results.
 
 A part stands between `<!-- generated: NAME -->` and `<!-- end -->`. A test fails when one is stale.
 """
@@ -9,6 +9,7 @@ import re
 import sys
 
 from shared import markdown, stages
+from shared.exercises import part as exercises
 from shared.ledger import CATEGORIES
 from shared.figures import breakdown, by_model, setting, size
 from shared.stages import RESULTS, ROOT
@@ -185,7 +186,7 @@ def measured_ladder(_):
     return "\n".join(parts).strip()
 
 
-PARTS = {f.__name__: f for f in (diff, predicted, measured, ladder, measured_ladder, published, checked, language_models, one_by_one)}
+PARTS = {"exercises": exercises, **{f.__name__: f for f in (diff, predicted, measured, ladder, measured_ladder, published, checked, language_models, one_by_one)}}
 
 
 def fill(page):

@@ -78,7 +78,7 @@ def run(jobs):
     context = multiprocessing.get_context("forkserver")  # which imports PyTorch once, for all
     context.set_forkserver_preload(["shared.fits", "shared.data", "shared.timeline"])
     workers = min(2, os.cpu_count())
-    with _environment(CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1"):  # nothing may depend on a GPU being there
+    with environment(CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1"):  # nothing may depend on a GPU being there
         interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for this process, which ends the others
         multiprocessing.forkserver.ensure_running()
         signal.signal(signal.SIGINT, interrupt)
@@ -107,7 +107,8 @@ def _call(module, function, *arguments):
 
 
 @contextlib.contextmanager
-def _environment(**variables):
+def environment(**variables):
+    """Sets environment variables for a while, for the processes that are started in it."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

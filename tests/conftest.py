@@ -5,9 +5,11 @@ import http.server
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from PIL import Image
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from shared import stages  # noqa: E402
+from shared import exercises, lessons, stages  # noqa: E402
 
 NAMES = stages.chain()
 TEXT = [run for run in stages.runs(stages.names()) if run not in NAMES]  # 11_llm/before and 11_llm/train
@@ -74,6 +76,24 @@ def ladder(tiny_cpu):
     return out, printed, {stages.run_of(r): r for r in records}
 
 
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    """What the pages' commands do, and those that their exercises compare with, but for set-ups and predictions:
+    {command: (printed, list of records)}.
+    """
+    compared = [command for e in exercises.EXERCISES for command in exercises.commands(e)]
+    found = [c for c in dict.fromkeys([*page_commands(), *compared]) if "&&" not in c and not exercises.is_prediction(c)]
+    folder = tmp_path_factory.mktemp("trained")
+
+    def train(command):
+        file = folder / f"{found.index(command)}.jsonl"
+        record = [] if "-m" in arguments(command) else ["--record", file]
+        return run(*arguments(command), *record), [{**r, "command": command} for r in stages.records(file)[0]]
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(found, pool.map(train, found)))
+
+
 @pytest.fixture
 def web(tmp_path):
     """Serves a folder on this machine: (folder, address)."""
@@ -97,6 +117,18 @@ def code_blocks(page, language="bash"):
     """Returns the commands in a page's code blocks, one per line."""
     blocks = re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
     return [line.strip() for block in blocks for line in block.splitlines() if line.strip() and not line.startswith("#")]
+
+
+def page_commands():
+    """Returns the commands on all pages."""
+    return [command for page in lessons.pages() for command in code_blocks(page)]
+
+
+def arguments(command):
+    """Returns the part of a command that Python gets, without the set-up before it."""
+    words = shlex.split(command.split("&&")[-1])
+    assert words[0] in ("python", ".venv/bin/python"), command
+    return words[1:]
 
 
 def read_json(file):

@@ -2,18 +2,15 @@
 
 import json
 import re
-import shlex
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from conftest import NAMES, ROOT, TEXT, code_blocks, run
+from conftest import NAMES, ROOT, TEXT, arguments, code_blocks, page_commands
 from PIL import Image
 
-from shared import lessons, stages
+from shared import exercises, lessons, stages
 
 SECTIONS = ["Idea", "The diff", "Why the memory changes", "Measured", "What it costs", "Try it", "Sources"]
-COMMANDS = {command: page for page in lessons.pages() for command in code_blocks(page)}
 
 
 @pytest.mark.parametrize("page", lessons.pages(), ids=lambda p: p.parent.name)
@@ -40,7 +37,7 @@ def test_lesson_pages_have_all_sections(stage):
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == SECTIONS
     if stage != NAMES[0]:
         assert f"(../{NAMES[NAMES.index(stage) - 1]}/)" in text  # names its parent
-    assert len(code_blocks(ROOT / stage / "README.md")) == 1
+    assert len(code_blocks(ROOT / stage / "README.md")) == 2  # its exercises
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a git checkout")
@@ -84,13 +81,6 @@ def test_full_size_on_a_cpu_was_as_predicted():
             assert r[phase]["device_peak_gb"] == pytest.approx(r["measured"][phase]["device_peak_gb"], rel=0.01)
 
 
-def arguments(command):
-    """Returns the part of a command that Python gets, without the set-up before it."""
-    words = shlex.split(command.split("&&")[-1])
-    assert words[0] in ("python", ".venv/bin/python"), command
-    return words[1:]
-
-
 def test_first_command_is_the_ladder_of_these_tests(ladder):
     first, second = code_blocks(ROOT / "README.md")[:2]
     for command in (first, second):
@@ -100,13 +90,15 @@ def test_first_command_is_the_ladder_of_these_tests(ladder):
     assert arguments(second) == ["-m", "pytest", "-q", "tests"]
 
 
-def test_every_command_runs():
-    commands = [arguments(command) for command in COMMANDS if "&&" not in command]
-    commands.remove(["-m", "shared.predict"])  # test_predict.py has its results
-    assert len(commands) >= len(NAMES)
-    with ThreadPoolExecutor(2) as pool:
-        for printed in pool.map(lambda command: run(*command), commands):
-            assert "test accuracy" in printed
+def test_every_command_runs(trained):
+    """Once in all tests: scripts in the fixture, predictions in test_exercises.py and test_predict.py."""
+    commands = [command for command in page_commands() if "&&" not in command]
+    assert len(commands) >= 2 * len(NAMES)
+    predictions = {"python -m shared.predict", *(e.command for e in exercises.EXERCISES)}
+    for command in commands:
+        assert command in predictions or command in trained, command
+    for command, (printed, _) in trained.items():
+        assert "test accuracy" in printed or "-m" in arguments(command)
 
 
 def test_scripts_named_on_the_pages_exist():
