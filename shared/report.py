@@ -4,7 +4,6 @@ index.html holds everything it shows and asks for nothing else, so that it opens
 pictures for slides lie beside it.
 """
 
-import argparse
 import datetime
 import functools
 import json

@@ -1,6 +1,5 @@
 """Promise: every stage runs, and holds less memory than the one before."""
 
-import json
 import os
 import signal
 import subprocess
@@ -71,12 +70,6 @@ def test_fine_tuning_works_at_every_stage(ladder):
     accuracy = [ladder[2][name]["test_accuracy"] for name in NAMES]
     assert min(accuracy) >= 0.93
     assert min(accuracy) >= accuracy[0] - 0.03
-
-
-def test_from_scratch_is_worse(tmp_path):
-    record = tmp_path / "record.jsonl"
-    run("06_sgd/train.py", "--preset", "tiny", "--no-pretrained", "--record", record)
-    assert json.loads(record.read_text())["test_accuracy"] < 0.6
 
 
 def test_offloading_changes_no_loss(ladder):

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from conftest import NAMES, PLAIN, ROOT, TEXT
 
-from shared import UserError, lessons, report, side_by_side, stages
+from shared import UserError, exercises, lessons, report, side_by_side, stages
 from shared.figures import size
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -253,8 +253,9 @@ def test_names_in_records_are_not_code(visit):
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a git checkout")
-def test_predictions_were_made_with_code_that_is_committed():
-    for file in (report.TIMELINES, report.VITS):
-        for commit in {r["git_commit"] for r in json.loads(file.read_text())}:
-            found = subprocess.run(["git", "-C", ROOT, "cat-file", "-e", f"{commit}^{{commit}}"], capture_output=True)
-            assert found.returncode == 0, f"{commit} is not in the history"
+def test_predictions_and_answers_were_made_with_code_that_is_committed():
+    records = [r for file in (report.TIMELINES, report.VITS) for r in json.loads(file.read_text())]
+    records += [e[which] for e in exercises.read().values() for which in ("record", "against")]
+    for commit in {r["git_commit"] for r in records}:
+        found = subprocess.run(["git", "-C", ROOT, "cat-file", "-e", f"{commit}^{{commit}}"], capture_output=True)
+        assert found.returncode == 0, f"{commit} is not in the history"

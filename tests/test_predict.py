@@ -248,7 +248,7 @@ def test_history_ends_where_it_began():
         assert order == (4 if record["stage"] < "10" else 1) * ["forward", "backward"] + ["step"]
 
 
-@pytest.mark.parametrize("run, argv", [("06_sgd", ["06"]), ("10_offload/plain", ["10", "--plain"])])
+@pytest.mark.parametrize("run, argv", [("06_sgd", ["06"]), ("10_offload/plain", ["10", "--plain", "--devices", "1"])])
 def test_check_measures_and_agrees(capsys, monkeypatch, run, argv):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
