@@ -71,7 +71,7 @@ EXERCISES = [
     ),
     Exercise(
         "04_batchsize", 1,
-        "Take the figures of 03 under *Measured*. Predict the training peak with 16 images: divide activations, inputs and temporaries by four, leave parameters and optimizer states, and add up.",
+        "Take what 03 holds at its measured peak (on its page under *Measured*; on the workshop page, its bar among the measurements). Predict the training peak with 16 images: divide activations, inputs and temporaries by four, leave parameters and optimizer states, and add up.",
         "python 04_batchsize/train.py --preset tiny --max-steps 4", "03_bf16",
         "What belongs to the images shrinks with the batch; what belongs to the model stays. Use the same sum backwards: which batch would fill the memory of your own device?",
     ),
@@ -91,7 +91,7 @@ EXERCISES = [
     ),
     Exercise(
         "05_grad_accum", 2,
-        "Twice the images per update, at full size, in micro-batches as before. Predict: what does the larger batch cost?",
+        "Twice the images per update, at full size, in micro-batches as before. Predict: what does the larger batch cost in memory?",
         "python -m shared.predict 05 --batch-size 32", "05_grad_accum",
         "Only the pictures themselves are there for the whole batch. Activations are those of one micro-batch, and gradients add up in place, however many micro-batches there are. "
         "So the size of a batch can be chosen for the training, and that of a micro-batch for the memory.",
@@ -100,13 +100,13 @@ EXERCISES = [
         "06_sgd", 1,
         "Start from random weights instead of pretrained ones. Predict: does the training peak change? And what will the test accuracy be after six updates, if guessing gives one in ten?",
         "python 06_sgd/train.py --preset tiny --no-pretrained --max-steps 6", "python 06_sgd/train.py --preset tiny --max-steps 6",
-        "What the weights say does not matter to the memory. It matters to the accuracy: from random weights six updates are too few with any optimizer. It is fine-tuning that allows so few, and so simple ones.",
+        "What the weights say does not matter to the memory. It matters to the accuracy: from random weights six updates of this kind are far too few. It is fine-tuning that allows so few, and so simple ones.",
     ),
     Exercise(
         "06_sgd", 2,
         "Spend what SGD saves: twice the images per micro-batch, at full size. Predict: is the peak above or below that of 05, with Adam and the smaller micro-batch?",
         "python -m shared.predict 06 --micro-batch-size 8", "05_grad_accum",
-        "Adam's states take twice the memory of the weights, which is more than the activations of another micro-batch. A larger micro-batch makes fewer and larger passes, which keep a GPU busier.",
+        "Adam's states take twice the memory of the weights, which is more than the activations of another micro-batch. So the same card holds a larger micro-batch without them.",
     ),
     Exercise(
         "07_init_module", 1,
@@ -125,9 +125,9 @@ EXERCISES = [
     ),
     Exercise(
         "08_fsdp", 1,
-        "Two devices instead of four. Predict for parameters, gradients and activations: do they double, or stay?",
+        "Two devices instead of four. Predict for parameters, gradients and activations: do they double, stay, or appear?",
         "python 08_fsdp/train.py --preset tiny --devices 2 --max-steps 4", "08_fsdp",
-        "Each device keeps a half of the weights instead of a quarter. That is not quite twice as much, since a tensor with a single row cannot be divided: one process has all of it. Activations stay: each process now has twice the images, but takes as many at a time as before. "
+        "Each device keeps a half of the weights instead of a quarter. That is not quite twice as much, since a tensor with a single row cannot be divided: one process has all of it. Activations stay: each process now has twice the images, but takes as many at a time as before; only the inputs are there for all of them. "
         "And all gradients of its shard are there at the peak, because the second micro-batch runs beside the gradients of the first.",
     ),
     Exercise(
@@ -135,7 +135,7 @@ EXERCISES = [
         "Sixteen devices instead of four, at full size: one image for each. Predict which categories fall to a quarter, and which one does not fall.",
         "python -m shared.predict 08 --devices 16", "08_fsdp",
         "Shards get smaller with every device, and activations with the images that each one has. But every device gathers whole blocks to compute with, and a block is as large as before. "
-        "At another moment of the pass, the peak may even find more of it gathered. So gathered weights are a floor that more devices do not lower.",
+        "More of it is gathered at the new peak, because that is at another moment of the pass. So gathered weights are a floor that more devices do not lower.",
     ),
     Exercise(
         "09_act_ckpt", 1,
@@ -170,7 +170,7 @@ EXERCISES = [
         "11_llm", 1,
         "Predict: which category falls by the most MB, and which one is new? How far do the optimizer states fall, and which two techniques are in it?",
         "python 11_llm/train.py --preset tiny --max-steps 4", "11_llm/before",
-        "The optimizer states fall twice: bf16 leaves a half of them, and sharding over four processes a quarter of that. New is *gathered*, and it is most of what remains: the embedding, for a moment twice, which in this small model is most of the weights.",
+        "The optimizer states fall by the most, and twice: bf16 leaves a half of them, and sharding over four processes a quarter of that. New is *gathered*, and it is most of what remains: the embedding, for a moment twice, which in this small model is most of the weights.",
     ),
     Exercise(
         "11_llm", 2,

@@ -17,7 +17,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from shared import UserError, bars, cli, exercises, lessons, markdown, side_by_side, stages, tables, timeline
-from shared.figures import breakdown, by_model, counted, git_commit, setting, size, speed
+from shared.figures import by_model, counted, git_commit, setting, size, speed
 from shared.ledger import CATEGORIES
 
 VITS = stages.RESULTS / "predicted-vits.json"  # what `python -m shared.predict 01-10 --model ... --json` printed
@@ -26,23 +26,33 @@ CARDS = (8, 12, 16, 24, 40, 80, 141)  # GB
 PAGE = Path(__file__).parent / "page"
 
 
-def datasets(files):
+def datasets(own=()):
     """Returns what the chart can show: a dictionary for each model of each file of records, predictions for a GPU first.
 
     Args:
-        files: of records; one JSON object per line.
+        own: files of records besides those of the repository; one JSON object per line.
     """
     found = []
     for group in by_model(list(lessons.predictions().values())):
         published = lessons.PUBLISHED if stages.run_of(group[0]) in lessons.PUBLISHED else {}
         name = f"{setting(group[0])}, predicted for {'GPUs' if group[-1]['world_size'] > 1 else 'a GPU'}"
         found.append(dataset(group, name, markdown.prediction_origin(group, lessons.PREDICTED), published))
-    for file in files:
-        records, _ = stages.records(file)
-        last = {stages.run_of(r): r for r in records}  # if one was measured twice, the later one
-        for group in by_model([last[run] for run in sorted(last)]):
-            found.append(dataset(group, f"{setting(group[0])}, measured on {group[0]['device']}", markdown.origin(file, group), {}))
+    for file, _ in lessons.results():
+        found += measurements(file)
+    for file in own:
+        found += measurements(file, f" ({file.name})")
     return found
+
+
+def measurements(file, name=""):
+    """Returns a dictionary as in datasets() for each model of a file of records.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError, OverflowError: what is in the file are no records.
+    """
+    last = {stages.run_of(r): r for r in stages.records(file)[0]}  # if one was measured twice, the later one
+    groups = by_model([last[run] for run in sorted(last)])
+    return [dataset(group, f"{setting(group[0])}, measured on {group[0]['device']}{name}", markdown.origin(file, group), {}) for group in groups]
 
 
 def dataset(records, name, origin, published):
@@ -62,6 +72,7 @@ def dataset(records, name, origin, published):
         m = r["train"]
         rows.append({
             "run": stages.run_of(r),
+            "link": next((run for run in (stages.run_of(r), r["stage"]) if run in stages.runs(stages.names())), None),
             "peak": size(m["device_peak_gb"]),
             "at": at(m["device_peak_gb"]),
             "parts": [(label, gb, size(gb), gb / m["device_peak_gb"]) for label in CATEGORIES if (gb := m["breakdown_gb"].get(label, 0)) >= 5e-5 * m["device_peak_gb"]],
@@ -83,7 +94,7 @@ def costs(run, before, chosen):
         for name in (before, run):
             if run in records and name in records and speed(records[name]):
                 r = records[name]
-                accuracy = "noise" if r["dataset"] == "fake" else f"{r['test_accuracy']:.1%}"
+                accuracy = "noise" if r["dataset"] == "fake" else f"{r['test_accuracy']:.1%}" if r["test_accuracy"] is not None else markdown.NOTHING
                 rows.append((name, f"{speed(r):.0f} {counted(r)}/s", accuracy, size(r["train"]["device_peak_gb"]), data["name"]))
     return rows
 
@@ -128,8 +139,8 @@ def page(files):
     environment.filters["markdown"] = lambda source: Markup(text.render(source))
     environment.filters["inline"] = lambda source: Markup(text.renderInline(source))
     environment.filters["id"] = lambda run: run.replace("/", "-")
-    chosen = datasets([*(file for file, _ in lessons.results()), *files])
-    parts, pictures = [], timelines()
+    chosen = datasets(files)
+    parts, pictures, predicted = [], timelines(), lessons.predictions()
     for run in stages.runs(stages.names()):
         stage = run.partition("/")[0]
         before = next((other for other in lessons.beside(stage) if other < run), None)  # a folder's first script has none
@@ -138,6 +149,7 @@ def page(files):
             "stage": stage,
             "idea": stages.idea(stages.path(run)).split(", ", 1)[1].rstrip("."),
             "before": before,
+            "peak": f"peak {size(predicted[run]['train']['device_peak_gb'])}, {markdown.where(predicted[run])}",
             "timeline": pictures[run][0],
             "held": pictures[run][1],
             "costs": costs(run, before, chosen),
@@ -177,10 +189,12 @@ def parse(argv):
     for file in args.records:
         try:
             records, broken = stages.records(file)
-            usable = all(breakdown(r["train"]) and r["load"]["device_peak_gb"] and setting(r) and r["device"] and r["versions"] for r in records)
-        except (OSError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
+            for data in measurements(file):
+                for row in data["rows"]:
+                    costs(row["run"], None, [data])
+        except (OSError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise UserError(f"--records {file}: {error.strerror if isinstance(error, OSError) else 'these are no records of stages'}; pass what --record or the ladder has written, such as out/ladder.jsonl") from None
-        if not records or not usable:
+        if not records:
             raise UserError(f"--records {file}: there are no records in it; pass what --record or the ladder has written, such as out/ladder.jsonl")
         if broken:
             print(f"- {broken} unreadable line{'s' * (broken > 1)} in {file} left out")

@@ -39,7 +39,8 @@ def rows(before, after):
             for i, j in together(a[i1:i2], b[j1:j2]):
                 left, right = (None if n is None else n + start for n, start in ((i, i1), (j, j1)))
                 kind = "added" if left is None else "removed" if right is None else "changed"
-                marks = words(a[left], b[right]) if kind == "changed" else ((), ())
+                mark = kind == "changed" and not a[left].startswith('"""')  # of a docstring, which is another one, all would be
+                marks = words(a[left], b[right]) if mark else ((), ())
                 shown = [("" if n is None else _html(lines[n], m)) for n, lines, m in ((left, old, marks[0]), (right, new, marks[1]))]
                 found.append((kind, left if left is None else left + 1, shown[0], right if right is None else right + 1, shown[1]))
     return found

@@ -12,6 +12,9 @@ from shared import UserError, exercises, lessons, report, side_by_side, stages
 from shared.figures import size
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+RECORD = stages.records(stages.RESULTS / "tiny-cpu.jsonl")[0][0]
+WRONG = [{"train": {**RECORD["train"], "device_peak_gb": peak}} for peak in (None, 0, -1, float("nan"), float("inf"), "big")]
+WRONG += [{"stage": 1}, {"versions": []}, {"date": None, "versions": {}}, {"load": None}]
 HOSTILE = "<img src=x onerror=document.title='taken'>"
 
 
@@ -19,8 +22,8 @@ HOSTILE = "<img src=x onerror=document.title='taken'>"
 def out(tmp_path_factory):
     """The page with one more file of records, in which a name is code."""
     folder = tmp_path_factory.mktemp("page")
-    record = stages.records(stages.RESULTS / "tiny-cpu.jsonl")[0][0]
-    (folder / "mine.jsonl").write_text(json.dumps({**record, "device": HOSTILE, "dataset": HOSTILE}) + "\n")
+    odd = [{"device": HOSTILE, "dataset": HOSTILE}, {"script": "plain"}, {"stage": "99_mine", "test_accuracy": None}]
+    (folder / "mine.jsonl").write_text("".join(json.dumps({**RECORD, **change}) + "\n" for change in odd))
     report.main(["--records", str(folder / "mine.jsonl"), "--out", str(folder)])
     return folder
 
@@ -102,7 +105,7 @@ def test_without_records(monkeypatch, tmp_path):
     assert "What it costs" not in html and "Does it fit?" in html
 
 
-@pytest.mark.parametrize("text, wrong", [(None, "there are no records in it"), ("", "there are no records in it"), ("{}\n", "there are no records in it"), ('{"stage": "01_baseline"}\n', "these are no records"), (b"\xff\xfe", "these are no records")])
+@pytest.mark.parametrize("text, wrong", [(None, "there are no records in it"), ("", "there are no records in it"), ("{}\n", "there are no records in it"), ('{"stage": "01_baseline"}\n', "these are no records"), (b"\xff\xfe", "these are no records"), *((json.dumps({**RECORD, **change}), "these are no records") for change in WRONG)])
 def test_files_that_are_no_records(tmp_path, text, wrong):
     file = tmp_path / "records.jsonl"
     if text is not None:
@@ -212,15 +215,42 @@ def test_compare_any_two(visit, first, second):
     assert compared.inner_text() == "Choose two different scripts."
 
 
+def test_compare_takes_bars_where_there_are_some(visit):
+    page = visit()
+    for first, second, bars in (("11_llm/before", "11_llm/train", 2), ("01_baseline", "11_llm/train", 0)):
+        page.locator("#from").select_option(first)
+        page.locator("#to").select_option(second)
+        assert page.locator("#comparison .bar").count() == bars and page.locator("#comparison ins").count() > 10
+        assert ("11_llm/train: 162.3 MB" in page.locator("#said").inner_text()) == (bars == 2)
+
+
+def test_a_touch_shows_figures_first(browser, out):
+    context = browser.new_context(viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
+    page = context.new_page()
+    page.goto((out / "index.html").as_uri())
+    bar = page.locator(".dataset:not([hidden]) .bar[data-run='04_batchsize']")
+    bar.locator("a").tap()
+    assert bar.locator(".tip").is_visible() and "#" not in page.url
+    bar.locator("a").tap()
+    assert page.url.endswith("#04_batchsize")
+    context.close()
+
+
 def test_does_it_fit(visit):
     page = visit()
     for n, (model, _, rows) in enumerate(report.cards()):
         page.get_by_label("Model").select_option(str(n))
         for card in (8, 24, 141):
             page.get_by_label("Card").select_option(str(card))
-            first = next((name for name, _, needs, _ in rows if needs <= card), None)
-            assert page.locator("#verdict").inner_text() == (f"The first that fits on {card} GB: {first}" if first else f"None of these fits on {card} GB.")
-            assert page.locator(".model:not([hidden]) .fits.yes").count() == sum(needs <= card for _, _, needs, _ in rows)
+            said = []
+            for gpus in sorted({row[1] for row in rows}):
+                needed = {name: needs for name, n, needs, _ in reversed(rows) if n == gpus}  # the first of a name is the last here
+                names = [name for name, n, _, _ in rows if n == gpus]
+                safe = [name for name in names if card - needed[name] >= 2]
+                perhaps = [f"{name}, perhaps" for name in names if 0 <= card - needed[name] < 2]
+                said.append(f"On {'one GPU' if gpus == 1 else f'{gpus} GPUs, each'} of {card} GB: {[*safe, *perhaps, 'none of these'][0]}.")
+            assert page.locator("#verdict").inner_text() == " ".join(said)
+            assert page.locator(".model:not([hidden]) .fits.no").count() == sum(needs > card for _, _, needs, _ in rows)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -240,8 +270,17 @@ def test_nothing_runs_over(visit, width, scheme):
 def test_on_paper(visit, tmp_path):
     page = visit()
     page.pdf(path=tmp_path / "page.pdf", format="A4", print_background=False)
-    assert page.evaluate("[...document.querySelectorAll('details')].every(d => d.open)")  # a handout has the answers
+    assert page.locator("details[open]").count() == 0  # a handout has answers only if they were open
+    page.get_by_text("Show all answers").click()
+    assert page.locator("details:not([open])").count() == 0
+    page.locator("#theme").click()
+    page.locator("#theme").click()
+    assert page.locator("#theme").inner_text() == "Theme: dark"
+    page.set_viewport_size({"width": 703, "height": 1000})  # A4 with margins
     page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
+    assert page.evaluate("[...document.querySelectorAll('main *')].filter(e => e.checkVisibility() && e.getBoundingClientRect().right > innerWidth + 4).length") == 0  # nothing is cut off
+    assert page.locator(".dataset:not([hidden]) .paper").is_visible()
     assert page.locator("nav").is_hidden() and page.locator("#compare").is_hidden()
     assert page.locator("article[id='05_grad_accum'] .diff").first.is_visible()
 

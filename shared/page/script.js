@@ -2,6 +2,7 @@
 const one = (selector, from = document) => from.querySelector(selector);
 const all = (selector, from = document) => [...from.querySelectorAll(selector)];
 const id = (run) => run.replaceAll("/", "-");
+const SAFE = 2; // GB: what a fit must have to spare, since the allowance is not a measurement
 const chosen = (name) => one(`input[name=${name}]:checked`).value;
 
 function showDataset() {
@@ -30,25 +31,33 @@ function say(text) {
 
 function compare() {
   const order = all("#from option").map((option) => option.value);
-  const runs = [one("#from").value, one("#to").value].sort((a, b) => order.indexOf(a) - order.indexOf(b));
+  const asked = [one("#from").value, one("#to").value];
+  const runs = [...asked].sort((a, b) => order.indexOf(a) - order.indexOf(b));
   const parts = [];
+  let said = "";
   if (runs[0] === runs[1]) {
     parts.push(say("Choose two different scripts."));
   } else {
-    const bars = document.createElement("ol");
-    bars.className = "bars";
-    for (const run of runs) {
-      const bar = all(".dataset:not([hidden]) .bar").find((bar) => bar.dataset.run === run);
-      if (bar) bars.append(bar.cloneNode(true));
-      else parts.push(say(`${run} is not among the bars chosen in the ladder.`));
+    if (runs[0] !== asked[0]) parts.push(say("Shown in the ladder's order."));
+    const barsOf = (data) => runs.map((run) => all(".bar", data).find((bar) => bar.dataset.run === run));
+    const sets = [one(".dataset:not([hidden])"), ...all(".dataset")];
+    const data = sets.find((data) => barsOf(data).every(Boolean));
+    if (data) {
+      const bars = document.createElement("ol");
+      bars.className = "bars";
+      bars.append(...barsOf(data).map((bar) => bar.cloneNode(true)));
+      parts.push(bars, say(one("#dataset").options[data.dataset.dataset].text));
+      said = runs.map((run, n) => `${run}: ${one(".peak", barsOf(data)[n]).textContent}`).join("; ");
+    } else {
+      parts.push(say("They are of different models: no bars to compare."));
     }
-    parts.unshift(bars);
     const scripts = chosen("chain") === "plain" ? runs.map((run) => `${run}/plain`) : runs;
     const diff = document.getElementById(`diff-${scripts.map(id).join("-")}`);
     const missing = "One of them has no script in plain PyTorch; choose “with Fabric” above the stages.";
     parts.push(diff ? one("table", diff.content ?? diff).cloneNode(true) : say(missing));
   }
   one("#comparison").replaceChildren(...parts);
+  one("#said").textContent = said;
 }
 
 function showFits() {
@@ -57,12 +66,18 @@ function showFits() {
   const rows = all(".model:not([hidden]) tbody tr");
   for (const row of rows) {
     const spare = card - Number(row.dataset.needs);
+    const verdict = spare >= SAFE ? "yes" : spare >= 0 ? "open" : "no";
     const cell = one(".fits", row);
-    cell.textContent = spare >= 0 ? `yes, ${spare.toFixed(1)} GB to spare` : `no, ${(-spare).toFixed(1)} GB short`;
-    cell.className = spare >= 0 ? "fits yes" : "fits no";
+    cell.textContent = `${verdict}, ${Math.abs(spare).toFixed(1)} GB ${spare >= 0 ? "to spare" : "short"}`;
+    cell.className = `fits ${verdict}`;
   }
-  const first = rows.find((row) => Number(row.dataset.needs) <= card);
-  one("#verdict").textContent = first ? `The first that fits on ${card} GB: ${first.cells[0].textContent}` : `None of these fits on ${card} GB.`;
+  const counts = [...new Set(rows.map((row) => row.dataset.gpus))].sort((a, b) => a - b);
+  one("#verdict").textContent = counts.map((gpus) => {
+    const those = rows.filter((row) => row.dataset.gpus === gpus);
+    const first = ["yes", "open"].map((verdict) => those.find((row) => one(`.${verdict}`, row))).find(Boolean);
+    const perhaps = first && one(".open", first) ? ", perhaps" : "";
+    return `On ${gpus === "1" ? "one GPU" : `${gpus} GPUs, each`} of ${card} GB: ${first ? first.cells[0].textContent + perhaps : "none of these"}.`;
+  }).join(" ");
 }
 
 function nextTheme() {
@@ -80,5 +95,23 @@ for (const input of all("input[name=chain]")) input.addEventListener("change", s
 for (const select of all("#from, #to")) select.addEventListener("change", compare);
 for (const select of all("#model, #card")) select.addEventListener("change", showFits);
 one("#theme").addEventListener("click", nextTheme);
-addEventListener("beforeprint", () => all("details").forEach((answer) => (answer.open = true)));
+one("#answers").addEventListener("click", () => {
+  const open = one("#answers").getAttribute("aria-pressed") !== "true";
+  for (const answer of all("details")) answer.open = open;
+  one("#answers").setAttribute("aria-pressed", open);
+  one("#answers").textContent = open ? "Hide all answers" : "Show all answers";
+});
+// The first touch of a bar shows its figures, the second one leads to its stage.
+let focused = null;
+addEventListener("pointerdown", () => (focused = document.activeElement), true);
+addEventListener("click", (event) => {
+  const link = event.target.closest?.(".bar a");
+  if (link && event.pointerType === "touch" && link !== focused) {
+    event.preventDefault();
+    link.focus();
+  }
+});
+addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && document.activeElement.closest(".bar")) document.activeElement.blur();
+});
 showDataset(); showScale(); showChain(); showFits();  // a reloaded page may keep its choices
