@@ -78,11 +78,12 @@ def ladder(tiny_cpu):
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
-    """What the pages' commands do, and those that their exercises compare with, but for set-ups and predictions:
-    {command: (printed, list of records)}.
+    """What the pages' commands print, {command: (printed, list of records)}: of the README's, and of the exercises that
+    compare accuracies. The other trainings are those of the ladder with other options; test_exercises.py simulates them.
     """
-    compared = [command for e in exercises.EXERCISES for command in exercises.commands(e)]
-    found = [c for c in dict.fromkeys([*page_commands(), *compared]) if "&&" not in c and not exercises.is_prediction(c)]
+    compared = [command for e in exercises.EXERCISES for command in exercises.commands(e) if e.against.startswith("python ")]
+    readme = [c for c in code_blocks(ROOT / "README.md") if "&&" not in c]
+    found = [c for c in dict.fromkeys([*readme, *compared]) if not exercises.is_prediction(c)]
     folder = tmp_path_factory.mktemp("trained")
 
     def train(command):

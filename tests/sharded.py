@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 from shared import stages
 from shared.metrics import Meter
 
-STEPS = 4
+STEPS = 3
 
 
 def watch(run, fp32):
@@ -65,8 +65,8 @@ if __name__ == "__main__":
     dist.init_process_group()
     dist.init_process_group = dist.destroy_process_group = lambda *_: None  # for the scripts in plain PyTorch: once is enough
     plain = stages.plain(SHARDED)
-    # Of plain PyTorch one in fp32 is enough: the same in bf16 to the last bit leaves little to find.
-    asked = [(run, fp32) for run in SHARDED + plain for fp32 in (False, True) if not fp32 or run not in plain[1:]]
+    # In fp32 the first is enough: that the others agree with it in bf16 to the last bit leaves little to find.
+    asked = [(run, False) for run in SHARDED + plain] + [(SHARDED[0], True), (plain[0], True)]
     results = {f"{run} {'in fp32' if fp32 else 'as is'}": watch(run, fp32) for run, fp32 in asked}
     everyone = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, results)

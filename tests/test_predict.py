@@ -67,10 +67,12 @@ def test_is_a_record_without_what_was_not_measured(ladder, on_cpu):
 
 
 def test_plain_is_predicted_as_with_fabric(on_gpu):
-    plain = predicted("--plain", "--preset", "tiny")
-    assert list(plain) == PLAIN
-    for stage, script in zip(NAMES, PLAIN):
-        fabric, record = on_gpu["tiny"][stage], plain[script]
+    # Of the other stages test_equivalence.py shows that plain PyTorch holds the same.
+    plain = predicted("--plain", "--preset", "tiny", "02", "07", "08", "10")
+    assert list(plain) == [PLAIN[n] for n in (1, 6, 7, 9)]
+    for script, record in plain.items():
+        stage = record["stage"]
+        fabric = on_gpu["tiny"][stage]
         if stage == "07_init_module":  # the one difference: test_equivalence.py says why
             extra = fabric["load"]["breakdown_gb"].get("temporaries", 0)
             assert fabric["load"]["device_peak_gb"] - record["load"]["device_peak_gb"] == pytest.approx(extra)
