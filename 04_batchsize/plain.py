@@ -1,4 +1,4 @@
-"""Stage 04, batch size, in plain PyTorch: a quarter of the images, a quarter of the activations."""
+"""Stage 04, batch size, in plain PyTorch: a quarter of the images at once."""
 
 import sys
 from pathlib import Path
@@ -7,10 +7,12 @@ import torch
 import torch.nn.functional as F
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # finds shared/ from any folder
-from shared import cli, data, models
+from shared.images import cli, data, models
 from shared.metrics import Meter
 
 BATCH_SIZE = 16  # images per update
+DEVICES = 1  # GPUs, or processes on a CPU
+PRECISION = "bf16-true"  # what reports call it, in the words of Fabric
 
 
 def make_device(args):
@@ -21,7 +23,8 @@ def build(device, args):
     model = models.vit(args)
     model.load_state_dict(torch.load(models.checkpoint(args), weights_only=True))
     model = model.to(device, torch.bfloat16)
-    optimizer = torch.optim.Adam(model.parameters(), lr=args.adam_lr)
+    # the factor is 1; it is larger for the tiny model, which needs larger steps
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-5 * args.adam_lr_factor)
     return model, optimizer
 
 
@@ -39,21 +42,21 @@ def main(argv=None):
         __file__,
         argv,
         batch_size=BATCH_SIZE,
-        precision="bf16-true",  # for the record
-        devices=1,
+        devices=DEVICES,
     )
     device = make_device(args)
     torch.manual_seed(args.seed)
-    meter = Meter(args, device, args.precision)
+    meter = Meter(args, device, PRECISION)
 
-    train_loader, val_loader, test_loader = data.image_loaders(args)
+    train_loader, val_loader, test_loader = data.loaders(args)
     with meter.phase("load"):
         model, optimizer = build(device, args)
     with meter.phase("train"):
         for epoch in range(args.epochs):
             train_loader.sampler.set_epoch(epoch)  # another order in every epoch
             for images, labels in meter.progress(train_loader, epoch):
-                images, labels = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
+                images = images.to(device, non_blocking=True)
+                labels = labels.to(device, non_blocking=True)
                 loss, logits = train_step(model, optimizer, images, labels)
                 meter.update(loss, logits, labels)
             meter.end_epoch(meter.evaluate(model, val_loader))

@@ -1,4 +1,4 @@
-"""Stage 07, init on the device: create the weights where and as they are needed, with no second copy to load from."""
+"""Stage 07, init on the device: load without a second copy."""
 
 import sys
 from pathlib import Path
@@ -8,18 +8,19 @@ import torch.nn.functional as F
 from lightning.fabric import Fabric
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # finds shared/ from any folder
-from shared import cli, data, models
+from shared.images import cli, data, models
 from shared.metrics import Meter
 
 BATCH_SIZE = 16  # images per update
 MICRO_BATCH_SIZE = 4  # images per forward and backward pass
+DEVICES = 1  # GPUs, or processes on a CPU
 
 
 def make_fabric(args):
     return Fabric(
         accelerator=args.accelerator,
         devices=args.devices,
-        precision="bf16-true",
+        precision="bf16-true",  # bf16 for weights, gradients, optimizer states and computation
     )
 
 
@@ -27,7 +28,8 @@ def build(fabric, args):
     with fabric.init_module(empty_init=True):
         model = models.vit(args)
     model.load_state_dict(torch.load(models.checkpoint(args), weights_only=True, mmap=True))
-    optimizer = torch.optim.SGD(model.parameters(), lr=args.sgd_lr)
+    # the factor is 1; it is larger for the tiny model, which needs larger steps
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01 * args.sgd_lr_factor)
     model, optimizer = fabric.setup(model, optimizer)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.updates)
     return model, optimizer, scheduler
@@ -52,16 +54,16 @@ def main(argv=None):
         argv,
         batch_size=BATCH_SIZE,
         micro_batch_size=MICRO_BATCH_SIZE,
-        devices=1,
+        devices=DEVICES,
     )
     fabric = make_fabric(args)
     fabric.launch()
     fabric.seed_everything(args.seed, verbose=False)
-    meter = Meter(args, fabric.device, fabric.strategy.precision.precision)
+    meter = Meter(args, fabric)
 
     train_loader, val_loader, test_loader = fabric.setup_dataloaders(
-        *data.image_loaders(args),  # this process' share of every batch
-        use_distributed_sampler=False,
+        *data.loaders(args),
+        use_distributed_sampler=False,  # these loaders yield this process' share already
     )
     with meter.phase("load"):
         model, optimizer, scheduler = build(fabric, args)

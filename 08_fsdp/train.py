@@ -1,4 +1,4 @@
-"""Stage 08, FSDP: every device keeps a shard of all weights and gradients, and gathers one block at a time."""
+"""Stage 08, FSDP: each device keeps a shard of the weights."""
 
 import sys
 from pathlib import Path
@@ -10,11 +10,12 @@ from lightning.fabric.strategies import ModelParallelStrategy
 from torch.distributed.fsdp import fully_shard
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # finds shared/ from any folder
-from shared import cli, data, models
+from shared.images import cli, data, models
 from shared.metrics import Meter
 
 BATCH_SIZE = 16  # images per update
 MICRO_BATCH_SIZE = 4  # images per forward and backward pass
+DEVICES = 4  # GPUs, or processes on a CPU
 
 
 def parallelize(model, mesh):
@@ -28,10 +29,10 @@ def make_fabric(args):
         accelerator=args.accelerator,
         devices=args.devices,
         num_nodes=args.num_nodes,
-        precision="bf16-true",
+        precision="bf16-true",  # bf16 for weights, gradients, optimizer states and computation
         strategy=ModelParallelStrategy(
             parallelize,
-            data_parallel_size=args.world_size,
+            data_parallel_size=args.world_size,  # one shard for each process
             tensor_parallel_size=1,
         ),
     )
@@ -42,7 +43,9 @@ def build(fabric, args):
         model = models.vit(args)
     model = fabric.setup_module(model)
     fabric.load_raw(models.checkpoint(args), model)
-    optimizer = fabric.setup_optimizers(torch.optim.SGD(model.parameters(), lr=args.sgd_lr))
+    # the factor is 1; it is larger for the tiny model, which needs larger steps
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01 * args.sgd_lr_factor)
+    optimizer = fabric.setup_optimizers(optimizer)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.updates)
     return model, optimizer, scheduler
 
@@ -66,16 +69,16 @@ def main(argv=None):
         argv,
         batch_size=BATCH_SIZE,
         micro_batch_size=MICRO_BATCH_SIZE,
-        devices=4,
+        devices=DEVICES,
     )
     fabric = make_fabric(args)
     fabric.launch()
     fabric.seed_everything(args.seed, verbose=False)
-    meter = Meter(args, fabric.device, fabric.strategy.precision.precision)
+    meter = Meter(args, fabric)
 
     train_loader, val_loader, test_loader = fabric.setup_dataloaders(
-        *data.image_loaders(args),  # this process' share of every batch
-        use_distributed_sampler=False,
+        *data.loaders(args),
+        use_distributed_sampler=False,  # these loaders yield this process' share already
     )
     with meter.phase("load"):
         model, optimizer, scheduler = build(fabric, args)

@@ -1,4 +1,4 @@
-"""Stage 10, CPU offload: the shards live in the computer's memory, the device holds the block at work."""
+"""Stage 10, CPU offload: the shards live on the host."""
 
 import sys
 from functools import partial
@@ -12,20 +12,23 @@ from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 from torch.utils.checkpoint import checkpoint
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # finds shared/ from any folder
-from shared import cli, data, models
+from shared.images import cli, data, models
 from shared.metrics import Meter
 
 BATCH_SIZE = 16  # images per update
 MICRO_BATCH_SIZE = 4  # images per forward and backward pass
+DEVICES = 4  # GPUs, or processes on a CPU
 
 
 def parallelize(model, mesh):
-    offload = CPUOffloadPolicy(pin_memory=torch.cuda.is_available())  # pinned, so that the GPU can fetch it in passing
+    offload = CPUOffloadPolicy(pin_memory=torch.cuda.is_available())  # pinned is copied faster
+    # Keep a block's input, and run the block again in the backward pass. This replaces forward():
+    # a wrapper around the block would rename its parameters, and the file would not fit them.
     for block in model.encoder.layers:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
     for unit in [*model.encoder.layers, model]:  # the model last, for what is in no block
         fully_shard(unit, mesh=mesh["data_parallel"], offload_policy=offload)
-    return model.to_empty(device="cpu")  # memory for this process' shards
+    return model.to_empty(device="cpu")  # memory for this process' shards, on the host
 
 
 def make_fabric(args):
@@ -33,10 +36,10 @@ def make_fabric(args):
         accelerator=args.accelerator,
         devices=args.devices,
         num_nodes=args.num_nodes,
-        precision="bf16-true",
+        precision="bf16-true",  # bf16 for weights, gradients, optimizer states and computation
         strategy=ModelParallelStrategy(
             parallelize,
-            data_parallel_size=args.world_size,
+            data_parallel_size=args.world_size,  # one shard for each process
             tensor_parallel_size=1,
         ),
     )
@@ -47,7 +50,9 @@ def build(fabric, args):
         model = models.vit(args)
     model = fabric.setup_module(model)
     fabric.load_raw(models.checkpoint(args), model)
-    optimizer = fabric.setup_optimizers(torch.optim.SGD(model.parameters(), lr=args.sgd_lr))
+    # the factor is 1; it is larger for the tiny model, which needs larger steps
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01 * args.sgd_lr_factor)
+    optimizer = fabric.setup_optimizers(optimizer)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.updates)
     return model, optimizer, scheduler
 
@@ -71,16 +76,16 @@ def main(argv=None):
         argv,
         batch_size=BATCH_SIZE,
         micro_batch_size=MICRO_BATCH_SIZE,
-        devices=4,
+        devices=DEVICES,
     )
     fabric = make_fabric(args)
     fabric.launch()
     fabric.seed_everything(args.seed, verbose=False)
-    meter = Meter(args, fabric.device, fabric.strategy.precision.precision)
+    meter = Meter(args, fabric)
 
     train_loader, val_loader, test_loader = fabric.setup_dataloaders(
-        *data.image_loaders(args),  # this process' share of every batch
-        use_distributed_sampler=False,
+        *data.loaders(args),
+        use_distributed_sampler=False,  # these loaders yield this process' share already
     )
     with meter.phase("load"):
         model, optimizer, scheduler = build(fabric, args)

@@ -1,4 +1,4 @@
-"""Stage 11, before: a language model learns to classify text as a first script would do it: fp32, Adam, all of it on one device."""
+"""Stage 11, before: a language model in fp32, with Adam, 12 texts at once."""
 
 import sys
 from pathlib import Path
@@ -8,24 +8,26 @@ import torch.nn.functional as F
 from lightning.fabric import Fabric
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # finds shared/ from any folder
-from shared import cli, text
 from shared.metrics import Meter
+from shared.text import cli, data, models
 
 BATCH_SIZE = 12  # texts per update
+DEVICES = 1  # GPUs, or processes on a CPU
 
 
 def make_fabric(args):
     return Fabric(
         accelerator=args.accelerator,
         devices=args.devices,
-        precision="32-true",
+        precision="32-true",  # fp32 for weights, gradients, optimizer states and computation
     )
 
 
 def build(fabric, args):
-    model = text.classifier(args)
-    model.load_state_dict(torch.load(text.checkpoint(args), weights_only=True))
-    optimizer = torch.optim.Adam(model.parameters(), lr=args.adam_lr)
+    model = models.classifier(args)
+    model.load_state_dict(torch.load(models.checkpoint(args), weights_only=True))
+    # the factor is 1; it is larger for the tiny model, which needs larger steps
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-5 * args.adam_lr_factor)
     model, optimizer = fabric.setup(model, optimizer)
     return model, optimizer
 
@@ -43,18 +45,17 @@ def main(argv=None):
     args = cli.parse(
         __file__,
         argv,
-        task=text,
         batch_size=BATCH_SIZE,
-        devices=1,
+        devices=DEVICES,
     )
     fabric = make_fabric(args)
     fabric.launch()
     fabric.seed_everything(args.seed, verbose=False)
-    meter = Meter(args, fabric.device, fabric.strategy.precision.precision)
+    meter = Meter(args, fabric)
 
     train_loader, val_loader, test_loader = fabric.setup_dataloaders(
-        *text.loaders(args),  # this process' share of every batch
-        use_distributed_sampler=False,
+        *data.loaders(args),
+        use_distributed_sampler=False,  # these loaders yield this process' share already
     )
     with meter.phase("load"):
         model, optimizer = build(fabric, args)
@@ -65,7 +66,7 @@ def main(argv=None):
                 meter.update(loss, logits, labels)
             meter.end_epoch(meter.evaluate(model, val_loader))
     record = meter.report(meter.evaluate(model, test_loader))
-    text.save(fabric, model, args)
+    models.save(fabric, model, args)
     return record
 
 

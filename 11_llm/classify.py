@@ -1,4 +1,4 @@
-"""Says what a fine-tuned model makes of a text: python 11_llm/classify.py DIR "a text" ["another" ...]"""
+"""Tells the class of texts by a fine-tuned model: python 11_llm/classify.py DIR "a text" ..."""
 
 import sys
 from pathlib import Path
@@ -9,7 +9,9 @@ import transformers
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # finds shared/ from any folder
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from shared import UserError, cli
+from shared.common.ending import run
+from shared.common.errors import UserError
+from shared.common.options import Parser
 
 transformers.logging.disable_progress_bar()
 
@@ -18,28 +20,44 @@ def classify(folder, texts):
     """Returns the most probable class of each text and its probability, from 0 to 1.
 
     Args:
-        folder: what --save wrote, or any folder with a classifier and its tokenizer in Hugging Face's format.
+        folder: what --save wrote, or any folder with a classifier and its tokenizer in the format
+            of Hugging Face.
         texts: list of str.
 
     Raises:
         UserError: there is no such model.
     """
     if not (Path(folder) / "config.json").is_file():
-        raise UserError(f"{folder} holds no model; pass a folder that 11_llm/train.py --save has written")
+        raise UserError(
+            f"{folder} holds no model; pass a folder that 11_llm/train.py --save has written"
+        )
     try:
-        model = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=False).eval()
+        model = AutoModelForSequenceClassification.from_pretrained(
+            folder, trust_remote_code=False
+        ).eval()
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        tokens = tokenizer(texts, padding=True, truncation=True, return_token_type_ids=False, return_tensors="pt")
+        tokens = tokenizer(
+            texts, padding=True, truncation=True, return_token_type_ids=False, return_tensors="pt"
+        )
         with torch.no_grad():
             probabilities = model(**tokens).logits.float().softmax(-1)  # (texts, classes)
-    except Exception as error:  # a damaged file has many names: those of json, safetensors, tokenizers
-        raise UserError(f"{folder} holds no usable classifier ({(str(error).strip() or type(error).__name__).splitlines()[0]})") from None
+    except (
+        Exception
+    ) as error:  # a damaged file has many names: those of json, safetensors, tokenizers
+        raise UserError(
+            f"{folder} holds no usable classifier"
+            f" ({(str(error).strip() or type(error).__name__).splitlines()[0]})"
+        ) from None
     return [(model.config.id2label[int(p.argmax())], float(p.max())) for p in probabilities]
 
 
 def main(argv=None):
-    parser = cli.Parser(description=__doc__.split(":")[0] + ".", allow_abbrev=False)
-    parser.add_argument("folder", metavar="DIR", help="a model that 11_llm/before.py or train.py has saved with --save DIR")
+    parser = Parser(description=__doc__.split(":")[0] + ".")
+    parser.add_argument(
+        "folder",
+        metavar="DIR",
+        help="a model that 11_llm/before.py or train.py has saved with --save DIR",
+    )
     parser.add_argument("texts", metavar="TEXT", nargs="+", help="what to classify")
     args = parser.parse_args(argv)
     for text, (label, probability) in zip(args.texts, classify(args.folder, args.texts)):
@@ -47,4 +65,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    run(main)

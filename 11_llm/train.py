@@ -1,4 +1,4 @@
-"""Stage 11, all of it on text: a language model in bf16, a few texts at a time, sharded, checkpointed and offloaded."""
+"""Stage 11 from 11_llm/before.py, all of it on text: the techniques of 03, 05 and 07 to 10."""
 
 import sys
 from functools import partial
@@ -12,20 +12,23 @@ from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 from torch.utils.checkpoint import checkpoint
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # finds shared/ from any folder
-from shared import cli, text
 from shared.metrics import Meter
+from shared.text import cli, data, models
 
 BATCH_SIZE = 12  # texts per update
 MICRO_BATCH_SIZE = 3  # texts per forward and backward pass
+DEVICES = 4  # GPUs, or processes on a CPU
 
 
 def parallelize(model, mesh):
-    offload = CPUOffloadPolicy(pin_memory=torch.cuda.is_available())  # pinned, so that the GPU can fetch it in passing
-    for block in text.blocks(model):
+    offload = CPUOffloadPolicy(pin_memory=torch.cuda.is_available())  # pinned is copied faster
+    # Keep a block's input, and run the block again in the backward pass. This replaces forward():
+    # a wrapper around the block would rename its parameters, and the file would not fit them.
+    for block in models.blocks(model):
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
-    for unit in [*text.blocks(model), model]:  # the model last, for what is in no block
+    for unit in [*models.blocks(model), model]:  # the model last, for what is in no block
         fully_shard(unit, mesh=mesh["data_parallel"], offload_policy=offload)
-    return model.to_empty(device="cpu")  # memory for this process' shards
+    return model.to_empty(device="cpu")  # memory for this process' shards, on the host
 
 
 def make_fabric(args):
@@ -33,10 +36,10 @@ def make_fabric(args):
         accelerator=args.accelerator,
         devices=args.devices,
         num_nodes=args.num_nodes,
-        precision="bf16-true",
+        precision="bf16-true",  # bf16 for weights, gradients, optimizer states and computation
         strategy=ModelParallelStrategy(
             parallelize,
-            data_parallel_size=args.world_size,
+            data_parallel_size=args.world_size,  # one shard for each process
             tensor_parallel_size=1,
         ),
     )
@@ -44,17 +47,19 @@ def make_fabric(args):
 
 def build(fabric, args):
     with fabric.init_module(empty_init=True):
-        model = text.classifier(args)
+        model = models.classifier(args)
     model = fabric.setup_module(model)
-    fabric.load_raw(text.checkpoint(args), model)
-    text.restore_buffers(model, fabric.device)  # what no checkpoint holds, such as positions
-    optimizer = fabric.setup_optimizers(torch.optim.Adam(model.parameters(), lr=args.adam_lr))
+    fabric.load_raw(models.checkpoint(args), model)
+    models.restore_buffers(model, fabric.device)  # what no checkpoint holds, such as positions
+    # the factor is 1; it is larger for the tiny model, which needs larger steps
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-5 * args.adam_lr_factor)
+    optimizer = fabric.setup_optimizers(optimizer)
     return model, optimizer
 
 
 def train_step(fabric, model, optimizer, tokens, labels):
     losses, outputs = [], []
-    for x, y in text.micro_batches(tokens, labels, MICRO_BATCH_SIZE):
+    for x, y in data.micro_batches(tokens, labels, MICRO_BATCH_SIZE):
         logits = model(**x).logits  # (micro-batch, classes)
         loss = F.cross_entropy(logits, y) * len(y) / len(labels)  # its share of the batch's mean
         fabric.backward(loss)
@@ -69,19 +74,18 @@ def main(argv=None):
     args = cli.parse(
         __file__,
         argv,
-        task=text,
         batch_size=BATCH_SIZE,
         micro_batch_size=MICRO_BATCH_SIZE,
-        devices=4,
+        devices=DEVICES,
     )
     fabric = make_fabric(args)
     fabric.launch()
     fabric.seed_everything(args.seed, verbose=False)
-    meter = Meter(args, fabric.device, fabric.strategy.precision.precision)
+    meter = Meter(args, fabric)
 
     train_loader, val_loader, test_loader = fabric.setup_dataloaders(
-        *text.loaders(args),  # this process' share of every batch
-        use_distributed_sampler=False,
+        *data.loaders(args),
+        use_distributed_sampler=False,  # these loaders yield this process' share already
     )
     with meter.phase("load"):
         model, optimizer = build(fabric, args)
@@ -92,7 +96,7 @@ def main(argv=None):
                 meter.update(loss, logits, labels)
             meter.end_epoch(meter.evaluate(model, val_loader))
     record = meter.report(meter.evaluate(model, test_loader))
-    text.save(fabric, model, args)
+    models.save(fabric, model, args)
     return record
 
 

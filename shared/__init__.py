@@ -1,5 +1,4 @@
-"""What all stages share: options, data, models, measurement. A stage's own idea is never in here."""
+"""What all scripts share: measuring, predicting, and what the stages import.
 
-
-class UserError(ValueError):
-    """A mistake that the user can mend: its text, one line, says what was wrong and what would be right."""
+README.md in this folder describes the folders. What is particular to one stage is never in here.
+"""

@@ -1,220 +1,257 @@
-"""Runs the stages one after the other, each in a process of its own, and shows what every one of them saved.
+"""Runs the scripts one after the other, each in a process of its own; shows what each one saved.
 
-Writes ladder.jsonl (a record per stage), ladder.png and logs/ into --out. Run again, it goes on where it stopped: what
-was measured before with the same options, code and versions is not measured again.
+Writes ladder.jsonl (a record per script), ladder.png and logs/ into --out. When it is run again, it
+continues where it stopped: what was measured before with the same options, code and versions is not
+measured again.
 """
+
+if __name__ == "__main__":  # before the imports below, which take some seconds
+    print("- starting: importing PyTorch", flush=True)
 
 import contextlib
 import hashlib
 import json
 import os
 import platform
-import re
-import shlex
-import signal
 import subprocess
 import sys
-import threading
 import time
 import types
 from pathlib import Path
 
 import torch
 
-from shared import UserError, bars, cli, images, models, stages, tables, text, workers
-from shared.figures import by_model, setting, versions
+from shared.common import scripts
+from shared.common.ending import run
+from shared.common.errors import UserError
+from shared.common.files import writable
+from shared.common.options import choose as choose_model
+from shared.common.options import command_of, parser
+from shared.images.models import TINY_WEIGHTS
+from shared.images.task import TASK as IMAGES
+from shared.predict.jobs import Wanted, run_jobs
+from shared.predict.simulation import predict as simulate
+from shared.records import bars, tables
+from shared.records.machine import versions
+from shared.records.record import TINY_MEASURED, by_model, by_script, read, setting
+from shared.records.running import run_script
+from shared.text.task import TASK as TEXTS
 
 
 def script_options(args):
     """Returns the command line that a script gets from the ladder's."""
-    options = ["--preset", args.preset, "--model", args.model, "--data", args.data, "--epochs", args.epochs, "--seed", args.seed]
-    options += args.task.passed_on(args)
+    options = ["--preset", args.preset, "--model", args.model, "--data", args.data]
+    options += ["--epochs", args.epochs, "--seed", args.seed, *args.task.passed_on(args)]
     options += ["--max-steps", args.max_steps] if args.max_steps else []
     options += ["--devices", args.devices] if args.devices else []
     options += [] if args.pretrained else ["--no-pretrained"]
-    return [str(o) for o in options]
+    return [str(option) for option in options]
 
 
-def fingerprint(run, options, task):
-    """Returns a hash of all that a measurement depends on: options, code, weights, versions and machine."""
-    shared = Path(__file__).parent
-    measuring = [shared / f"{name}.py" for name in ("cli", "data", "images", "ledger", "metrics", "models", "reviews", "torch_hooks")]
-    files = [stages.path(run), *measuring, *sorted(shared.glob("text*.py")), models.TINY_WEIGHTS]
-    machine = [platform.node(), os.cpu_count()]
-    if torch.cuda.is_available():  # asked of the driver: PyTorch would take memory on the GPU to tell its name
-        with contextlib.suppress(OSError):  # some containers come without it
-            machine.append(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout)
-    named = [Path(options[options.index(option) + 1]) for option in ("--data", "--model")]  # folders or files, or just names
-    inputs = [(str(f), f.stat().st_size, f.stat().st_mtime) for path in named for f in (path, *sorted(path.rglob("*"))) if f.exists()]
-    parts = [json.dumps([options, machine, versions(task), inputs]).encode(), *(f.read_bytes() for f in files)]
-    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
-
-
-def run_script(run, options, log, processes=None):
-    """Runs a script and shows its last line of output while it runs, on one line.
+def fingerprint(name, options, task):
+    """Returns a hash of what a measurement depends on: options, code, weights, versions, machine.
 
     Args:
-        run: one of stages.runs() or stages.plain().
+        name: of the script.
         options: its command line.
-        log: file for what it prints.
-        processes: how many torchrun starts; None to run the script alone.
-
-    Returns:
-        its record, or None, and its last line of output; if it failed, the last one of its own.
+        task: what it is about, a common.task.Task.
     """
-    record_file = log.with_suffix(".jsonl")
-    record_file.unlink(missing_ok=True)
-    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)] if processes else []
-    command = [sys.executable, *torchrun, str(stages.path(run)), *options, "--record", str(record_file)]
-    last = ["starting"]
-    with log.open("wb") as log_file:
-        # In a session of its own, so that all its processes can be ended together.
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
-        reader = threading.Thread(target=_read, args=(process.stdout, log_file, last), daemon=True)
-        reader.start()
-        started = time.perf_counter()
-        try:
-            while process.poll() is None:
-                _live(f"{run:20} {time.perf_counter() - started:3.0f} s  {last[0]}")
-                time.sleep(0.2)
-            reader.join(timeout=5)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            _live("")
-    records, _ = stages.records(record_file)
-    record_file.unlink(missing_ok=True)
-    if process.returncode == 0 and records:
-        return records[-1], last[0]
-    if process.returncode < 0:
-        return None, f"killed by signal {-process.returncode}"
-    said = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("/".join(stages.path(run).parts[-2:]) + ": ")]
-    return None, said[-1] if said else last[0]  # after it torchrun prints a lot
-
-
-def _read(pipe, log_file, last):
-    text = b""
-    for chunk in iter(lambda: pipe.read1(), b""):
-        log_file.write(chunk)
-        log_file.flush()
-        text = (text + chunk)[-4000:]
-        lines = [line for line in re.split(r"[\r\n]+", text.decode(errors="replace")) if line.strip()]
-        last[0] = lines[-1].strip() if lines else last[0]
-
-
-def _live(text):
-    if sys.stdout.isatty():
-        width = os.get_terminal_size().columns - 1
-        print(f"\r{text[:width]:{width}}", end="\r", flush=True)
+    shared = Path(__file__).parent
+    rooms = ("common", "memory", "images", "text")
+    code = [file for room in rooms for file in sorted((shared / room).glob("*.py"))]
+    files = [scripts.get(name).path, shared / "metrics.py", *code, TINY_WEIGHTS]
+    machine = [platform.node(), os.cpu_count()]
+    if torch.cuda.is_available():
+        # The driver is asked, because PyTorch would allocate memory on the GPU to find its name.
+        with contextlib.suppress(OSError):  # some containers come without nvidia-smi
+            asked = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
+            machine.append(asked.stdout)
+    # Each of these may be a folder, a file, or just a name.
+    named = [Path(options[options.index(option) + 1]) for option in ("--data", "--model")]
+    found = (file for path in named for file in (path, *sorted(path.rglob("*"))) if file.exists())
+    inputs = [(str(file), file.stat().st_size, file.stat().st_mtime) for file in found]
+    parts = [json.dumps([options, machine, versions(task), inputs]).encode()]
+    return hashlib.sha256(b"".join([*parts, *(f.read_bytes() for f in files)])).hexdigest()[:16]
 
 
 def predict(chosen, records):
-    """Returns what shared/predict.py says of measured scripts, {run: record}; nothing, and why, if it cannot.
+    """Returns what is predicted for measured scripts, {script: record}; {} if that fails.
+
+    A failure of any kind is printed and not raised, so that what was measured is not lost.
 
     Args:
-        chosen: {run: its options, as cli.choose() and the task fill them in}.
-        records: of these runs.
+        chosen: {script: its options, as options.choose() and the task fill them in}.
+        records: of these scripts.
     """
     jobs = []
     for r in records:
-        args = chosen[stages.run_of(r)]
-        sizes = {"image_px": r.get("image_px"), "max_length": r.get("max_length"), "input_shapes": r["input_shapes"], "devices": r["world_size"], "trust_remote_code": getattr(args, "trust_remote_code", False)}
-        wanted = workers.wanted("cpu" if args.accelerator == "cpu" else "gpu", args.preset, args.model, num_classes=args.num_classes, updates=len(r["input_shapes"]), **sizes)
-        jobs.append(("simulation", "predict", stages.run_of(r), wanted))
+        args = chosen[r["script"]]
+        sizes = {
+            "image_px": r.get("image_px"),
+            "max_length": r.get("max_length"),
+            "input_shapes": r["input_shapes"],
+            "updates": len(r["input_shapes"]),
+            "devices": r["world_size"],
+            "num_classes": args.num_classes,
+            "trust_remote_code": getattr(args, "trust_remote_code", False),
+        }
+        device = "cpu" if args.accelerator == "cpu" else "gpu"
+        options = Wanted(device, args.preset, args.model, **sizes)
+        jobs.append((simulate, r["script"], options))
     try:
-        return {stages.run_of(p): p for p in workers.run(jobs)}
-    except Exception as error:  # whatever it is, what was measured is not lost for it
+        return by_script(run_jobs(jobs))
+    except Exception as error:
         print(f"- no predictions: {type(error).__name__}: {error}")
         return {}
 
 
 def choose(args, names):
-    """Returns what to run, {run: its options}, after making what would fail in every script, or be downloaded in the first.
+    """Returns what to run, {script: its options}, after making what all of them need.
+
+    Data and weights are prepared here, once. So a mistake that every script would make is reported
+    before the first one starts, and no script's time includes a download.
 
     Args:
         args: the ladder's options.
-        names: the stages' folders that were asked for; if None, those that --model and --data suit.
+        names: the scripts that were asked for; if None, those that --model and --data suit.
 
     Raises:
-        UserError: a model or data set is not there, or no stage is about it.
+        UserError: a model or data set is not there, or no script is about it.
     """
     chosen, prepared = {}, {}
-    for run in stages.runs(names or stages.names()):
-        task = stages.asked_of_cli(stages.load(run))["task"]
-        if not names and not ((not args.model or task.knows(args.model)) and (not args.data or task.suits(args.data))):
+    for name in names or scripts.stages():
+        task = scripts.get(name).load().cli.TASK
+        suits_model = not args.model or task.knows(args.model)
+        suits_data = not args.data or task.suits(args.data)
+        if not names and not (suits_model and suits_data):
             continue
         if task not in prepared:
             prepared[task] = types.SimpleNamespace(**vars(args))
-            cli.choose(prepared[task], task)
+            choose_model(prepared[task], task)
             task.prepare(prepared[task])
-        chosen[run] = prepared[task]
+        chosen[name] = prepared[task]
     for option in ("max_length", "limit", "trust_remote_code"):
-        if getattr(args, option) and text not in prepared:
-            raise UserError(f"--{option.replace('_', '-')} is about texts, and none of the stages asked for is; leave it out, or add 11 to --stages")
+        if getattr(args, option) and TEXTS not in prepared:
+            raise UserError(
+                f"--{option.replace('_', '-')} is about texts, and none of the scripts asked for "
+                "is; leave it out, or add 11 to --stages"
+            )
     if not chosen:
-        raise UserError(f"--model {args.model} and --data {args.data} do not suit each other: one is about images, the other about texts")
+        raise UserError(
+            f"--model {args.model} and --data {args.data} do not suit each other: one is about "
+            "images, the other about texts"
+        )
     return chosen
 
 
-def main(argv=None):
-    parser = cli.parser(__doc__.splitlines()[0], images, text)
-    parser.add_argument("--stages", metavar="LIST", help="which, such as 01-06,08 (default: all that --model suits)")
-    parser.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help="folder for ladder.jsonl, ladder.png and logs/ (default: out)")
-    parser.add_argument("--fresh", action="store_true", help="measure everything again, also what ladder.jsonl has already")
-    args = parser.parse_args(argv)
-    args.command = shlex.join(["python", "-m", "shared.ladder", *(sys.argv[1:] if argv is None else argv)])
-    names = stages.select([args.stages], "--stages") if args.stages else None
-    cli.writable(args.out / "ladder.jsonl")
-    if measure(args, choose(args, names)):
-        sys.exit(1)
+class Expectation:
+    """Estimates how long scripts are going to take, from how long they took before.
+
+    The earlier runs are those in the same output folder, or else those in the repository's records,
+    on another machine. The scripts that have run here show how much faster or slower this one is.
+    """
+
+    def __init__(self, known):
+        """Takes in the earlier runs.
+
+        Args:
+            known: records of measurements that have "seconds".
+        """
+        self.before = {(r["script"], setting(r)): r.get("seconds") for r in known}
+        self.here = self.there = 0.0
+
+    def of(self, name, args):
+        """Returns about how many seconds a script takes, None if that is not known."""
+        if args.max_steps or args.epochs > 1:
+            return None
+        sizes = {"model": args.model, **args.task.settings(args)}
+        seconds = self.before.get((name, setting(sizes)))
+        return seconds and seconds * (self.here / self.there if self.there else 1)
+
+    def took(self, name, args, seconds):
+        """Takes in how many seconds a script took."""
+        sizes = {"model": args.model, **args.task.settings(args)}
+        if before := self.before.get((name, setting(sizes))):
+            self.here, self.there = self.here + seconds, self.there + before
 
 
 def measure(args, chosen):
-    """Runs the chosen scripts that have not been measured yet, then prints the tables and draws the picture.
+    """Runs the chosen scripts that were not measured yet; prints the tables, draws the picture.
 
     Args:
         args: the ladder's options.
-        chosen: {run: its options}.
+        chosen: {script: its options}.
 
     Returns:
-        the runs that failed.
+        the scripts that failed.
     """
     (args.out / "logs").mkdir(exist_ok=True)
     file = args.out / "ladder.jsonl"
-    notes = dict.fromkeys(note for options in chosen.values() for note in options.notes)
-    for note in [*notes, f"records go to {file}; interrupted, the same command goes on from there"]:
-        print(f"- {note}")
-    known, broken = stages.records(file)
+    known, broken = read(file)
     if broken:
         print(f"- {broken} unreadable line{'s' * (broken > 1)} in {file} left out")
         file.write_text("".join(json.dumps(r) + "\n" for r in known))
+    expected = Expectation([*read(TINY_MEASURED)[0], *known])
     records, failed = [], []
-    for run, its in chosen.items():
+    for name, its in chosen.items():
         options = script_options(its)
-        mark = fingerprint(run, options, its.task)
-        record = next((r for r in reversed(known) if r.get("fingerprint") == mark and not args.fresh), None)
+        mark = fingerprint(name, options, its.task)
+        same = (r for r in reversed(known) if r.get("fingerprint") == mark and not args.fresh)
+        record = next(same, None)
         if record:
-            print(f"{run:20} measured before, on {record['date']}", flush=True)
+            print(f"{name:24} measured before, on {record['date']}", flush=True)
         else:
+            seconds = expected.of(name, its)
+            about = f", about {seconds:.0f} s" if seconds else ""
+            print(f"{name:24} starts{about}", flush=True)
             started = time.perf_counter()
-            record, last = run_script(run, options, args.out / "logs" / f"{run.replace('/', '_')}.log")
-            print(f"{run:20} {'done' if record else 'FAILED'} in {time.perf_counter() - started:.0f} s{'' if record else f': {last}'}", flush=True)
+            log = args.out / "logs" / f"{name.replace('/', '_')}.log"
+            # Without a GPU, starting Python anew would take a third of the whole time.
+            forked, devices = its.accelerator == "cpu", scripts.get(name).load().DEVICES
+            processes = (its.devices or devices) if forked and devices > 1 else None
+            record, last = run_script(name, options, log, processes, forked)
+            seconds = time.perf_counter() - started
             if not record:
-                failed.append(run)
+                print(f"{name:24} FAILED in {seconds:.0f} s: {last}", flush=True)
+                failed.append(name)
                 continue
-            record.update(fingerprint=mark, ladder=args.command)
+            print(f"{name:24} done in {seconds:.0f} s", flush=True)
+            expected.took(name, its, seconds)
+            record.update(seconds=seconds, fingerprint=mark, ladder=args.command)
             with file.open("a") as f:
                 f.write(json.dumps(record) + "\n")
         records.append(record)
     if records:
+        print("- predicting the same, to compare", flush=True)
         predicted = predict(chosen, records)
         for group in by_model(records):
             print(f"\n{setting(group[0])}\n" + "\n".join(tables.measured(group, predicted)))
         bars.draw(records, args.out / "ladder.png")
-        print(f"\n{file}, {args.out / 'ladder.png'}: records and picture; {args.out / 'logs'}: what the stages printed")
+        picture, logs = args.out / "ladder.png", args.out / "logs"
+        print(f"\n{file}, {picture}: records and picture; {logs}: what the scripts printed")
     return failed
 
 
+def main(argv=None):
+    p = parser(__doc__.splitlines()[0], IMAGES, TEXTS)
+    which = "which, such as 01-06,08 or 06_sgd/plain (default: all stages that --model suits)"
+    out = "folder for ladder.jsonl, ladder.png and logs/ (default: out)"
+    fresh = "measure everything again, also what ladder.jsonl has already"
+    p.add_argument("--stages", metavar="LIST", help=which)
+    p.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help=out)
+    p.add_argument("--fresh", action="store_true", help=fresh)
+    args = p.parse_args(argv)
+    args.command = command_of(["-m", "shared.ladder"], argv)
+    names = scripts.select([args.stages], "--stages") if args.stages else None
+    writable(args.out / "ladder.jsonl")
+    file = args.out / "ladder.jsonl"
+    print(f"- records go to {file}; interrupted, the same command goes on from there", flush=True)
+    chosen = choose(args, names)
+    for note in dict.fromkeys(note for options in chosen.values() for note in options.notes):
+        print(f"- {note}", flush=True)
+    if measure(args, chosen):
+        sys.exit(1)
+
+
 if __name__ == "__main__":
-    cli.run(main)
+    run(main)

@@ -1,7 +1,6 @@
-"""What a training costs and achieves: peak memory by phase, speed, loss, accuracy, and the record of it all."""
+"""What a training costs and achieves: peak memory by phase, speed, loss, accuracy; its record."""
 
 import contextlib
-import datetime
 import itertools
 import json
 import platform
@@ -10,52 +9,80 @@ import time
 import torch
 import torch.distributed as dist
 import torchmetrics
+from lightning.fabric import Fabric
 from lightning.fabric.utilities import move_data_to_device
 from tqdm import tqdm
 from watermark import watermark
 
-from shared import UserError, stages
-from shared.ledger import Ledger, tensors
-from shared.figures import PACKAGES, breakdown, device_name, git_commit, size, versions
+from shared.common.devices import precision_on
+from shared.common.errors import UserError
+from shared.memory.counters import Counters
+from shared.memory.ledger import Ledger, tensors
+from shared.records import record as records
+from shared.records.advice import next_with_less
+from shared.records.machine import PACKAGES, device_name
+from shared.records.units import size
 
-# Optimizer states appear at the end of the first update; the second is the first to hold everything from its start.
+# Optimizer states appear at the end of the first update. So the second update is the first that
+# holds everything from its start.
 LEDGER_UPDATES = 3
 
 
 class Meter:
     """Measures one training.
 
-    Memory is measured in two phases, "load" (building the model) and "train"; evaluation is outside both. On a CPU the
-    ledger counts it until the third update has ended. On CUDA PyTorch's own counters do, over the whole training, and
-    the ledger adds the breakdown and what the host holds.
+    Memory is measured in two phases, "load" (building the model) and "train"; evaluation belongs to
+    neither. On a CPU the ledger counts the memory until the end of the third update. On CUDA,
+    PyTorch's own counters measure the whole training, and the ledger adds the breakdown and what
+    the host holds.
     """
 
-    def __init__(self, args, device, precision):
+    def __init__(self, args, fabric, precision=None):
         """Prints versions and what is going to happen.
 
-        Args: args, the options, from cli.parse; device, this process' torch.device; precision, in Fabric's words.
+        Args:
+            args: the options, from cli.parse.
+            fabric: the script's Fabric; without Fabric, this process' torch.device.
+            precision: without Fabric, the script's precision, by Fabric's name for it.
 
         Raises:
             UserError: the GPU cannot compute in this precision.
         """
-        self.args, self.device, self.precision = args, device, precision
+        self.args = args
+        if isinstance(fabric, Fabric):
+            device, precision = fabric.device, fabric.strategy.precision.precision
+        else:
+            device, precision = fabric, precision_on(args.accelerator, precision)
+        self.device, self.precision = device, precision
         parallel = dist.is_available() and dist.is_initialized()
-        self.rank, self.world_size = (dist.get_rank(), dist.get_world_size()) if parallel else (0, 1)
+        self.rank = dist.get_rank() if parallel else 0
+        self.world_size = dist.get_world_size() if parallel else 1
         self.cuda = device.type == "cuda"
-        if self.cuda and precision.startswith("bf16") and not torch.cuda.is_bf16_supported(including_emulation=False):
-            raise UserError(f"{torch.cuda.get_device_name(device)} cannot compute in bf16 (that takes an Ampere or later); {args.task.WITHOUT_BF16}")
+        has_bf16 = not self.cuda or torch.cuda.is_bf16_supported(including_emulation=False)
+        if precision.startswith("bf16") and not has_bf16:
+            name = torch.cuda.get_device_name(device)
+            raise UserError(
+                f"{name} cannot compute in bf16 (that takes an Ampere or later);"
+                f" {args.task.without_bf16}"
+            )
+        self.counters = Counters(device)
         self.ledger = Ledger()
         self.listening = contextlib.ExitStack()
         self.phases = {}  # name -> what was measured
-        self.steps = self.seen = self.timed = 0  # updates; images or texts, of all and of those whose time counts
+        self.steps = self.seen = 0  # updates; images or texts
+        self.timed = 0  # images or texts of the updates whose time counts
         self.shapes = []  # of the first input of each update that the ledger sees
         self.seconds = self.timed_seconds = 0.0
         self.first_loss = self.last_loss = None
         self.shown = 0.0  # when the progress bar got its last loss
         self.accuracies = {}
-        self.print(watermark(packages=",".join((*PACKAGES, *args.task.PACKAGES))).strip() + f"\npython      : {platform.python_version()}\n\n{args.idea}")
+        packages = ",".join((*PACKAGES, *args.task.packages))
+        self.print(watermark(packages=packages).strip())
+        self.print(f"python      : {platform.python_version()}\n\n{args.headline}")
         processes = f" x {self.world_size}" if self.world_size > 1 else ""
-        for note in [*args.notes, f"{args.model} on {device_name(device)}{processes}, {precision}, {args.batch_size} {args.task.UNIT} per update", "--help tells what can be chosen"]:
+        on = f"{device_name(device)}{processes}"
+        chosen = f"{args.model} on {on}, {precision}, {args.batch_size} {args.task.unit} per update"
+        for note in [*args.notes, chosen, "--help tells what can be chosen"]:
             self.print(f"- {note}")
         self.print("")
 
@@ -67,40 +94,43 @@ class Meter:
             UserError: the GPU's memory was not enough.
         """
         if name == "load":
-            self.args.task.checkpoint(self.args)  # written now if it is not there: making it is not loading it
+            # The file is written before measuring, because making it is no part of loading it.
+            self.args.task.checkpoint(self.args)
         since = len(self.ledger.events)
-        self.allocated = self.reserved = 0
-        self._reset_counters()
+        self.counters.start()
         try:
-            with self.listening:  # closes what is still open when an update breaks off
+            with self.listening:  # closes the ledger if an update raises
                 if name == "load":
                     self.listening.enter_context(self.ledger)
                 yield
         except torch.OutOfMemoryError:
-            doing = "loading the model" if name == "load" else f"training, in update {self.steps + 1}"
+            training = f"training, in update {self.steps + 1}"
+            doing = "loading the model" if name == "load" else training
             raise UserError(self._out_of_memory(doing, name)) from None
         if name == "load":
-            self._read_counters()
+            self.counters.read()
             self.ledger.training()
         peak, held = self.ledger.peak(self.device.type, since)
         self.phases[name] = {
-            "device_peak_gb": (self.allocated if self.cuda else peak) / 1e9,
-            "device_reserved_gb": self.reserved / 1e9 if self.cuda else None,
+            "device_peak_gb": (self.counters.allocated if self.cuda else peak) / 1e9,
+            "device_reserved_gb": self.counters.reserved / 1e9 if self.cuda else None,
             "host_peak_gb": self.ledger.peak("cpu", since)[0] / 1e9 if self.cuda else None,
             "breakdown_gb": {label: nbytes / 1e9 for label, nbytes in held.items()},
         }
 
     def progress(self, loader, epoch):
-        """Yields the batches of an epoch, as many as the training still wants, and shows a progress bar."""
+        """Yields the batches of an epoch that the training still needs; shows a progress bar."""
         self.train_accuracy = self._new_accuracy()
         updates = min(len(loader), self.args.updates - self.steps)
-        self._reset_counters()
+        self.counters.reset()
         started = timed_from = self._now()
         seen_before = self.seen
-        with tqdm(total=updates, desc=f"epoch {epoch + 1}/{self.args.epochs}", unit="update", disable=self.rank != 0) as self.bar:
+        title = f"epoch {epoch + 1}/{self.args.epochs}"
+        with tqdm(total=updates, desc=title, unit="update", disable=self.rank != 0) as self.bar:
             for inputs, labels in itertools.islice(loader, updates):
                 if self.steps < LEDGER_UPDATES:
-                    # Only around the update itself: while a batch is fetched, the data set would be counted too.
+                    # The ledger is active only during the update. While a batch is fetched, it
+                    # would count the data set too.
                     for t in tensors((inputs, labels)):
                         self.ledger.note(t, "inputs")
                     self.shapes.append(list(next(tensors(inputs)).shape))
@@ -108,7 +138,8 @@ class Meter:
                 yield inputs, labels
                 self.listening.close()
                 self.steps += 1
-                if self.steps == LEDGER_UPDATES:  # until here the ledger has slowed it, and CUDA was starting
+                # The updates before are not timed: the ledger slows them, and CUDA is starting.
+                if self.steps == LEDGER_UPDATES:
                     timed_from, seen_before = self._now(), self.seen
                 self.bar.update()
         ended = self._now()
@@ -116,29 +147,38 @@ class Meter:
         if self.steps > LEDGER_UPDATES:
             self.timed_seconds += ended - timed_from
             self.timed += self.seen - seen_before
-        self._read_counters()
+        self.counters.read()
 
     def update(self, loss, logits, labels):
-        """Takes in the result of an update, detached: loss, a scalar; logits, (batch, classes); labels, (batch,)."""
+        """Takes in the result of an update, detached.
+
+        Args:
+            loss: scalar.
+            logits: (batch, classes).
+            labels: (batch,).
+        """
         self.seen += len(labels) * self.world_size
         self.train_accuracy.update(logits, labels)
         self.first_loss = loss if self.first_loss is None else self.first_loss
         self.last_loss = loss
-        # Reading the loss waits for the GPU, so not more often than somebody could read it.
+        # Reading the loss waits for the GPU, so it is read at most twice a second.
         now = time.perf_counter()
         if now - self.shown > 0.5 and self.rank == 0:
             self.shown = now
-            speed = (self.bar.n + 1) * self.args.batch_size / max(self.bar.format_dict["elapsed"], 1e-9)
-            self.bar.set_postfix_str(f"loss {loss.item():.3f}, {speed:.0f} {self.args.task.UNIT}/s", refresh=False)
+            elapsed = max(self.bar.format_dict["elapsed"], 1e-9)
+            speed = (self.bar.n + 1) * self.args.batch_size / elapsed
+            said = f"loss {loss.item():.3f}, {speed:.0f} {self.args.task.unit}/s"
+            self.bar.set_postfix_str(said, refresh=False)
 
     def end_epoch(self, val_accuracy):
         """Takes in the accuracy on the validation data, from 0 to 1, after an epoch."""
-        self.accuracies = {"train_accuracy": self.train_accuracy.compute().item(), "val_accuracy": val_accuracy}
-        self.print("accuracy: " + ", ".join(f"{name.split('_')[0]} {value:.1%}" for name, value in self.accuracies.items()))
+        trained = self.train_accuracy.compute().item()
+        self.accuracies = {"train_accuracy": trained, "val_accuracy": val_accuracy}
+        self.print(f"accuracy: train {trained:.1%}, val {val_accuracy:.1%}")
 
     @torch.no_grad()
     def evaluate(self, model, loader):
-        """Returns a model's accuracy, from 0 to 1, on a loader's images or texts, over all processes.
+        """Returns a model's accuracy, from 0 to 1, on a loader's examples, over all processes.
 
         Raises:
             UserError: the GPU's memory was not enough.
@@ -154,11 +194,13 @@ class Meter:
         model.eval()
         for inputs, labels in itertools.islice(loader, self.args.max_steps):
             logits = self.args.task.logits(model, move_data_to_device(inputs, self.device))
-            # The sampler repeats some until every process has as many as the others; here each counts once.
+            # The sampler repeats some examples so that all processes get equally many. Here each
+            # example counts once.
             positions = self.rank + self.world_size * torch.arange(seen, seen + len(labels))
             once = positions < len(loader.dataset)
-            if once.any():  # a process' last batch can be repetition alone
-                accuracy.update(logits[once.to(self.device)], labels[once.to(labels.device)].to(self.device))
+            if once.any():  # a process' last batch may consist of repetitions only
+                labels_once = labels[once.to(labels.device)].to(self.device)
+                accuracy.update(logits[once.to(self.device)], labels_once)
             seen += len(labels)
         model.train()
         return accuracy.compute().item()
@@ -170,37 +212,37 @@ class Meter:
             everyone = self.world_size * everyone
             dist.all_gather_object(everyone, everyone[0])
         phases, first_losses, last_losses, shapes = zip(*everyone)
-        most = {name: max(range(self.world_size), key=lambda rank: phases[rank][name]["device_peak_gb"]) for name in self.phases}
+        most = {}  # for each phase, the process that needs most
+        for name in self.phases:
+            peaks = [found[name]["device_peak_gb"] for found in phases]
+            most[name] = peaks.index(max(peaks))
         args = self.args
-        record = {
-            "stage": args.stage,
-            "script": args.script,
-            "preset": args.preset,
-            "model": args.model,
+        record = records.new(
+            args.task,
+            script=args.script,
+            preset=args.preset,
+            model=args.model,
             **args.task.settings(args),
-            "pretrained": args.pretrained,
-            "dataset": args.dataset,
-            "device": device_name(self.device),
-            "world_size": self.world_size,
-            "precision": self.precision,
-            "batch_size": args.batch_size,
-            "micro_batch_size": args.micro_batch_size,
-            "seed": args.seed,
-            "epochs": args.epochs,
-            "steps": self.steps,
-            **{name: phases[rank][name] for name, rank in most.items()},  # of the process that needed most
-            "input_shapes": shapes[most["train"]],
-            f"{args.task.UNIT}_per_second": self.timed / self.timed_seconds if self.timed else None,
-            "train_seconds": self.seconds,
+            pretrained=args.pretrained,
+            dataset=args.dataset,
+            device=device_name(self.device),
+            world_size=self.world_size,
+            precision=self.precision,
+            batch_size=args.batch_size,
+            micro_batch_size=args.micro_batch_size,
+            seed=args.seed,
+            epochs=args.epochs,
+            steps=self.steps,
+            **{name: phases[rank][name] for name, rank in most.items()},
+            input_shapes=shapes[most["train"]],
+            **{f"{args.task.unit}_per_second": self._speed()},
+            train_seconds=self.seconds,
             **self.accuracies,
-            "test_accuracy": test_accuracy,
-            "first_loss": sum(first_losses) / len(first_losses),
-            "last_loss": sum(last_losses) / len(last_losses),
-            "versions": {"python": platform.python_version(), **versions(args.task)},
-            "git_commit": git_commit(),
-            "command": args.command,
-            "date": datetime.date.today().isoformat(),
-        }
+            test_accuracy=test_accuracy,
+            first_loss=sum(first_losses) / len(first_losses),
+            last_loss=sum(last_losses) / len(last_losses),
+            command=args.command,
+        )
         self._print_summary(record)
         if args.record and self.rank == 0:
             with args.record.open("a") as file:
@@ -215,30 +257,27 @@ class Meter:
     def _print_summary(self, record):
         for name in self.phases:
             m = record[name]
-            reserved = f" ({size(m['device_reserved_gb'])} reserved, {size(m['host_peak_gb'])} on the host)" if self.cuda else ""
-            self.print(f"{name:5} peak {size(m['device_peak_gb'])}{reserved}: {breakdown(m)}")
-        speed = f", {self.timed / self.timed_seconds:.0f} {self.args.task.UNIT}/s" if self.timed else ""
-        self.print(f"{self.steps} update{'s' * (self.steps != 1)} in {self.seconds:.1f} s{speed}; test accuracy {record['test_accuracy']:.1%}")
+            reserved = ""
+            if self.cuda:
+                amounts = (size(m[key]) for key in ("device_reserved_gb", "host_peak_gb"))
+                reserved = " ({} reserved, {} on the host)".format(*amounts)
+            held = ", ".join(f"{label} {size(gb)}" for label, gb in records.breakdown(m))
+            self.print(f"{name:5} peak {size(m['device_peak_gb'])}{reserved}: {held}")
+        speed = f", {self._speed():.0f} {self.args.task.unit}/s" if self.timed else ""
+        updates = f"{self.steps} update{'s' * (self.steps != 1)} in {self.seconds:.1f} s{speed}"
+        self.print(f"{updates}; test accuracy {record['test_accuracy']:.1%}")
+
+    def _speed(self):
+        return self.timed / self.timed_seconds if self.timed else None
 
     def _out_of_memory(self, doing, phase):
+        better = next_with_less(self.args.script, phase)
+        advice = f"{better} needs less" if better else "a smaller --model needs less"
         held = ""
         if self.cuda:
-            allocated, reserved = torch.cuda.max_memory_allocated(self.device), torch.cuda.max_memory_reserved(self.device)
-            total = torch.cuda.get_device_properties(self.device).total_memory
-            held = f" with {size(allocated / 1e9)} allocated, {size(reserved / 1e9)} reserved, of {size(total / 1e9)}"
-        better = stages.next_with_less(stages.run_of({"stage": self.args.stage, "script": self.args.script}), phase)
-        advice = f"{better} needs less" if better else "a smaller --model needs less"
+            allocated, reserved, total = (size(n / 1e9) for n in self.counters.full())
+            held = f" with {allocated} allocated, {reserved} reserved, of {total}"
         return f"out of GPU memory while {doing}{held}; {advice}"
-
-    def _reset_counters(self):
-        if self.cuda:
-            torch.cuda.empty_cache()  # what another phase has left there is not this one's
-            torch.cuda.reset_peak_memory_stats(self.device)
-
-    def _read_counters(self):
-        if self.cuda:
-            self.allocated = max(self.allocated, torch.cuda.max_memory_allocated(self.device))
-            self.reserved = max(self.reserved, torch.cuda.max_memory_reserved(self.device))
 
     def _now(self):
         if self.cuda:
@@ -246,4 +285,5 @@ class Meter:
         return time.perf_counter()
 
     def _new_accuracy(self):
-        return torchmetrics.Accuracy(task="multiclass", num_classes=self.args.num_classes).to(self.device)
+        classes = self.args.num_classes
+        return torchmetrics.Accuracy(task="multiclass", num_classes=classes).to(self.device)

@@ -1,4 +1,4 @@
-"""What the tests share: the stages as modules, commands run as a user would, and one measured ladder for all of them."""
+"""What the tests share: scripts as modules, commands run as a user would, one measured ladder."""
 
 import functools
 import http.server
@@ -20,18 +20,29 @@ from PIL import Image
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from shared import exercises, lessons, stages  # noqa: E402
+from simulations import predicted, simulated  # noqa: E402
 
-NAMES = stages.chain()
-TEXT = [run for run in stages.runs(stages.names()) if run not in NAMES]  # 11_llm/before and 11_llm/train
-SHARDED = [name for name in NAMES if "fully_shard" in (ROOT / name / "train.py").read_text()]
+from shared.common import scripts  # noqa: E402
+from shared.lessons import exercises, pages  # noqa: E402
+from shared.records.record import by_script, read  # noqa: E402
+
+NAMES = scripts.ladder()
+TEXT = [name for name in scripts.stages() if name not in NAMES]  # 11_llm/before, 11_llm/train
+SHARDED = [name for name in NAMES if scripts.get(name).load().DEVICES > 1]
 SINGLE = [name for name in NAMES if name not in SHARDED]
-PLAIN = stages.plain(NAMES)
+PLAIN = scripts.plain()
+OF_TORCHRUN = ("LOCAL_RANK", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
 
 
 def run(*command, code=0, cwd=ROOT, **env):
-    """Runs a Python command as a user would, without a GPU, checks its exit code, and returns what it printed."""
-    done = subprocess.run([sys.executable, *map(str, command)], cwd=cwd, env=cpu_only(**env), capture_output=True, text=True, timeout=400)
+    """Runs a Python command as a user would, without a GPU, and returns what it printed.
+
+    Its exit code must be `code`.
+    """
+    words = [sys.executable, *map(str, command)]
+    done = subprocess.run(
+        words, cwd=cwd, env=cpu_only(**env), capture_output=True, text=True, timeout=400
+    )
     printed = done.stdout + done.stderr
     assert done.returncode == code, printed[-3000:]
     return printed
@@ -39,15 +50,18 @@ def run(*command, code=0, cwd=ROOT, **env):
 
 def cpu_only(**env):
     """Returns an environment in which the tests mean the same on every machine."""
-    clean = {k: v for k, v in os.environ.items() if k not in ("LOCAL_RANK", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK")}
-    # One thread each: several processes with as many threads as cores would mostly wait for each other.
-    return {**clean, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TORCH_HOME": os.environ["TORCH_HOME"], **env}
+    clean = {k: v for k, v in os.environ.items() if k not in OF_TORCHRUN}
+    # One thread each: several processes with as many threads as cores would mostly wait.
+    alike = {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return {**clean, **alike, "TORCH_HOME": os.environ["TORCH_HOME"], **env}
 
 
 @pytest.fixture(scope="session", autouse=True)
 def tiny_cpu(request, tmp_path_factory):
-    """Hides GPUs (the tests that want one start processes of their own), keeps the user's cache out of it, and starts
-    the ladder if a test asks for it: it takes minutes, in which other tests run.
+    """Hides GPUs, keeps the user's cache out of it, and starts the ladder if a test asks for it.
+
+    The tests that need a GPU start processes of their own. The ladder takes minutes, in which
+    other tests run.
     """
     patch = pytest.MonkeyPatch()
     patch.setenv("TORCH_HOME", str(tmp_path_factory.mktemp("torch_home")))
@@ -56,8 +70,11 @@ def tiny_cpu(request, tmp_path_factory):
     process = out = None
     if any("ladder" in item.fixturenames for item in request.session.items):
         out = tmp_path_factory.mktemp("ladder")
-        command = [sys.executable, "-m", "shared.ladder", "--preset", "tiny", "--out", str(out)]
-        process = subprocess.Popen(command, cwd=ROOT, env=cpu_only(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        command = ["-m", "shared.ladder", "--preset", "tiny", "--out", str(out)]
+        with (out / "printed.txt").open("w") as printed:
+            process = subprocess.Popen(
+                [sys.executable, *command], cwd=ROOT, env=cpu_only(), stdout=printed, stderr=printed
+            )
     yield out, process
     if process:
         process.terminate()
@@ -67,32 +84,67 @@ def tiny_cpu(request, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def ladder(tiny_cpu):
-    """The whole ladder on the tiny preset, as the README's first command measures it: (folder, printed, records)."""
+    """The whole ladder, as the README's first command measures it: (folder, printed, records)."""
     out, process = tiny_cpu
-    printed = process.communicate(timeout=900)[0]
+    process.wait(timeout=900)
+    printed = (out / "printed.txt").read_text()
     assert process.returncode == 0, printed
-    records, broken = stages.records(out / "ladder.jsonl")
+    records, broken = read(out / "ladder.jsonl")
     assert broken == 0
-    return out, printed, {stages.run_of(r): r for r in records}
+    return out, printed, by_script(records)
 
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
-    """What the pages' commands print, {command: (printed, list of records)}: of the README's, and of the exercises that
-    compare accuracies. The other trainings are those of the ladder with other options; test_exercises.py simulates them.
+    """What the pages' commands print, {command: (printed, list of records)}.
+
+    Of the README's commands, and of the exercises that compare accuracies. The other trainings are
+    those of the ladder with other options; test_exercises.py simulates them.
     """
-    compared = [command for e in exercises.EXERCISES for command in exercises.commands(e) if e.against.startswith("python ")]
-    readme = [c for c in code_blocks(ROOT / "README.md") if "&&" not in c]
-    found = [c for c in dict.fromkeys([*readme, *compared]) if not exercises.is_prediction(c)]
+    of_exercises = [e for e in exercises.every() if e.against.startswith("python ")]
+    commands = [c for c in code_blocks(ROOT / "README.md") if "&&" not in c]
+    commands += [command for e in of_exercises for command in exercises.commands(e)]
+    found = [c for c in dict.fromkeys(commands) if not exercises.is_prediction(c)]
     folder = tmp_path_factory.mktemp("trained")
 
     def train(command):
         file = folder / f"{found.index(command)}.jsonl"
         record = [] if "-m" in arguments(command) else ["--record", file]
-        return run(*arguments(command), *record), [{**r, "command": command} for r in stages.records(file)[0]]
+        printed = run(*arguments(command), *record)
+        return printed, [{**r, "command": command} for r in read(file)[0]]
 
     with ThreadPoolExecutor(2) as pool:
         return dict(zip(found, pool.map(train, found)))
+
+
+@pytest.fixture(scope="session")
+def on_one_device(tmp_path_factory):
+    """A few updates of 10 on one device: (printed, record)."""
+    file = tmp_path_factory.mktemp("one") / "record.jsonl"
+    options = ["--preset", "tiny", "--devices", 1, "--max-steps", 3, "--record", file]
+    printed = run("10_offload/train.py", *options)
+    return printed, read(file)[0][0]
+
+
+@pytest.fixture(scope="session")
+def on_cpu():
+    """The tiny ladder as predicted for a computer without a GPU, {script: record}."""
+    return simulated(NAMES, "cpu", "tiny")
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory):
+    """The folder with the pictures of on_gpu's tiny ladder."""
+    return tmp_path_factory.mktemp("pictures")
+
+
+@pytest.fixture(scope="session")
+def on_gpu(pictures):
+    """The pages' command, without options, and the tiny preset: {preset: {script: record}}."""
+    return {
+        "tiny": predicted("--preset", "tiny", "--timeline", pictures / "new"),
+        "full": predicted(),
+    }
 
 
 @pytest.fixture
@@ -117,12 +169,13 @@ def paint(folder, n, color):
 def code_blocks(page, language="bash"):
     """Returns the commands in a page's code blocks, one per line."""
     blocks = re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
-    return [line.strip() for block in blocks for line in block.splitlines() if line.strip() and not line.startswith("#")]
+    lines = [line.strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 def page_commands():
     """Returns the commands on all pages."""
-    return [command for page in lessons.pages() for command in code_blocks(page)]
+    return [command for page in pages.pages() for command in code_blocks(page)]
 
 
 def arguments(command):
@@ -136,14 +189,15 @@ def read_json(file):
     return json.loads(Path(file).read_text())
 
 
-def in_fp32(run):
+def in_fp32(name):
     """Returns a script as a module that computes in fp32, where results can be compared exactly."""
-    module = stages.load(run)
+    script = scripts.get(name)
+    module = script.load()
     if hasattr(module, "Fabric"):
         module.Fabric = lambda **options: Fabric(**{**options, "precision": "32-true"})
         return module
-    text = stages.path(run).read_text().replace("bf16-true", "32-true").replace("bfloat16", "float32").replace(".float32()", ".float()")
-    exec(compile(text, stages.path(run), "exec"), vars(module))
+    text = script.path.read_text().replace("bf16-true", "32-true").replace("bfloat16", "float32")
+    exec(compile(text.replace(".float32()", ".float()"), script.path, "exec"), vars(module))
     return module
 
 

@@ -1,4 +1,4 @@
-"""Runs the scripts of 08, 09 and 10 on the processes that torchrun has started, and the tests look at what they did.
+"""Runs the scripts of 08, 09 and 10 on the processes that torchrun has started.
 
 Usage: python -m torch.distributed.run --nproc-per-node 4 tests/sharded.py OUT.json
 Every script runs in bf16, as it stands, and in fp32, where results can be compared with one device.
@@ -12,26 +12,31 @@ from conftest import SHARDED, in_fp32
 from torch.distributed.fsdp import CPUOffloadPolicy
 from torch.distributed.tensor import DTensor
 
-from shared import stages
+from shared.common import scripts
 from shared.metrics import Meter
 
 STEPS = 3
 
 
-def watch(run, fp32):
-    """Runs a script for a few updates and returns what the tests want to know about this process."""
-    module = in_fp32(run) if fp32 else stages.load(run)
+def watch(name, fp32):
+    """Runs a script for a few updates; returns what tests ask about this process."""
+    module = in_fp32(name) if fp32 else scripts.get(name).load()
     seen = {"losses": [], "policies": []}
     module_build, module_shard = module.build, module.fully_shard
     update = Meter.update
 
     def look_at_gradients(optimizer, *_):
-        seen["grads"] = sorted({p.grad.device.type for group in optimizer.param_groups for p in group["params"]})
+        seen["grads"] = sorted(
+            {p.grad.device.type for group in optimizer.param_groups for p in group["params"]}
+        )
 
     def build(*args):
         model, optimizer, scheduler = module_build(*args)
         seen["model"] = model
-        seen["shapes"] = [(list(p.shape), p.to_local().numel() if isinstance(p, DTensor) else None) for p in model.parameters()]
+        seen["shapes"] = [
+            (list(p.shape), p.to_local().numel() if isinstance(p, DTensor) else None)
+            for p in model.parameters()
+        ]
         optimizer.register_step_pre_hook(look_at_gradients)
         return model, optimizer, scheduler
 
@@ -63,11 +68,15 @@ def watch(run, fp32):
 
 if __name__ == "__main__":
     dist.init_process_group()
-    dist.init_process_group = dist.destroy_process_group = lambda *_: None  # for the scripts in plain PyTorch: once is enough
-    plain = stages.plain(SHARDED)
-    # In fp32 the first is enough: that the others agree with it in bf16 to the last bit leaves little to find.
-    asked = [(run, False) for run in SHARDED + plain] + [(SHARDED[0], True), (plain[0], True)]
-    results = {f"{run} {'in fp32' if fp32 else 'as is'}": watch(run, fp32) for run, fp32 in asked}
+    # For the scripts in plain PyTorch: once is enough.
+    dist.init_process_group = dist.destroy_process_group = lambda *_: None
+    plain = scripts.plain(SHARDED)
+    # In fp32 the first is enough: the others agree with it in bf16 to the last bit.
+    asked = [(name, False) for name in SHARDED + plain]
+    asked += [(SHARDED[0], True), (plain[0], True)]
+    results = {
+        f"{name} {'in fp32' if fp32 else 'as is'}": watch(name, fp32) for name, fp32 in asked
+    }
     everyone = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, results)
     if dist.get_rank() == 0:

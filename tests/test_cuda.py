@@ -1,4 +1,4 @@
-"""Promise, where there is a GPU: the ladder holds there too, and PyTorch's counters agree with the ledger."""
+"""Promise, on a GPU: the ladder holds there too, and PyTorch's counters agree with the ledger."""
 
 import os
 
@@ -6,7 +6,10 @@ import pytest
 import torch
 from conftest import NAMES, SHARDED, SINGLE, TEXT, run
 
-from shared import stages, workers
+from shared.common import scripts
+from shared.predict.jobs import Wanted, run_jobs
+from shared.predict.simulation import predict
+from shared.records.record import by_script, read
 
 HERE = torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
 pytestmark = pytest.mark.skipif(not HERE, reason="needs a CUDA device with bf16")
@@ -15,9 +18,11 @@ pytestmark = pytest.mark.skipif(not HERE, reason="needs a CUDA device with bf16"
 def measured(out, *options):
     """A few updates on noise, on the GPUs there are: records by run."""
     options = ["--preset", "full", "--data", "fake", "--no-pretrained", "--max-steps", 6, *options]
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(torch.cuda.device_count()))))
+    visible = os.environ.get(
+        "CUDA_VISIBLE_DEVICES", ",".join(map(str, range(torch.cuda.device_count())))
+    )
     run("-m", "shared.ladder", *options, "--out", out, CUDA_VISIBLE_DEVICES=visible)
-    return {stages.run_of(r): r for r in stages.records(out / "ladder.jsonl")[0]}
+    return by_script(read(out / "ladder.jsonl")[0])
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +33,32 @@ def records(tmp_path_factory):
 
 @pytest.mark.parametrize("stage", NAMES)
 def test_plain_is_fabric(records, stage, tmp_path):
-    """The same bytes on the GPU, and the same losses within rounding; 08 and later without torchrun, on one GPU each."""
+    """The same bytes, and the same losses within rounding; 08 and later on one GPU each."""
     fabric = records[stage]
     if stage in SHARDED and fabric["world_size"] > 1:
-        fabric = measured(tmp_path, "--model", "vit_b_16", "--stages", stage[:2], "--devices", 1)[stage]
+        fabric = measured(tmp_path, "--model", "vit_b_16", "--stages", stage[:2], "--devices", 1)[
+            stage
+        ]
     file = tmp_path / "record.jsonl"
-    options = ["--preset", "full", "--data", "fake", "--no-pretrained", "--max-steps", 6, "--model", "vit_b_16", "--record", file]
-    run(stages.path(f"{stage}/plain"), *options, CUDA_VISIBLE_DEVICES=os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0])
-    plain = stages.records(file)[0][0]
+    options = [
+        "--preset",
+        "full",
+        "--data",
+        "fake",
+        "--no-pretrained",
+        "--max-steps",
+        6,
+        "--model",
+        "vit_b_16",
+        "--record",
+        file,
+    ]
+    run(
+        scripts.get(scripts.plain([stage])[0]).path,
+        *options,
+        CUDA_VISIBLE_DEVICES=os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0],
+    )
+    plain = read(file)[0][0]
     assert plain["precision"] == fabric["precision"]
     assert plain["last_loss"] == pytest.approx(fabric["last_loss"], rel=1e-3)
     for name in ("device_peak_gb", "device_reserved_gb"):
@@ -59,13 +82,18 @@ def test_nothing_is_unmeasured(records):
 
 @pytest.fixture(scope="module")
 def predictions(records):
-    jobs = [("simulation", "predict", name, workers.wanted("gpu", "full", model="vit_b_16", devices=r["world_size"])) for name, r in records.items()]
-    return dict(zip(records, workers.run(jobs)))
+    jobs = [
+        (predict, name, Wanted("gpu", "full", model="vit_b_16", devices=r["world_size"]))
+        for name, r in records.items()
+    ]
+    return dict(zip(records, run_jobs(jobs)))
 
 
 def agree(measured, predicted):
     assert predicted["device_peak_gb"] == pytest.approx(measured["device_peak_gb"], rel=0.02)
-    assert predicted["device_reserved_gb"] == pytest.approx(measured["device_reserved_gb"], rel=0.08)
+    assert predicted["device_reserved_gb"] == pytest.approx(
+        measured["device_reserved_gb"], rel=0.08
+    )
 
 
 @pytest.mark.parametrize("stage", NAMES)
@@ -76,7 +104,7 @@ def test_as_predicted(records, predictions, stage):
 @pytest.mark.parametrize("run", TEXT)
 def test_text_as_predicted(text_records, run):
     record = text_records[run]
-    (predicted,) = workers.run([("simulation", "predict", run, workers.wanted("gpu", "full", devices=record["world_size"]))])
+    (predicted,) = run_jobs([(predict, run, Wanted("gpu", "full", devices=record["world_size"]))])
     agree(record["train"], predicted["train"])
 
 
@@ -87,20 +115,29 @@ def test_text_needs_less(text_records):
 
 @pytest.mark.parametrize("before, after", list(zip(NAMES, NAMES[1:])))
 def test_device_memory_falls(records, before, after):
-    if after == "07_init_module":  # the detour that it saves is on the host
+    if after == "07_init_module/train":  # the detour that it saves is on the host
         assert records[after]["load"]["host_peak_gb"] < records[before]["load"]["host_peak_gb"]
     elif after in SHARDED and records[after]["world_size"] == 1 and before in SINGLE:
         pytest.skip("one GPU: there is nobody to share with")
     else:
-        assert records[after]["train"]["device_peak_gb"] < records[before]["train"]["device_peak_gb"]
+        assert (
+            records[after]["train"]["device_peak_gb"] < records[before]["train"]["device_peak_gb"]
+        )
 
 
 @pytest.mark.parametrize("stage", SINGLE)
 def test_ledger_agrees_with_the_counters(records, stage):
     measured = records[stage]["train"]
-    assert sum(measured["breakdown_gb"].values()) == pytest.approx(measured["device_peak_gb"], rel=0.1, abs=0.1)  # cuBLAS' workspaces
+    assert sum(measured["breakdown_gb"].values()) == pytest.approx(
+        measured["device_peak_gb"], rel=0.1, abs=0.1
+    )  # cuBLAS' workspaces
 
 
 def test_offloaded_shards_rest_on_the_host(records):
-    assert records["10_offload"]["train"]["host_peak_gb"] > records["09_act_ckpt"]["train"]["host_peak_gb"]
-    assert records["10_offload"]["last_loss"] == pytest.approx(records["09_act_ckpt"]["last_loss"], rel=1e-2)
+    assert (
+        records["10_offload/train"]["train"]["host_peak_gb"]
+        > records["09_act_ckpt/train"]["train"]["host_peak_gb"]
+    )
+    assert records["10_offload/train"]["last_loss"] == pytest.approx(
+        records["09_act_ckpt/train"]["last_loss"], rel=1e-2
+    )

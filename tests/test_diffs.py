@@ -1,35 +1,55 @@
-"""Promise: one idea per stage, and the diff is the lesson."""
+"""Promise: one idea per stage, the diff is the lesson, and each file can be read at one sitting."""
 
+import ast
 import difflib
+import graphlib
 import re
 import statistics
 
 import pytest
 from conftest import NAMES, PLAIN, ROOT, TEXT
 
-from shared import stages
+from shared.common import scripts
 
+CHAINS = {"train": (NAMES, 8), "plain": (PLAIN, 10)}  # and the median of changed lines at most
 PAIRS = [*zip(NAMES, NAMES[1:]), *zip(PLAIN, PLAIN[1:])]
 
-
-def lines(run):
-    return stages.path(run).read_text().splitlines()
+# The rooms of shared/, each with those that it may import from besides itself.
+BENEATH = ("memory", "common", "records")
+IMPORTED = ("images", "text", "metrics")
+ROOMS = {
+    "memory": (),
+    "common": ("memory",),
+    "records": ("memory", "common"),
+    **dict.fromkeys(IMPORTED, BENEATH),
+    "predict": (*BENEATH, *IMPORTED),
+    "ladder": (*BENEATH, *IMPORTED, "predict"),
+    "lessons": (*BENEATH, *IMPORTED, "predict"),
+    "report": (*BENEATH, *IMPORTED, "predict", "lessons"),
+}
+CONDITIONS = (ast.If, ast.IfExp, ast.While, ast.Assert)
+NAMES_A_STAGE = re.compile(r"\d\d(_\w*)?(/\w*)?")
 
 
 def changed(before, after):
     """Returns the lines removed and added between two scripts."""
-    delta = [d for d in difflib.ndiff(lines(before), lines(after)) if d[:2] in ("- ", "+ ")]
-    return [d[2:] for d in delta if d[0] == "-"], [d[2:] for d in delta if d[0] == "+"]
+    delta = list(difflib.ndiff(scripts.get(before).lines, scripts.get(after).lines))
+    return [[d[2:] for d in delta if d.startswith(sign)] for sign in ("- ", "+ ")]
 
 
-@pytest.mark.parametrize("chain", [NAMES, PLAIN])
-def test_half_of_the_diffs_are_at_most_ten_lines(chain):
-    assert statistics.median(sum(map(len, changed(*pair))) for pair in zip(chain, chain[1:])) <= 10
+def size(before, after):
+    return sum(map(len, changed(before, after)))
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_half_of_the_diffs_are_at_most_so_many_lines(chain):
+    names, most = CHAINS[chain]
+    assert statistics.median(size(*pair) for pair in zip(names, names[1:])) <= most
 
 
 @pytest.mark.parametrize("before, after", PAIRS)
 def test_diff_is_small(before, after):
-    assert 2 < sum(map(len, changed(before, after))) <= (25 if "08_fsdp" in after else 16)
+    assert 2 < size(before, after) <= (25 if "08_fsdp" in after else 16)
 
 
 @pytest.mark.parametrize("before, after", PAIRS)
@@ -39,35 +59,127 @@ def test_nothing_changes_but_for_a_reason(before, after):
     def packed(text):
         return "".join(text.split())
 
-    # Re-indented under a new loop or context, by exactly one level, is a reason; anything else about spaces is not.
+    # Re-indented under a new loop or context, by exactly one level, is a reason; anything else
+    # about spaces is not.
     for old in removed:
         for new in added:
             if packed(old) == packed(new):
-                assert new.lstrip() == old.lstrip() and abs(len(new) - len(old)) == 4, f"only spaces differ: {old!r}, {new!r}"
+                moved = new.lstrip() == old.lstrip() and abs(len(new) - len(old)) == 4
+                assert moved, f"only spaces differ: {old!r}, {new!r}"
     assert not any(packed(line) == "" for line in removed)
 
 
-@pytest.mark.parametrize("stage", NAMES)
-def test_with_fabric_and_without_are_the_same_script(stage):
-    fabric, plain = (stages.path(run).read_text() for run in (stage, f"{stage}/plain"))
-    assert stages.idea(stages.path(stage)).split(": ") == stages.idea(stages.path(f"{stage}/plain")).replace(", in plain PyTorch", "").split(": ")
-    for same in (r"^(\w+ = \d.*)", r"^def (?!make_)(\w+)", r"^(from shared .*)", r"(torch\.optim\.\w+\(.*?\))\)?$", r"(^def parallelize.*?\n\n\n)"):
+@pytest.mark.parametrize("name", NAMES)
+def test_with_fabric_and_without_are_the_same_script(name):
+    fabric = scripts.get(name)
+    (plain,) = map(scripts.get, scripts.plain([name]))
+    assert (plain.idea, plain.title) == (fabric.idea, f"{fabric.title}, in plain PyTorch")
+    for same in (
+        r"^(\w+ = \d.*)",
+        r"^def (?!make_)(\w+)",
+        r"^(from shared.*)",
+        r"(torch\.optim\.\w+\(.*?\))\)?$",
+        r"(^def parallelize.*?\n\n\n)",
+    ):
         flags = re.MULTILINE | re.DOTALL if "parallelize" in same else re.MULTILINE
-        assert re.findall(same, plain, flags) == re.findall(same, fabric, flags)
-    assert "abric" not in plain and sum(map(len, changed(f"{stage}/plain", stage))) <= 70
+        found = [re.findall(same, s.path.read_text(), flags) for s in (plain, fabric)]
+        assert found[0] == found[1]
+        assert found[0] or "parallelize" in same
+    code = ast.unparse(ast.parse(plain.path.read_text()))  # without its comments
+    assert "abric" not in code and "lightning" not in code
+    assert size(plain.name, name) <= 70
 
 
-@pytest.mark.parametrize("run", NAMES + PLAIN + TEXT)
-def test_length_and_form(run):
-    stage, text = run[:2], stages.path(run).read_text()
-    assert len(text.splitlines()) <= 130
+@pytest.mark.parametrize("name", NAMES + PLAIN + TEXT)
+def test_length_and_form(name):
+    script = scripts.get(name)
+    text = script.path.read_text()
+    assert len(script.lines) <= 130
     assert text.endswith("\n") and not text.endswith("\n\n")
-    assert text.startswith(f'"""Stage {stage}, ')
+    parent = r"( from \d\d_\w+/\w+\.py)?" if name in TEXT else ""
+    assert re.match(rf'"""Stage {name[:2]}{parent}, \w', text)
     functions = re.findall(r"^def (\w+)", text, re.MULTILINE)
-    assert [name for name in functions if name != "parallelize"] == ["make_device" if run in PLAIN else "make_fabric", "build", "train_step", "main"]
+    make = "make_device" if name in PLAIN else "make_fabric"
+    four = [function for function in functions if function != "parallelize"]
+    assert four == [make, "build", "train_step", "main"]
+
+
+def python_files(*folders):
+    return sorted(file for folder in folders for file in ROOT.glob(f"{folder}/**/*.py"))
+
+
+def test_files_and_lines_are_short():
+    found = []
+    for file in python_files("shared", "tests", scripts.FOLDER):
+        lines, where = file.read_text().splitlines(), file.relative_to(ROOT)
+        found += [f"{where}: {len(lines)} lines"] if len(lines) > 300 else []
+        found += [f"{where}:{n}: {len(x)} columns" for n, x in enumerate(lines, 1) if len(x) > 100]
+    assert not found, "\n".join(found)
+
+
+def conditions(tree):
+    """Yields what branches depend on."""
+    for node in ast.walk(tree):
+        if isinstance(node, CONDITIONS):
+            yield node.test
+        elif isinstance(node, ast.comprehension):
+            yield from node.ifs
+        elif isinstance(node, ast.match_case):
+            yield node.pattern
 
 
 def test_shared_has_no_branch_on_the_stage():
-    for file in (ROOT / "shared").glob("*.py"):
-        assert not re.search(r"\bif\b.*\bstage\b.*[\"']\d\d", file.read_text()), file
-        assert len(file.read_text().splitlines()) <= 250, file
+    for file in python_files("shared"):
+        text = file.read_text()
+        assert not re.search(r"\bif\b.*\bstage\b.*[\"']\d\d", text), file
+        for condition in conditions(ast.parse(text)):
+            parts = [part.value for part in ast.walk(condition) if isinstance(part, ast.Constant)]
+            named = [x for x in parts if isinstance(x, str) and NAMES_A_STAGE.fullmatch(x)]
+            assert not named, f"{file.relative_to(ROOT)}:{condition.lineno}: {named}"
+
+
+def imported(file):
+    """Returns what a file imports of shared/, anywhere in it, such as "shared.text.cli".
+
+    A name imported from a module counts as a module, too: from shared.text import cli.
+    """
+    found = []
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file.relative_to(ROOT)}:{node.lineno}: say where from"
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+    return [name for name in found if name.split(".")[0] == "shared"]
+
+
+def room(module):
+    return module.split(".")[1]
+
+
+def test_nothing_imports_upward():
+    found, modules = {name: set() for name in ROOMS}, {}
+    for file in python_files("shared"):
+        module = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        if module == "shared":
+            assert imported(file) == []
+            continue
+        assert room(module) in ROOMS, f"{module} is in no room"
+        modules[module] = imported(file)
+        for name in modules[module]:
+            allowed = (room(module), *ROOMS[room(module)])
+            assert room(name) in allowed, f"{module} imports {name}"
+            found[room(module)].add(room(name))
+    # No circle, neither of rooms nor of modules; CycleError tells which.
+    tuple(graphlib.TopologicalSorter({a: b - {a} for a, b in found.items()}).static_order())
+    parts = {a: {b if b in modules else b.rpartition(".")[0] for b in modules[a]} for a in modules}
+    tuple(graphlib.TopologicalSorter(parts).static_order())
+    assert {"images", "text", "metrics", "records"} <= found["predict"]  # something was parsed
+
+
+def test_scripts_import_only_what_stages_use():
+    for file in python_files(scripts.FOLDER):
+        rooms = {room(name) for name in imported(file)}
+        beside = file.name in ("classify.py", "one_by_one.py")  # not stages
+        assert rooms and rooms <= {*IMPORTED, *(("common",) if beside else ())}, file
+        assert not {"images", "text"} <= rooms, file

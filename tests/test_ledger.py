@@ -7,7 +7,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 from torchvision.models.vision_transformer import VisionTransformer
 
-from shared.ledger import Ledger
+from shared.memory.ledger import Ledger
 
 
 def train(model, optimizer, images, labels, ledger, steps=2):
@@ -42,15 +42,20 @@ def test_hand_arithmetic():
 
 
 def test_activations_by_hand():
-    # ReLU keeps its result for the backward pass, not its input, which is freed as soon as the result is there.
+    # ReLU keeps its result for the backward pass, not its input, which is freed at once.
     ledger = Ledger()
     x = torch.randn(64, 10)
     with ledger:
-        model = nn.Sequential(nn.Linear(10, 1000, bias=False), nn.ReLU(), nn.Linear(1000, 1, bias=False))
+        model = nn.Sequential(
+            nn.Linear(10, 1000, bias=False), nn.ReLU(), nn.Linear(1000, 1, bias=False)
+        )
         ledger.training()
         y = model(x)
     hidden = 64 * 1000 * 4
-    assert ledger.peak("cpu")[1] == {"parameters": 11 * 1000 * 4, "activations": 2 * hidden}  # before and after the ReLU
+    assert ledger.peak("cpu")[1] == {
+        "parameters": 11 * 1000 * 4,
+        "activations": 2 * hidden,
+    }  # before and after the ReLU
     alive = sum(change for block, change in ledger.events if block.label == "activations")
     assert alive == hidden + y.nbytes
 
@@ -80,7 +85,12 @@ def test_resized_storages_are_followed():
         a.untyped_storage().resize_(0)
         b = torch.zeros(300)
         a.untyped_storage().resize_(2000)
-    assert [change for _, change in ledger.events if change] == [4000, -4000, 1200, 2000] and b.nbytes == 1200
+    assert [change for _, change in ledger.events if change] == [
+        4000,
+        -4000,
+        1200,
+        2000,
+    ] and b.nbytes == 1200
 
 
 def test_mapped_files_are_no_memory(tmp_path):
@@ -112,18 +122,27 @@ def test_a_failing_update_leaves_nothing_switched_on():
     ledger = Ledger()
     with pytest.raises(ZeroDivisionError), ledger:
         1 / 0
-    assert before == (torch.UntypedStorage.resize_, torch.load, torch.optim.Optimizer.add_param_group)
+    assert before == (
+        torch.UntypedStorage.resize_,
+        torch.load,
+        torch.optim.Optimizer.add_param_group,
+    )
     torch.zeros(10)
     assert ledger.events == []
 
 
 def allocator_peak(update):
-    """The peak of what the CPU allocator had given out since `update` began, in bytes, from the profiler's log."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, record_shapes=False) as prof:
+    """The peak of what the CPU allocator gave out during `update`, in bytes, by the profiler."""
+    with profile(
+        activities=[ProfilerActivity.CPU], profile_memory=True, record_shapes=False
+    ) as prof:
         with record_function("update"):
             update()
     level = peak = 0
-    for event in sorted((e for e in prof.profiler.kineto_results.events() if e.name() == "[memory]"), key=lambda e: e.start_ns()):
+    for event in sorted(
+        (e for e in prof.profiler.kineto_results.events() if e.name() == "[memory]"),
+        key=lambda e: e.start_ns(),
+    ):
         level += event.nbytes()
         peak = max(peak, level)
     return peak
@@ -131,7 +150,15 @@ def allocator_peak(update):
 
 def test_agrees_with_the_allocator():
     torch.manual_seed(0)
-    model = VisionTransformer(image_size=64, patch_size=8, num_layers=6, num_heads=6, hidden_dim=384, mlp_dim=1536, num_classes=10)
+    model = VisionTransformer(
+        image_size=64,
+        patch_size=8,
+        num_layers=6,
+        num_heads=6,
+        hidden_dim=384,
+        mlp_dim=1536,
+        num_classes=10,
+    )
     assert sum(p.nbytes for p in model.parameters()) > 40e6
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
     images, labels = torch.randn(8, 3, 64, 64), torch.zeros(8, dtype=torch.long)

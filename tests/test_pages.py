@@ -8,55 +8,53 @@ import pytest
 from conftest import NAMES, ROOT, TEXT, arguments, code_blocks, page_commands
 from PIL import Image
 
-from shared import exercises, lessons, stages
+from shared.lessons import exercises, pages, stored
+from shared.records.record import RESULTS, TINY_MEASURED, by_script, read, read_list
 
-SECTIONS = ["Idea", "The diff", "Why the memory changes", "Measured", "What it costs", "Try it", "Sources"]
 
-
-@pytest.mark.parametrize("page", lessons.pages(), ids=lambda p: p.parent.name)
+@pytest.mark.parametrize("page", pages.pages(), ids=lambda page: page.parent.name)
 def test_generated_parts_are_fresh(page):
-    assert lessons.fill(page) == page.read_text(), "python -m shared.lessons writes it anew"
+    assert pages.fill(page) == page.read_text(), "python -m shared.lessons writes it anew"
 
 
-def test_a_stale_part_would_be_noticed(tmp_path, monkeypatch):
+def test_a_stale_part_would_be_noticed(tmp_path, monkeypatch, capsys):
     page = tmp_path / "06_sgd" / "README.md"
     page.parent.mkdir()
-    page.write_text((ROOT / "06_sgd" / "README.md").read_text().replace("torch.optim.SGD", "torch.optim.SDG"))
-    assert lessons.fill(page) != page.read_text()
-    monkeypatch.setattr(lessons, "pages", lambda: [page])
-    monkeypatch.setattr(lessons, "ROOT", tmp_path)
+    fresh = pages.fill(ROOT / "06_sgd" / "README.md")
+    page.write_text(re.sub(r"(\n\+ .*)torch\.optim\.SGD", r"\1torch.optim.SDG", fresh))
+    assert pages.fill(page) == fresh != page.read_text()
+    monkeypatch.setattr(pages, "pages", lambda: [page])
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
     with pytest.raises(SystemExit) as end:
-        monkeypatch.setattr(lessons, "PARTS", {**lessons.PARTS, **dict.fromkeys(("diff", "predicted", "measured"), lambda stage: "fresh")})
-        lessons.main(["--check"])
+        pages.main(["--check"])
     assert end.value.code == 1 and "SDG" in page.read_text()
-
-
-@pytest.mark.parametrize("stage", NAMES)
-def test_lesson_pages_have_all_sections(stage):
-    text = (ROOT / stage / "README.md").read_text()
-    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == SECTIONS
-    if stage != NAMES[0]:
-        assert f"(../{NAMES[NAMES.index(stage) - 1]}/)" in text  # names its parent
-    assert len(code_blocks(ROOT / stage / "README.md")) == 2  # its exercises
+    assert "06_sgd/README.md is stale: python -m shared.lessons" in capsys.readouterr().out
+    pages.main([])
+    assert page.read_text() == fresh
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a git checkout")
 def test_records_were_made_with_code_that_is_committed():
-    commits = {r["git_commit"] for file in (lessons.PREDICTED, lessons.TEXT, lessons.LATE, lessons.CHECKED) for r in json.loads(file.read_text())}
-    for file in stages.RESULTS.glob("*.jsonl"):
-        records, broken = stages.records(file)
+    for file in RESULTS.glob("*.jsonl"):
+        records, broken = read(file)
         assert not broken and records
-        assert [stages.run_of(r) for r in records] == NAMES + TEXT or not file.name.startswith("tiny")
-        commits |= {r["git_commit"] for r in records}
-    for commit in commits:
-        found = subprocess.run(["git", "-C", ROOT, "cat-file", "-e", f"{commit}^{{commit}}"], capture_output=True)
-        assert found.returncode == 0, f"{commit} is not in the history"
+        names = [r["script"] for r in records]
+        assert names == NAMES + TEXT or not file.name.startswith("tiny")
+    files = {stored.PREDICTED, stored.TEXT, stored.LATE, stored.CHECKED, stored.VITS}
+    files |= {stored.TIMELINES, stored.EXERCISES, *RESULTS.glob("*.jsonl")}
+    for file in files:
+        commits = set(re.findall(r'"git_commit": ("\w+"|null)', file.read_text()))
+        assert commits and "null" not in commits, file
+        for commit in commits:
+            command = ["git", "-C", ROOT, "cat-file", "-e", commit.strip('"') + "^{commit}"]
+            found = subprocess.run(command, capture_output=True)
+            assert found.returncode == 0, f"{file}: {commit} is not in the history"
 
 
 def test_the_record_is_what_is_measured_today(ladder):
     """Same bytes as in the committed record; where PyTorch is another version, within 5 %."""
-    recorded = {stages.run_of(r): r for r in stages.records(stages.RESULTS / "tiny-cpu.jsonl")[0]}
-    assert list(recorded) == NAMES + TEXT
+    recorded = by_script(read(TINY_MEASURED)[0])
+    assert list(recorded) == NAMES + TEXT == list(ladder[2])
     for name, record in ladder[2].items():
         now, then = record["train"], recorded[name]["train"]
         if record["versions"]["torch"] == recorded[name]["versions"]["torch"]:
@@ -66,45 +64,75 @@ def test_the_record_is_what_is_measured_today(ladder):
 
 
 def test_pictures_are_of_the_records():
-    measured = {stages.run_of(r): r for r in stages.records(stages.RESULTS / "tiny-cpu.jsonl")[0]}
-    for picture, runs, records in (("tiny-cpu", NAMES + TEXT, measured), ("predicted-full", NAMES, lessons.predictions()), ("predicted-full-11", TEXT, lessons.predictions())):
-        shown = json.loads(Image.open(stages.RESULTS / f"{picture}.png").info["Description"])
-        assert shown == {run: records[run]["train"]["device_peak_gb"] for run in runs}
+    measured = by_script(read(TINY_MEASURED)[0])
+    for picture, names, records in (
+        ("tiny-cpu", NAMES + TEXT, measured),
+        ("predicted-full", NAMES, stored.predictions()),
+        ("predicted-full-11", TEXT, stored.predictions()),
+    ):
+        shown = json.loads(Image.open(RESULTS / f"{picture}.png").info["Description"])
+        # As in records, older ones tell the folder alone.
+        shown = {name if "/" in name else f"{name}/train": gb for name, gb in shown.items()}
+        assert shown == {name: records[name]["train"]["device_peak_gb"] for name in names}
 
 
 def test_full_size_on_a_cpu_was_as_predicted():
-    records = json.loads(lessons.CHECKED.read_text())
-    assert {"04_batchsize", "05_grad_accum", "06_sgd", *TEXT} <= {stages.run_of(r) for r in records}
-    for r in records:
-        assert r["preset"] == "full" and r["measured"]["model"] == r["model"] in ("vit_l_16", "distilbert-base-uncased")
+    records = by_script(read_list(stored.CHECKED))
+    compared = {"04_batchsize/train", "05_grad_accum/train", "06_sgd/train", *TEXT}
+    assert compared <= records.keys()
+    for r in records.values():
+        assert r["preset"] == "full"
+        assert r["measured"]["model"] == r["model"] in ("vit_l_16", "distilbert-base-uncased")
         for phase in ("load", "train"):
-            assert r[phase]["device_peak_gb"] == pytest.approx(r["measured"][phase]["device_peak_gb"], rel=0.01)
+            there = r["measured"][phase]["device_peak_gb"]
+            assert r[phase]["device_peak_gb"] == pytest.approx(there, rel=0.01)
 
 
 def test_first_command_is_the_ladder_of_these_tests(ladder):
     first, second = code_blocks(ROOT / "README.md")[:2]
     for command in (first, second):
         setup = [part.strip() for part in command.split("&&")[:-1]]
-        assert setup == ["python3 -m venv .venv", ".venv/bin/pip install -q -r requirements.txt"]
+        install = ".venv/bin/pip install -q -r requirements.txt"
+        assert setup == ["python3 -m venv .venv", install]
     assert arguments(first) == ["-m", "shared.ladder", "--preset", "tiny"]
     assert arguments(second) == ["-m", "pytest", "-q", "tests"]
 
 
 def test_every_command_runs(trained):
-    """Once in all tests: here, in test_exercises.py, or in test_predict.py."""
+    """Once in all tests: here, or in test_exercises.py."""
     commands = [command for command in page_commands() if "&&" not in command]
     assert len(commands) >= 2 * len(NAMES)
-    elsewhere = {"python -m shared.predict", *(e.command for e in exercises.EXERCISES)}
+    in_exercises = {e.command for e in exercises.every()}
     for command in commands:
-        assert command in elsewhere or command in trained, command
+        assert command in in_exercises or command in trained, command
     assert len(trained) >= 3
     for command, (printed, _) in trained.items():
         assert "test accuracy" in printed or "-m" in arguments(command)
 
 
-def test_scripts_named_on_the_pages_exist():
-    for page in lessons.pages():
-        for path in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
-            assert (page.parent / path).exists(), f"{page}: {path}"
-        for path in re.findall(r"(?:python|torchrun)[^`\n]*? (\d\d_\w+/\w+\.py)", page.read_text()):
-            assert (ROOT / path).exists(), f"{page}: {path}"
+def test_the_readme_shows_what_its_command_prints(trained):
+    """Its peaks to the byte, where PyTorch is of the record's version; other figures differ."""
+    page = (ROOT / "README.md").read_text()
+    blocks = r"```bash\n(python .*)\n```\n\n```text\n(.*?)```"
+    command, shown = re.search(blocks, page, re.DOTALL).groups()
+    printed, records = trained[command]
+    recorded = read(TINY_MEASURED)[0][0]
+    same = records[-1]["versions"]["torch"] == recorded["versions"]["torch"]
+    peaks = 0
+    for line in shown.splitlines():
+        pattern = re.escape(line.replace(recorded["device"], "...")).replace(r"\.\.\.", ".*")
+        if "peak" in line and same:
+            peaks += 1
+        else:
+            pattern = re.sub(r"\d+(\\\.\d+)?", r"[\\d.]+", pattern)
+        assert re.search(f"^{pattern}$", printed, re.MULTILINE), line
+    assert peaks == 2 or not same
+
+
+def test_the_readme_shows_the_diff_of_its_command():
+    page = (ROOT / "README.md").read_text()
+    command, shown = re.search(r"`(diff [^`]*)`[^`]*```diff\n(.*?)```", page, re.DOTALL).groups()
+    _, before, after = command.split()
+    assert (before.removesuffix(".py"), after.removesuffix(".py")) in zip(NAMES, NAMES[1:])
+    done = subprocess.run(command.split(), cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == shown

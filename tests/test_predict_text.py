@@ -1,18 +1,23 @@
-"""Promise: what a language model needs is predicted to the byte, and every factor belongs to a technique."""
+"""Promise: a language model is predicted to the byte, and every factor has its technique."""
 
 import pytest
 import transformers
 from conftest import TEXT
 
-from shared import lessons, predict, workers
+from shared.lessons import stored
+from shared.predict.command import main
+from shared.predict.jobs import Wanted, run_jobs
+from shared.predict.simulation import predict
 
 
 @pytest.mark.parametrize("run", TEXT)
 def test_equals_what_is_measured_to_the_byte(ladder, run):
     measured = ladder[2][run]
-    options = workers.wanted("cpu", "tiny", input_shapes=measured["input_shapes"])
-    (record,) = workers.run([("simulation", "predict", run, options)])
-    assert len({tuple(shape) for shape in measured["input_shapes"]}) > 1  # batches of unequal length
+    options = Wanted("cpu", "tiny", input_shapes=measured["input_shapes"])
+    (record,) = run_jobs([(predict, run, options)])
+    assert (
+        len({tuple(shape) for shape in measured["input_shapes"]}) > 1
+    )  # batches of unequal length
     for phase in ("load", "train"):
         assert record[phase] == measured[phase]
     assert set(measured) - set(record) == {"fingerprint", "ladder"}
@@ -20,11 +25,18 @@ def test_equals_what_is_measured_to_the_byte(ladder, run):
 
 @pytest.fixture(scope="module")
 def steps():
-    return predict.main(["11", "--preset", "full", "--one-by-one"])
+    return main(["11", "--preset", "full", "--one-by-one"])
 
 
 def test_every_technique_saves_what_it_is_for(steps):
-    device, host, load_host = ([r[phase][name] for r in steps] for phase, name in (("train", "device_peak_gb"), ("train", "host_peak_gb"), ("load", "host_peak_gb")))
+    device, host, load_host = (
+        [r[phase][name] for r in steps]
+        for phase, name in (
+            ("train", "device_peak_gb"),
+            ("train", "host_peak_gb"),
+            ("load", "host_peak_gb"),
+        )
+    )
     bf16, micro, load, shard, checkpointing, offload = range(1, 7)
     for n in (bf16, micro, shard, checkpointing, offload):
         assert device[n] < 0.9 * device[n - 1]
@@ -32,54 +44,99 @@ def test_every_technique_saves_what_it_is_for(steps):
     held = [r["train"]["breakdown_gb"] for r in steps]
     assert held[bf16]["parameters"] == held[0]["parameters"] / 2
     assert held[micro]["activations"] < held[bf16]["activations"] / 3
-    assert held[shard]["optimizer states"] == pytest.approx(held[load]["optimizer states"] / 4, rel=0.01)
+    assert held[shard]["optimizer states"] == pytest.approx(
+        held[load]["optimizer states"] / 4, rel=0.01
+    )
     assert "recomputed" in held[checkpointing] and "recomputed" not in held[shard]
     assert not {"parameters", "gradients", "optimizer states"} & set(held[offload])
     assert host[offload] > 100 * host[checkpointing]
 
 
 def test_the_way_starts_and_ends_at_the_scripts(steps):
-    jobs = [("simulation", "predict", run, workers.wanted("gpu", "full")) for run in TEXT]
-    for script, step in zip(workers.run(jobs), (steps[0], steps[-1])):
-        for key in ("script", "load", "train", "world_size", "batch_size", "micro_batch_size", "precision"):
+    jobs = [(predict, run, Wanted("gpu", "full")) for run in TEXT]
+    for script, step in zip(run_jobs(jobs), (steps[0], steps[-1])):
+        for key in (
+            "script",
+            "load",
+            "train",
+            "world_size",
+            "batch_size",
+            "micro_batch_size",
+            "precision",
+        ):
             assert script[key] == step[key]
     assert {r["batch_size"] for r in steps} == {12}
 
 
 def test_the_page_shows_what_is_predicted_today(steps):
-    recorded = [r for r in lessons.text_records()["distilbert-base-uncased"] if r["technique"] or r["script"] == "before"]
-    same = steps[0]["versions"]["torch"] == recorded[0]["versions"]["torch"] and steps[0]["versions"]["transformers"] == recorded[0]["versions"]["transformers"]
+    recorded = [
+        r
+        for r in stored.text_records()["distilbert-base-uncased"]
+        if r["technique"] or r["script"] == "11_llm/before"
+    ]
+    same = (
+        steps[0]["versions"]["torch"] == recorded[0]["versions"]["torch"]
+        and steps[0]["versions"]["transformers"] == recorded[0]["versions"]["transformers"]
+    )
     for now, then in zip(steps, recorded, strict=True):
         assert now["technique"] == then["technique"]
         for name in ("device_peak_gb", "device_reserved_gb", "host_peak_gb"):
-            assert now["train"][name] == (then["train"][name] if same else pytest.approx(then["train"][name], rel=0.02, abs=1e-3))
+            assert now["train"][name] == (
+                then["train"][name]
+                if same
+                else pytest.approx(then["train"][name], rel=0.02, abs=1e-3)
+            )
 
 
 def test_factors_of_the_published_models():
-    records = lessons.text_records()
+    records = stored.text_records()
     assert len(records) == 5
     for model, least in {"distilbert-base-uncased": 3, "google-bert/bert-large-uncased": 5}.items():
         for world_size, factor in ((4, least), (1, least)):  # on one GPU too
             before = records[model][0]
-            after = [r for r in records[model] if r["script"] == "train" and r["world_size"] == world_size][-1]
+            after = [
+                r
+                for r in records[model]
+                if r["script"] == "11_llm/train" and r["world_size"] == world_size
+            ][-1]
             assert after["batch_size"] == before["batch_size"] == 12
             for peak in ("device_peak_gb", "device_reserved_gb"):
                 assert before["train"][peak] / after["train"][peak] >= factor
 
 
 def activations(device, **options):
-    jobs = [("simulation", "predict", "11_llm/before", workers.wanted(device, "full", max_length=n, **options)) for n in (256, 512)]
-    return [r["train"]["breakdown_gb"]["activations"] for r in workers.run(jobs)]
+    jobs = [
+        (predict, "11_llm/before", Wanted(device, "full", max_length=n, **options))
+        for n in (256, 512)
+    ]
+    return [r["train"]["breakdown_gb"]["activations"] for r in run_jobs(jobs)]
 
 
 @pytest.mark.parametrize("family", ["distilbert", "qwen3"])
 def test_attention_on_a_gpu_is_not_quadratic(tmp_path, family):
-    """Twice the tokens take twice the activations (and a mask for all heads), with dropout, and with grouped keys too."""
-    small = {"hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 16, "intermediate_size": 512, "vocab_size": 1000}
+    """Twice the tokens take twice the activations (and a mask for all heads)."""
+    small = {
+        "hidden_size": 256,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 16,
+        "intermediate_size": 512,
+        "vocab_size": 1000,
+    }
     config = {
-        "distilbert": transformers.DistilBertConfig(dim=256, n_layers=2, n_heads=16, hidden_dim=512, vocab_size=1000, attention_dropout=0.1),
-        "qwen3": transformers.Qwen3Config(**small, num_key_value_heads=4, head_dim=16, attention_dropout=0.1, pad_token_id=0, max_position_embeddings=512),
+        "distilbert": transformers.DistilBertConfig(
+            dim=256, n_layers=2, n_heads=16, hidden_dim=512, vocab_size=1000, attention_dropout=0.1
+        ),
+        "qwen3": transformers.Qwen3Config(
+            **small,
+            num_key_value_heads=4,
+            head_dim=16,
+            attention_dropout=0.1,
+            pad_token_id=0,
+            max_position_embeddings=512,
+        ),
     }[family]
     config.save_pretrained(tmp_path)
     gpu, cpu = (activations(device, model=str(tmp_path)) for device in ("gpu", "cpu"))
-    assert gpu[1] / gpu[0] < 2.4 and cpu[1] / cpu[0] > 2.8  # a CPU has no kernel for it that knows dropout
+    assert (
+        gpu[1] / gpu[0] < 2.4 and cpu[1] / cpu[0] > 2.8
+    )  # a CPU has no kernel for it that knows dropout

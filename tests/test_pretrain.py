@@ -1,10 +1,10 @@
-"""Promise: the tiny model's weights are what shared/pretrain.py makes of nothing but fonts."""
+"""Promise: the tiny model's weights are made from fonts alone, by shared/images/pretrain.py."""
 
 import types
 
 import torch
 
-from shared import data, models, pretrain
+from shared.images import data, models, pretrain
 
 
 def test_characters_look_as_the_digits_do():
@@ -18,8 +18,8 @@ def test_characters_look_as_the_digits_do():
 
 def test_committed_weights_recognise_fresh_characters():
     assert models.TINY_WEIGHTS.stat().st_size < 2e6
-    args = types.SimpleNamespace(model="vit_tiny", image_px=models.TINY_PX, num_classes=len(pretrain.CHARACTERS))
-    model = models.vit(args)
+    sizes = {"image_px": models.TINY_PX, "num_classes": len(pretrain.CHARACTERS)}
+    model = models.vit(types.SimpleNamespace(model="vit_tiny", **sizes))
     model.load_state_dict(torch.load(models.TINY_WEIGHTS, weights_only=True))
     pictures, labels = pretrain.characters(500, seed=99)
     with torch.no_grad():

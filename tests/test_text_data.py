@@ -1,4 +1,7 @@
-"""Promise: texts are read as they are, tokenized once, split in the same way every time, and padded batch by batch."""
+"""Promise: texts are read as they are, tokenized once, and padded batch by batch.
+
+They are split in the same way every time.
+"""
 
 import json
 from types import SimpleNamespace
@@ -7,19 +10,24 @@ import datasets
 import pytest
 import torch
 
-from shared import UserError, cli, images, reviews, stages, text, text_data, text_models, text_sources
+from shared.common import scripts
+from shared.common.errors import UserError
+from shared.images.task import TASK as IMAGES
+from shared.text import cli, configs, data, reviews, sources
+from shared.text.task import TASK as TEXTS
 
 
 def parsed(*argv):
-    return cli.parse(stages.path("11_llm/before"), ["--preset", "tiny", *map(str, argv)], task=text, batch_size=12)
+    script = scripts.get("11_llm/before").path
+    return cli.parse(script, ["--preset", "tiny", *map(str, argv)], batch_size=12)
 
 
 def test_made_up_reviews_are_all_different_and_balanced():
     texts, labels = reviews.reviews(500)
     assert len(set(texts)) == 500 and sum(labels) == 250
     assert (texts, labels) == reviews.reviews(500)
-    sets = text_sources.made_up()
-    parts = [set(sets[part]["text"]) for part in text_sources.PARTS]
+    sets = sources.made_up()
+    parts = [set(sets[part]["text"]) for part in sources.PARTS]
     assert [len(part) for part in parts] == [3200, 400, 400]
     assert len(set.union(*parts)) == 4000  # nothing is tested that was trained with
 
@@ -33,39 +41,45 @@ def test_made_up_reviews_mean_what_their_label_says():
 
 
 def test_padding_is_as_long_as_the_longest_needs():
-    pad = text_data.Padding(pad_token_id=7, max_length=512)
-    tokens, labels = pad([{"input_ids": [1, 2, 3], "label": 1}, {"input_ids": list(range(9)), "label": 0}])
+    pad = data.Padding(pad_token_id=7, max_length=512)
+    tokens, labels = pad(
+        [{"input_ids": [1, 2, 3], "label": 1}, {"input_ids": list(range(9)), "label": 0}]
+    )
     assert tokens["input_ids"].shape == (2, 16) and labels.tolist() == [1, 0]
     assert tokens["input_ids"][0].tolist() == [1, 2, 3] + 13 * [7]
     assert tokens["attention_mask"].sum(1).tolist() == [3, 9]
-    assert text_data.Padding(7, 9)([{"input_ids": list(range(9)), "label": 0}])[0]["input_ids"].shape == (1, 9)  # not more than the model takes
+    tokens, _ = data.Padding(7, 9)([{"input_ids": list(range(9)), "label": 0}])
+    assert tokens["input_ids"].shape == (1, 9)  # not more than the model takes
 
 
 def test_tokenized_once(monkeypatch, tmp_path):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     file = tmp_path / "table.jsonl"
-    file.write_text("".join(json.dumps({"text": f"text {i}", "label": i % 3}) + "\n" for i in range(40)))
+    rows = [{"text": f"text {i}", "label": i % 3} for i in range(40)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     args = parsed("--data", file)
-    sets, tokenizer = text_data.prepared(args)
-    assert [len(sets[part]) for part in text_sources.PARTS] == [32, 4, 4] and args.num_classes == 3
-    assert args.config.id2label == {0: "0", 1: "1", 2: "2"} and args.config.pad_token_id == tokenizer.pad_token_id
+    sets, tokenizer = data.prepared(args)
+    assert [len(sets[part]) for part in sources.PARTS] == [32, 4, 4] and args.num_classes == 3
+    assert args.config.id2label == {0: "0", 1: "1", 2: "2"}
+    assert args.config.pad_token_id == tokenizer.pad_token_id
     assert "text" not in sets["train"].column_names
-    monkeypatch.setattr(text_sources, "from_file", None)  # would fail if it were read again
-    again, _ = text_data.prepared(parsed("--data", file))
+    monkeypatch.setattr(sources, "from_file", None)  # would fail if it were read again
+    again, _ = data.prepared(parsed("--data", file))
     assert again["train"][:] == sets["train"][:]
     with pytest.raises(TypeError):
-        text_data.prepared(parsed("--data", file, "--max-length", 3))
+        data.prepared(parsed("--data", file, "--max-length", 3))
     file.write_text(file.read_text() + '{"text": "new", "label": 1}\n')
     with pytest.raises(TypeError):
-        text_data.prepared(parsed("--data", file))
+        data.prepared(parsed("--data", file))
 
 
 def test_max_length_and_limit(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    sets, tokenizer = text_data.prepared(parsed("--max-length", 6, "--limit", 50))
-    assert [len(sets[part]) for part in text_sources.PARTS] == [50, 50, 50]
+    sets, tokenizer = data.prepared(parsed("--max-length", 6, "--limit", 50))
+    assert [len(sets[part]) for part in sources.PARTS] == [50, 50, 50]
     assert {len(ids) for ids in sets["train"]["input_ids"]} == {6}
-    assert {(ids[0], ids[-1]) for ids in sets["train"]["input_ids"]} == {(tokenizer.cls_token_id, tokenizer.sep_token_id)}
+    ends = {(ids[0], ids[-1]) for ids in sets["train"]["input_ids"]}
+    assert ends == {(tokenizer.cls_token_id, tokenizer.sep_token_id)}
 
 
 def write(folder, files):
@@ -75,67 +89,80 @@ def write(folder, files):
 
 
 def test_aclimdb_folder(tmp_path):
-    names = [f"{part}/{label}/{i}.txt" for part in ("train", "test") for label in ("neg", "pos") for i in range(10)]
+    folders = [f"{part}/{label}" for part in ("train", "test") for label in ("neg", "pos")]
+    names = [f"{folder}/{i}.txt" for folder in folders for i in range(10)]
     write(tmp_path, {name: f"review {name}" for name in names})
     write(tmp_path, {"train/unsup/0.txt": "no label", "README": "x", "train/urls_pos.txt": "x"})
-    sets = text_sources.from_folder(tmp_path)
-    assert [len(sets[part]) for part in text_sources.PARTS] == [18, 2, 20]
+    sets = sources.from_folder(tmp_path)
+    assert [len(sets[part]) for part in sources.PARTS] == [18, 2, 20]
     assert sets["test"].features["label"].names == ["neg", "pos"]
     for part in ("train", "val", "test"):
         for row in sets[part]:
             assert row["text"].split("/")[1] == ("neg", "pos")[row["label"]]
-    split = text_sources.from_folder(tmp_path / "test")
-    assert [len(split[part]) for part in text_sources.PARTS] == [16, 2, 2]
+    split = sources.from_folder(tmp_path / "test")
+    assert [len(split[part]) for part in sources.PARTS] == [16, 2, 2]
     (tmp_path / "test" / "new").mkdir()
     (tmp_path / "test" / "new" / "1.txt").write_text("x")
-    with pytest.raises(UserError, match="train and test must have the same classes, but new is in one of them only"):
-        text_sources.from_folder(tmp_path)
+    unequal = "train and test must have the same classes, but new is in one of them only"
+    with pytest.raises(UserError, match=unequal):
+        sources.from_folder(tmp_path)
     (tmp_path / "test" / "new" / "1.txt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UserError, match="1.txt is not UTF-8 text"):
-        text_sources.from_folder(tmp_path)
+        sources.from_folder(tmp_path)
 
 
 def test_tables(tmp_path):
     rows = [(f'He said "no, NA", {i}', ("no", "yes", "NA")[i % 3]) for i in range(30)]
     quoted = "".join('"{}",{}\n'.format(t.replace('"', '""'), y) for t, y in rows)
-    write(tmp_path, {"train.csv": "text,label\n" + quoted, "test.jsonl": "".join(json.dumps({"label": y, "text": t}) + "\n" for t, y in rows)})
+    lines = "".join(json.dumps({"label": y, "text": t}) + "\n" for t, y in rows)
+    write(tmp_path, {"train.csv": "text,label\n" + quoted, "test.jsonl": lines})
     args = SimpleNamespace(data=str(tmp_path))
-    sets = text_sources.source(args)[2]()
-    assert [len(sets[part]) for part in text_sources.PARTS] == [27, 3, 30]
+    sets = sources.source(args)[2]()
+    assert [len(sets[part]) for part in sources.PARTS] == [27, 3, 30]
     names = sets["train"].features["label"].names
     assert names == ["NA", "no", "yes"]
     assert [(r["text"], names[r["label"]]) for r in sets["test"]] == rows
     (tmp_path / "test.jsonl").unlink()
     with pytest.raises(UserError, match="test.csv or test.jsonl is missing"):
-        text_sources.source(args)[2]()
+        sources.source(args)[2]()
 
 
 def test_lines_are_what_json_says(tmp_path):
     rows = [{"text": f"one\u2028line {i}", "label": "a²b"[i % 3]} for i in range(30)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    assert text_sources.from_file(tmp_path / "rows.jsonl")["text"][:] == [row["text"] for row in rows]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    assert sources.from_file(file)["text"][:] == [row["text"] for row in rows]
 
 
 def test_folders_of_pictures_and_of_texts_are_told_apart(tmp_path):
-    write(tmp_path, {"pictures/cat/1.jpg": "x", "pictures/README.txt": "x", "texts/train/pos/1.txt": "x", "split/pos/1.txt": "x", "table/train.csv": "x"})
-    for name, is_text in (("pictures", False), ("texts", True), ("split", True), ("table", True), ("imdb", True), ("cifar10", False), ("nowhere", False)):
-        what = name if name in ("imdb", "cifar10") else str(tmp_path / name)
-        assert text.suits(what) == is_text and images.suits(what) != is_text
-    assert text.suits("fake") and images.suits("fake")
+    pictures = {"pictures/cat/1.jpg": "x", "pictures/README.txt": "x"}
+    texts = ("texts/train/pos/1.txt", "split/pos/1.txt", "table/train.csv")
+    write(tmp_path, {**pictures, **dict.fromkeys(texts, "x")})
+    about_texts = ["imdb", *(str(tmp_path / name) for name in ("texts", "split", "table"))]
+    about_images = ["cifar10", *(str(tmp_path / name) for name in ("pictures", "nowhere"))]
+    for what in about_texts + about_images:
+        assert TEXTS.suits(what) == (what in about_texts)
+        assert IMAGES.suits(what) == (what in about_images)
+    assert TEXTS.suits("fake") and IMAGES.suits("fake")
 
 
 def test_classes_are_in_their_natural_order(tmp_path):
-    (tmp_path / "stars.csv").write_text("text,label\n" + "".join(f"text {i},{i % 10 + 1}\n" for i in range(40)))
-    assert text_sources.from_file(tmp_path / "stars.csv").features["label"].names == [str(i) for i in range(1, 11)]
+    file = tmp_path / "stars.csv"
+    file.write_text("text,label\n" + "".join(f"text {i},{i % 10 + 1}\n" for i in range(40)))
+    found = sources.from_file(file).features["label"].names
+    assert found == [str(i) for i in range(1, 11)]
 
 
 def test_imdb_is_split_as_it_says(monkeypatch):
     """The real code on a small set with the hub's layout."""
-    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])})
-    part = datasets.Dataset.from_dict({"text": [f"text {i}" for i in range(20)], "label": [0, 1] * 10}, features=features)
-    monkeypatch.setattr(datasets, "load_dataset", lambda name: {"train": part, "test": part, "unsupervised": part})
-    sets = text_sources.imdb()
-    assert [len(sets[name]) for name in text_sources.PARTS] == [18, 2, 20]
+    label = datasets.ClassLabel(names=["neg", "pos"])
+    features = datasets.Features({"text": datasets.Value("string"), "label": label})
+    columns = {"text": [f"text {i}" for i in range(20)], "label": [0, 1] * 10}
+    part = datasets.Dataset.from_dict(columns, features=features)
+    parts = dict.fromkeys(("train", "test", "unsupervised"), part)
+    monkeypatch.setattr(datasets, "load_dataset", lambda name: parts)
+    sets = sources.imdb()
+    assert [len(sets[name]) for name in sources.PARTS] == [18, 2, 20]
     assert not set(sets["train"]["text"]) & set(sets["val"]["text"])
 
 
@@ -147,15 +174,18 @@ def test_processes_side_by_side_see_the_batches_of_one(monkeypatch):
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
     for rank in range(4):
         monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
-        seen.append([labels for _, labels in text.loaders(args)[0]])
+        seen.append([labels for _, labels in data.loaders(args)[0]])
     monkeypatch.undo()
     args.world_size = 1
-    for k, (_, labels) in enumerate(text.loaders(args)[0]):
-        assert torch.stack([seen[rank][k] for rank in range(4)], 1).flatten().tolist()[: len(labels)] == labels.tolist()
+    for k, (_, labels) in enumerate(data.loaders(args)[0]):
+        together = torch.stack([seen[rank][k] for rank in range(4)], 1).flatten().tolist()
+        assert together[: len(labels)] == labels.tolist()
 
 
 def test_fake_texts_have_padding_to_hide():
     args = parsed("--data", "fake", "--max-length", 32)
-    tokens, labels = next(iter(text.loaders(args)[0]))
-    assert tokens["input_ids"].shape == (12, 32) and tokens["attention_mask"].sum(1).tolist() == 12 * [31]
-    assert int(tokens["input_ids"].max()) < text_models.TINY_OPTIONS["vocab_size"] and args.dataset == "fake"
+    tokens, labels = next(iter(data.loaders(args)[0]))
+    assert tokens["input_ids"].shape == (12, 32)
+    assert tokens["attention_mask"].sum(1).tolist() == 12 * [31]
+    assert int(tokens["input_ids"].max()) < configs.TINY_OPTIONS["vocab_size"]
+    assert args.dataset == "fake"

@@ -1,0 +1,169 @@
+"""The options that scripts and ladder share, and how a script's command line is parsed."""
+
+import argparse
+import contextlib
+import logging
+import shlex
+import sys
+from pathlib import Path
+
+import torch
+
+from shared.common import scripts
+from shared.common.devices import choose_devices
+from shared.common.errors import UserError
+from shared.common.files import writable
+from shared.memory import bf16
+
+PRESETS = ("tiny", "full")
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser that raises UserError for a mistake, and takes no abbreviated options."""
+
+    def __init__(self, **options):
+        super().__init__(allow_abbrev=False, **options)
+
+    def error(self, message):
+        raise UserError(f"{message} (see --help)")
+
+
+def positive(text):
+    """Converts an option's text to a positive integer.
+
+    Raises:
+        argparse.ArgumentTypeError: it is something else.
+    """
+    with contextlib.suppress(ValueError):
+        if int(text) > 0:
+            return int(text)
+    raise argparse.ArgumentTypeError(f"{text} is not a positive whole number")
+
+
+def number(text):
+    """Converts an option's text to a positive number.
+
+    Raises:
+        argparse.ArgumentTypeError: it is something else.
+    """
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < float("inf"):
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+
+
+def seed(text):
+    """Converts an option's text to a seed, as all random generators take it.
+
+    Raises:
+        argparse.ArgumentTypeError: it is something else.
+    """
+    with contextlib.suppress(ValueError):
+        if 0 <= int(text) < 2**32:
+            return int(text)
+    raise argparse.ArgumentTypeError(f"{text} is not a whole number from 0 to {2**32 - 1}")
+
+
+def command_of(program, argv):
+    """Returns what a user would type to repeat this: a program, and the arguments it got."""
+    return shlex.join(["python", *program, *(sys.argv[1:] if argv is None else argv)])
+
+
+def parser(description, *tasks):
+    """Returns a parser with the options that scripts and ladder share.
+
+    Args:
+        description: for --help.
+        tasks: each common.task.Task that the scripts can be about.
+    """
+    p = Parser(description=description)
+    add = p.add_argument
+    what = "{model} on {data}".format
+    tiny, full = (" or ".join(what(**task.presets[name]) for task in tasks) for name in PRESETS)
+    preset = f"tiny: {tiny}, for any computer; full: {full} (default: full with CUDA, else tiny)"
+    models = "; ".join(task.model_help for task in tasks)
+    data = "; ".join(task.data_help for task in tasks)
+    add("--preset", choices=PRESETS, help=preset)
+    add("--model", metavar="NAME", help=f"{models} (default: the preset's)")
+    add("--data", metavar="WHAT", help=f"{data} (default: the preset's)")
+    for task in tasks:
+        task.add_options(p, script=len(tasks) == 1)
+    devices = "GPUs per machine, or processes on a CPU; from 08_fsdp on (default: 4)"
+    steps = "stop after N updates; evaluations then read N batches at most"
+    order = "for the order of the data and for random weights (default: 123)"
+    add("--devices", type=positive, metavar="N", help=devices)
+    add("--epochs", type=positive, default=1, metavar="N", help="passes over the data (default: 1)")
+    add("--max-steps", type=positive, metavar="N", help=steps)
+    add("--seed", type=seed, default=123, help=order)
+    random = "start from random weights"
+    add("--no-pretrained", dest="pretrained", action="store_false", help=random)
+    return p
+
+
+def parse(file, argv, task, *, batch_size, micro_batch_size=None, devices=1, launcher=None):
+    """Parses a script's command line.
+
+    Args:
+        file: the script, as in __file__; its docstring is for --help.
+        argv: list of arguments, or None for the command line's.
+        task: what the script is about, a common.task.Task.
+        batch_size: images, or texts, per update, over all devices.
+        micro_batch_size: how many of them per forward pass and device; None for the whole batch.
+        devices: how many devices the script is meant for; 1 if it cannot use more.
+        launcher: "torchrun" for a script that leaves it to torchrun to start processes; None if it
+            does so itself. Without torchrun such a script is a single process, and finds in the
+            environment what torchrun would put there.
+
+    Returns:
+        argparse.Namespace with the options and, derived from them: accelerator ("cuda" or "cpu"),
+        devices (per machine), num_nodes, world_size, notes (lines that tell what was chosen),
+        checkpoint_file (None), and what task.choose() fills in.
+
+    Raises:
+        UserError: an option is unknown, out of range, or does not fit this script or machine.
+    """
+    quiet()
+    path = Path(file).resolve()
+    name = f"{path.parent.name}/{path.stem}"
+    script = scripts.every()[name]
+    p = parser(f"{script.title}: {script.idea}", task)
+    record = "append what was measured to FILE, one JSON object per line"
+    p.add_argument("--record", type=Path, metavar="FILE", help=record)
+    args = p.parse_args(argv)
+    args.script, args.headline = name, f"{name}, {script.title}: {script.idea}"
+    args.command = command_of([f"{name}.py"], argv)
+    args.batch_size, args.micro_batch_size = batch_size, micro_batch_size
+    choose(args, task)
+    if args.accelerator == "cpu" and bf16.speed_up():
+        args.notes.append(bf16.NOTE)
+    choose_devices(args, devices, launcher)
+    if args.record:
+        writable(args.record)
+    return args
+
+
+def quiet(level=logging.WARNING):
+    """Silences Fabric's messages about processes and precision, which Meter prints itself."""
+    for name in ("lightning.fabric", "lightning.pytorch"):  # Fabric uses both
+        logging.getLogger(name).setLevel(level)
+
+
+def choose(args, task):
+    """Fills in what the preset decides (accelerator, model, data), and what the task derives.
+
+    Raises:
+        UserError: there is no such model.
+    """
+    args.task, args.notes, args.checkpoint_file = task, [], None
+    args.accelerator = "cuda" if torch.cuda.is_available() else "cpu"
+    if not args.preset:
+        args.preset = "full" if args.accelerator == "cuda" else "tiny"
+        other = next(name for name in PRESETS if name != args.preset)
+        there = "a" if args.accelerator == "cuda" else "no"
+        args.notes.append(
+            f"preset {args.preset}, because there is {there} CUDA device; "
+            f"--preset {other} chooses otherwise"
+        )
+    args.model = args.model or task.presets[args.preset]["model"]
+    args.data = args.data or task.presets[args.preset]["data"]
+    task.choose(args)

@@ -1,0 +1,87 @@
+"""What the tools must know about a kind of stages: those about images, or those about texts."""
+
+import abc
+from pathlib import Path
+
+
+class Task(abc.ABC):
+    """Describes the stages about one kind of input.
+
+    shared/images/task.py and shared/text/task.py implement it.
+
+    Attributes:
+        unit: what a batch consists of, "images" or "texts".
+        packages: names of packages that a measurement depends on, besides those of every stage.
+        presets: {"tiny" or "full": {"model": name, "data": name}}.
+        classes: how many classes the presets' data have, for predictions.
+        without_bf16: which script to take on a GPU without bf16, as part of a message.
+        model_help, data_help: what --model and --data can be.
+    """
+
+    unit: str
+    packages: tuple[str, ...]
+    presets: dict[str, dict[str, str]]
+    classes: int
+    without_bf16: str
+    model_help: str
+    data_help: str
+
+    @abc.abstractmethod
+    def knows(self, model: str) -> bool:
+        """Tells whether a model's name can be meant for these stages."""
+
+    @abc.abstractmethod
+    def suits(self, data: str) -> bool:
+        """Tells whether --data can be meant for these stages."""
+
+    def add_options(self, parser, script: bool) -> None:
+        """Adds the options that only these stages have.
+
+        Args:
+            parser: argparse.ArgumentParser.
+            script: whether it is a script's parser; the ladder's has fewer options.
+        """
+
+    @abc.abstractmethod
+    def choose(self, args) -> None:
+        """Fills in what depends on the model: learning rate factors and sizes of the inputs.
+
+        Raises:
+            UserError: there is no such model, or an option does not fit it.
+        """
+
+    @abc.abstractmethod
+    def settings(self, args) -> dict:
+        """Returns what a record says of the inputs' size."""
+
+    def passed_on(self, args) -> list[str]:
+        """Returns the options of add_options() that a script gets from the ladder."""
+        return []
+
+    @abc.abstractmethod
+    def prepare(self, args) -> None:
+        """Makes what a training needs, data and weights on disk; fills in num_classes and dataset.
+
+        Raises:
+            UserError: one of them is missing, unusable, or cannot be downloaded.
+        """
+
+    @abc.abstractmethod
+    def checkpoint(self, args) -> Path:
+        """Returns the file with the weights to start from; writes it if it is not there yet.
+
+        Raises:
+            UserError: the weights cannot be downloaded, are damaged, or cannot be written.
+        """
+
+    @abc.abstractmethod
+    def classifier(self, args):
+        """Returns the model for args.num_classes classes, with random weights."""
+
+    @abc.abstractmethod
+    def logits(self, model, inputs):
+        """Returns the model's output for a batch: (batch, classes)."""
+
+    @abc.abstractmethod
+    def fake_batch(self, args, n: int, update: int, device):
+        """Returns n inputs and n labels, uninitialised, for simulations."""

@@ -1,0 +1,1 @@
+"""`python -m shared.lessons`: writes the generated parts of the pages."""

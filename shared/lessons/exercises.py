@@ -1,0 +1,243 @@
+"""The exercises on the lesson pages: a question, a command that prints the answer, and the reason.
+
+All of that stands on the page, where a teacher edits it; only the table of the answer is generated.
+`python -m shared.lessons.exercises` runs all commands, trainings and predictions, and stores what
+they print of memory; the tables are made from that file.
+"""
+
+import dataclasses
+import json
+import shlex
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from shared.common import scripts
+from shared.common.ending import run
+from shared.common.errors import UserError
+from shared.common.files import writable
+from shared.common.options import Parser
+from shared.common.scripts import ROOT
+from shared.lessons import answers, markdown, stored
+from shared.predict import command as predictor
+from shared.predict.jobs import environment, run_jobs
+from shared.predict.simulation import predict
+from shared.records.origin import origin
+from shared.records.record import TINY_MEASURED, read, read_list
+from shared.records.running import run_script
+
+KEPT = (
+    "script technique model image_px max_length pretrained dataset device world_size batch_size "
+    "micro_batch_size steps load train host_breakdown_gb test_accuracy versions git_commit command "
+    "date"
+).split()
+
+
+@dataclasses.dataclass(frozen=True)
+class Exercise:
+    """An exercise of a lesson page.
+
+    Attributes:
+        folder: of the page.
+        number: from 1 on, on each page.
+        question, reason: Markdown.
+        command: what the reader types; the last record that it makes is what is asked about.
+        against: what to compare that with: a script, in the same output or else in the stored
+            record; or another command.
+        phase: "load" or "train".
+        memory: which peaks are compared: "device", "host" or both.
+    """
+
+    folder: str
+    number: int
+    question: str
+    command: str
+    reason: str
+    against: str
+    phase: str = "train"
+    memory: tuple = ("device",)
+
+
+def of_page(folder):
+    """Returns the exercises on the page of a stage's folder, as it stands there.
+
+    Raises:
+        UserError: one of them lacks a part.
+    """
+    text = (ROOT / folder / "README.md").read_text()
+    _, _, rest = text.partition("\n## Try it\n")
+    section, _, _ = rest.partition("\n## ")
+    found = []
+    for number, block in enumerate(section.split("\n### Exercise ")[1:], 1):
+        try:
+            question, rest = block.partition("\n")[2].split("```bash\n", 1)
+            command, rest = rest.split("\n```\n", 1)
+            _, rest = rest.split("<!-- generated: answer ", 1)
+            marker, rest = rest.split(" -->\n", 1)
+            _, rest = rest.split("<!-- end -->\n", 1)
+            reason, _ = rest.split("</details>", 1)
+            options = dict(option.split("=", 1) for option in shlex.split(marker))
+        except ValueError:
+            raise UserError(
+                f"{folder}/README.md, exercise {number}: it needs a question, a command in "
+                '```bash, and an answer with <!-- generated: answer against="..." --> and a reason'
+            ) from None
+        memory = tuple(options.pop("memory", "device").split(","))
+        texts = (question.strip(), command.strip(), reason.strip())
+        found.append(Exercise(folder, number, *texts, memory=memory, **options))
+    return found
+
+
+def every():
+    """Returns the exercises of all pages."""
+    return [exercise for folder in scripts.folders() for exercise in of_page(folder)]
+
+
+def is_prediction(command):
+    """Tells a prediction from a script."""
+    return shlex.split(command)[1:3] == ["-m", "shared.predict"]
+
+
+def commands(exercise):
+    """Returns the commands of an exercise: its own, and the one it is compared with, if any."""
+    other = exercise.against
+    return [exercise.command, *([other] if other.startswith("python ") else [])]
+
+
+def predictions(asked):
+    """Predicts what commands ask for, as they would themselves: {command: list of records}."""
+    wanted = {}
+    for command in asked:
+        args = predictor.parse(shlex.split(command)[3:])
+        wanted[command] = predictor.wanted(args, device=args.on or "gpu")
+    jobs = list(dict.fromkeys(job for those in wanted.values() for job in those))
+    made = dict(zip(jobs, run_jobs([(predict, *job) for job in jobs])))
+    return {
+        command: [{**made[job], "command": command} for job in those]
+        for command, those in wanted.items()
+    }
+
+
+def trainings(asked, folder):
+    """Runs scripts, two at a time, without a GPU, as for the stored ladder: {command: [record]}.
+
+    Args:
+        folder: for what they print.
+
+    Raises:
+        UserError: one of them failed.
+    """
+
+    def train(command):
+        file, *options = shlex.split(command)[1:]
+        log = folder / f"{asked.index(command)}.log"
+        record, last = run_script(file.removesuffix(".py"), options, log)
+        if not record:
+            raise UserError(f"{command} failed: {last}")
+        print(f"{command}: done", flush=True)
+        return [{**record, "command": command}]
+
+    alone = environment(CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
+    with alone, ThreadPoolExecutor(2) as pool:
+        return dict(zip(asked, pool.map(train, asked)))
+
+
+def compared(exercise, printed):
+    """Returns the two records that an exercise compares: its command's last, and the other one.
+
+    The other one is of the script that it names, in the same output or else in the stored records;
+    or what a second command printed.
+
+    Args:
+        printed: {command: list of records}.
+    """
+    *others, record = printed[exercise.command]
+    if exercise.against in printed:
+        return record, printed[exercise.against][-1]
+    predicted = is_prediction(exercise.command)
+    there = read_list(stored.PREDICTED) if predicted else read(TINY_MEASURED)[0]
+    return record, next(r for r in [*others, *there] if r["script"] == exercise.against)
+
+
+def kept(record):
+    """Returns what an answer needs of a record."""
+    part = {key: record[key] for key in KEPT if key in record}
+    return {**part, "command": record.get("ladder") or record["command"]}
+
+
+def to_store(printed):
+    """Returns what the file has of the exercises' records.
+
+    Args:
+        printed: {command: list of records}.
+    """
+    found = []
+    for e in every():
+        if e.command in printed:
+            record, against = map(kept, compared(e, printed))
+            entry = {"folder": e.folder, "number": e.number, "command": e.command}
+            found.append({**entry, "record": record, "against": against})
+    return found
+
+
+def stored_entries():
+    """Returns the stored file's entries, {(folder, number): entry}.
+
+    Raises:
+        UserError: there is no such file, or it lacks an exercise.
+    """
+    try:
+        entries = json.loads(stored.EXERCISES.read_text())
+    except (OSError, json.JSONDecodeError):  # none yet, or an interrupted one
+        entries = []
+    found = {(e["folder"], e["number"]): e for e in entries}
+    for e in every():
+        if found.get((e.folder, e.number), {}).get("command") != e.command:
+            raise UserError(
+                f"{stored.EXERCISES.name} has no answer to {e.folder}, exercise {e.number}; "
+                "python -m shared.lessons.exercises writes it"
+            )
+    return found
+
+
+def answer(exercise):
+    """Returns an answer's table and where its figures come from, both in Markdown.
+
+    Raises:
+        UserError: it is not stored.
+    """
+    entry = stored_entries()[exercise.folder, exercise.number]
+    pair = [entry["record"], entry["against"]]
+    return answers.text(exercise, *pair), origin(pair, stored.EXERCISES)
+
+
+def part(folder, number, **_):
+    """Returns the generated part of an exercise."""
+    table, from_where = answer(of_page(folder.name)[number - 1])
+    return "\n".join([table, "", *markdown.folded(markdown.ORIGIN, [from_where])])
+
+
+def main(argv=None):
+    parser = Parser(description=__doc__.splitlines()[0])
+    stale = "write nothing; exit code 1 if a stored answer is not what the commands give now"
+    parser.add_argument("--check", action="store_true", help=stale)
+    check = parser.parse_args(argv).check
+    then = stored_entries() if check else writable(stored.EXERCISES)
+    asked = list(dict.fromkeys(command for e in every() for command in commands(e)))
+    printed = predictions([command for command in asked if is_prediction(command)])
+    with tempfile.TemporaryDirectory() as folder:
+        scripts_to_run = [command for command in asked if not is_prediction(command)]
+        printed.update(trainings(scripts_to_run, Path(folder)))
+    now = to_store(printed)
+    if check:
+        pairs = [(then[entry["folder"], entry["number"]], entry) for entry in now]
+        found = [line for pair in pairs for line in answers.differences(*pair)]
+        print("\n".join(found) or "the stored answers are what the commands give now")
+        sys.exit(1 if found else 0)
+    stored.EXERCISES.write_text(json.dumps(now, indent=1) + "\n")
+    print(f"{stored.EXERCISES.relative_to(ROOT)}: {len(now)} answers")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,73 @@
+"""Writes the generated parts of all README.md anew: diffs, tables and answers.
+
+A part stands between `<!-- generated: NAME OPTION="..." -->` and `<!-- end -->`; parts.py and
+exercises.py make what is in it. A test fails when one is stale.
+"""
+
+import re
+import shlex
+import sys
+
+from shared.common import scripts
+from shared.common.options import Parser
+from shared.common.scripts import ROOT
+from shared.lessons import exercises, parts
+
+PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+PARTS = {
+    "answer": exercises.part,
+    "checked": parts.checked,
+    "diff": parts.diff,
+    "ladder": parts.ladder,
+    "language_models": parts.language_models,
+    "measured": parts.measured,
+    "measured_ladder": parts.measured_ladder,
+    "one_by_one": parts.one_by_one,
+    "peak": parts.peak,
+    "predicted": parts.predicted,
+    "published": parts.published,
+}
+
+
+def options(marker):
+    """Returns the name of a part and its options, {name: value}, from the text of its comment."""
+    name, *given = shlex.split(marker)
+    return name, dict(option.split("=", 1) for option in given)
+
+
+def fill(page):
+    """Returns a page's text with its generated parts made anew.
+
+    Args:
+        page: pathlib.Path of a README.md; its folder tells which stage it is about.
+    """
+    answers = iter(range(1, 100))  # to number them
+
+    def made(match):
+        name, given = options(match[2])
+        number = {"number": next(answers)} if name == "answer" else {}
+        return f"{match[1]}{PARTS[name](page.parent, **given, **number)}\n{match[3]}"
+
+    return PART.sub(made, page.read_text())
+
+
+def pages():
+    """Returns the README.md of the repository, of each stage, and of shared/ and its rooms."""
+    folders = [ROOT, *(ROOT / name for name in scripts.folders()), ROOT / "shared"]
+    rooms = sorted((ROOT / "shared").glob("*/README.md"))
+    return [*(folder / "README.md" for folder in folders), *rooms]
+
+
+def main(argv=None):
+    parser = Parser(description=__doc__.splitlines()[0])
+    stale = "change nothing; exit code 1 if a page is stale"
+    parser.add_argument("--check", action="store_true", help=stale)
+    check = parser.parse_args(argv).check
+    found = [page for page in pages() if fill(page) != page.read_text()]
+    for page in found:
+        said = "is stale: python -m shared.lessons" if check else "written"
+        print(f"{page.relative_to(ROOT)} {said}")
+        if not check:
+            page.write_text(fill(page))
+    if check and found:
+        sys.exit(1)

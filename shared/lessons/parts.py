@@ -1,0 +1,208 @@
+"""The generated parts of pages that show diffs and records, each from the page's folder."""
+
+import os
+
+from shared.common import scripts
+from shared.common.scripts import ROOT
+from shared.lessons import markdown, stored
+from shared.memory.ledger import CATEGORIES
+from shared.records.origin import origin
+from shared.records.record import breakdown, by_model, read_list, setting, where
+from shared.records.record import folder as folder_of
+from shared.records.units import NOTHING, amount, less, listed, size
+
+
+def pair(folder):
+    """Returns the scripts that a stage's page compares: the one it builds on, and its train.py."""
+    script = scripts.get(f"{folder.name}/train")
+    return [name for name in (script.parent, script.name) if name]
+
+
+def sources(records, file, what=None):
+    """Returns where figures come from, folded up, as lines."""
+    return markdown.folded(markdown.ORIGIN, [origin(records, file, what)])
+
+
+def link(folder, name):
+    """Returns a link from a page to the folder of a script."""
+    target = os.path.relpath(ROOT / name.partition("/")[0], folder)
+    return f"[{name}]({target}/)"
+
+
+def peak(folder):
+    """Returns one sentence: the predicted peak of the script before, and of this one."""
+    rows = [stored.predictions()[name] for name in pair(folder)]
+    now = rows[-1]["train"]["device_peak_gb"]
+    what = f"**Peak per GPU** while training, predicted for {setting(rows[-1])}:"
+    if len(rows) == 1:
+        return f"{what} **{size(now)}** allocated."
+    before, host = rows[0]["train"]["device_peak_gb"], [r["load"]["host_peak_gb"] for r in rows]
+    if now == before:
+        loading = f"while loading, the host's peak goes from {amount(host[0])} to {amount(host[1])}"
+        return f"{what} **{size(now)}** allocated, as before; {loading}."
+    return f"{what} {size(before)} before, **{size(now)}** now ({now / before:.0%}), allocated."
+
+
+def diff(folder):
+    """Returns the diff that leads to a stage's train.py; folded up, the one to its plain.py.
+
+    In the first folder there is one, from plain.py to train.py.
+    """
+    names = pair(folder)
+    if len(names) == 1:
+        lines, how_much = markdown.diff(f"{folder.name}/plain", names[0])
+        return "\n".join([f"{how_much}:", "", *lines])
+    lines, how_much = markdown.diff(*names)
+    lines = [f"{how_much}:", "", *lines]
+    if names[0] in scripts.ladder():
+        plain, how_much = markdown.diff(*scripts.plain(names))
+        lines += ["", *markdown.folded(f"The same step in plain PyTorch: {how_much}", plain)]
+    return "\n".join(lines)
+
+
+def predicted(folder):
+    """Returns a table that sets the prediction for a stage beside the one for the stage before."""
+    rows = [stored.predictions()[name] for name in pair(folder)]
+    train, load = ([r[phase] for r in rows] for phase in ("train", "load"))
+    table = [("at the peak while training", *(r["script"] for r in rows))]
+    for label in CATEGORIES:
+        if any(label in phase["breakdown_gb"] for phase in train):
+            parts = (amount(phase["breakdown_gb"].get(label)) for phase in train)
+            table.append((label, *parts))
+    together = (f"**{size(phase['device_peak_gb'])}**" for phase in train)
+    table.append(("**together: allocated**", *together))
+    reserved = (size(phase["device_reserved_gb"]) for phase in train)
+    table.append(("reserved by the caching allocator", *reserved))
+    table.append(("when", *map(where, rows)))
+    further = (
+        ("host, at its own peak", train, "host_peak_gb"),
+        ("peak while loading: device", load, "device_peak_gb"),
+        ("peak while loading: host", load, "host_peak_gb"),
+    )
+    for what, phases, key in further:
+        table.append((what, *(amount(phase[key]) for phase in phases)))
+    table = [line for line in table if set(line[1:]) != {NOTHING}]
+    return "\n".join([*markdown.table(table), "", *sources(rows, stored.PREDICTED)])
+
+
+def measured(folder):
+    """Returns tables that set a stage beside the one before, one for every file that has it."""
+    lines = []
+    for file, records in stored.results():
+        rows = [records[name] for name in pair(folder) if name in records]
+        if not rows or folder_of(rows[-1]) != folder.name:
+            continue
+        on = listed(r["device"] for r in rows)
+        lines += [f"{markdown.models(rows)}, on {on}:", ""]
+        lines += markdown.table([markdown.heading(rows[0]), *map(markdown.row, rows)]) + [""]
+        for r in rows:
+            held = ", ".join(f"{label} {size(gb)}" for label, gb in breakdown(r["train"]))
+            lines.append(f"- {r['script']} at its peak while training: {held}")
+        lines += ["", *sources(rows, file), ""]
+    return "\n".join(lines).strip()
+
+
+def ladder(folder):
+    """Returns the whole ladder as predicted for GPUs: five short columns."""
+    records = [stored.predictions()[name] for name in scripts.ladder()]
+    first = records[0]["train"]["device_peak_gb"]
+    table = [("stage", "idea", "GPUs", "GB per GPU", "of 01")]
+    for r in records:
+        gb, script = r["train"]["device_peak_gb"], scripts.get(r["script"])
+        stage = f"[{script.folder}]({script.folder}/)"
+        shares = (str(r["world_size"]), f"{gb:.2f}", f"{gb / first:.1%}")
+        table.append((stage, script.idea, *shares))
+    note = f"Predicted for {setting(records[0])}, not yet measured on a GPU."
+    return "\n".join([*markdown.table(table), "", note, "", *sources(records, stored.PREDICTED)])
+
+
+def measured_ladder(folder):
+    """Returns the whole ladder as measured, one table for every file of records and model."""
+    lines = []
+    for file, records in stored.results():
+        there = [records[name] for name in scripts.stages() if name in records]
+        for rows in by_model(there):
+            first = rows[0]["train"]["device_peak_gb"]
+            table = [(*markdown.heading(rows[0])[:4], f"of {rows[0]['script']}")]
+            for r in rows:
+                share = f"{r['train']['device_peak_gb'] / first:.1%}"
+                table.append((link(folder, r["script"]), *markdown.row(r)[1:4], share))
+            title = f"{setting(rows[0])}, on {rows[0]['device']}:"
+            lines += [title, "", *markdown.table(table), "", *sources(rows, file), ""]
+    return "\n".join(lines).strip()
+
+
+def language_models(folder):
+    """Returns what language models need before and after, on four GPUs and on one."""
+    on_four = ("train.py on 4 GPUs, each: allocated", "reserved", "", "host, per process")
+    on_one = ("train.py on 1 GPU: allocated", "reserved", "", "host")
+    table = [("model", "tokens", "before.py: allocated", "reserved", *on_four, *on_one)]
+    for model, records in stored.text_records().items():
+        before = records[0]["train"]
+        peaks = (size(before[key]) for key in ("device_peak_gb", "device_reserved_gb"))
+        row = [model, str(records[0]["max_length"]), *peaks]
+        for n in (4, 1):
+            all_of_it = (r for r in reversed(records) if r["script"].endswith("/train"))
+            after = next(r["train"] for r in all_of_it if r["world_size"] == n)
+            factor = less(before["device_reserved_gb"], after["device_reserved_gb"])
+            peaks = (size(after[key]) for key in ("device_peak_gb", "device_reserved_gb"))
+            row += [*peaks, factor, size(after["host_peak_gb"])]
+        table.append(tuple(row))
+    everything = [r for records in stored.text_records().values() for r in records]
+    note = (
+        "Factors are of what is reserved. None of this has been compared with a GPU. A card needs "
+        "what is reserved and about 1 GB that is not simulated; `--fits` adds it."
+    )
+    from_where = sources(everything, stored.TEXT, what="language models")
+    return "\n".join([*markdown.table(table), "", note, "", *from_where])
+
+
+def one_by_one(folder):
+    """Returns what each technique from before.py to train.py does to each language model's peak."""
+    columns = {}
+    for model, records in stored.text_records().items():
+        steps = [r for r in records if r["technique"] or r["script"].endswith("/before")]
+        columns[f"{model}, {records[0]['max_length']} tokens"] = steps
+    table = [("allocated", *columns)]
+    for n, rows in enumerate(zip(*columns.values())):
+        cells = []
+        for r, steps in zip(rows, columns.values()):
+            now = r["train"]["device_peak_gb"]
+            before = steps[n - 1]["train"]["device_peak_gb"] if n else now
+            change = " (the same)" if now == before else f" ({before / now:.2f}x less)"
+            cells.append(size(now) + (change if n else ""))
+        table.append((f"+ {rows[0]['technique']}" if n else "before.py", *cells))
+    return "\n".join(markdown.table(table))
+
+
+def published(folder):
+    """Returns a table that sets the predictions beside the figures published in 2023."""
+    late = {r["script"]: r for r in read_list(stored.LATE)}
+    records = stored.predictions()
+    heading = ("published 2023, reserved", "predicted, reserved", "")
+    table = [("script", *heading, "predicted with their `zero_grad()`", "")]
+    for name, there in stored.PUBLISHED.items():
+        row = [name, f"{there:.2f} GB"]
+        # From 05 on, the published scripts call zero_grad() after the step, as ours do.
+        for r in (records[name], late.get(name, records[name])):
+            gb = r["train"]["device_reserved_gb"]
+            row += [f"{gb:.2f} GB", f"{gb / there - 1:+.1%}"]
+        table.append(tuple(row))
+    from_where = [origin(list(late.values()), stored.LATE)]
+    lines = markdown.folded(f"{markdown.ORIGIN} (last two columns)", from_where)
+    return "\n".join([*markdown.table(table), "", *lines])
+
+
+def checked(folder):
+    """Returns a table that sets predictions for a CPU beside measurements, at full size."""
+    records = read_list(stored.CHECKED)
+    heading = ("measured while training", "predicted", "error")
+    table = [("script", *heading, "measured while loading", *heading[1:])]
+    for r in records:
+        row = [r["script"]]
+        for phase in ("train", "load"):
+            m, p = r["measured"][phase]["device_peak_gb"], r[phase]["device_peak_gb"]
+            row += [f"{m:.4f} GB", f"{p:.4f} GB", f"{p / m - 1:+.3%}"]
+        table.append(tuple(row))
+    measured_on = [{**r["measured"], "command": r["command"]} for r in records]
+    return "\n".join([*markdown.table(table), "", *sources(measured_on, stored.CHECKED)])

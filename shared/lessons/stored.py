@@ -1,0 +1,44 @@
+"""The files of records that the pages show, and how each was made."""
+
+from shared.records.record import RESULTS, by_model, by_script, read, read_list
+
+# What `python -m shared.predict --json` printed:
+PREDICTED = RESULTS / "predicted-full.json"
+# The same with --timeline; the condensed timelines that it left beside its pictures:
+TIMELINES = RESULTS / "predicted-full-timelines.json"
+# For language models, the lists that several commands printed, joined:
+TEXT = RESULTS / "predicted-text.json"
+# What `python -m shared.predict 01-10 --model vit_b_16,vit_h_14 --json` printed:
+VITS = RESULTS / "predicted-vits.json"
+# What `python -m shared.predict 01-04 --late-zero-grad --json` printed:
+LATE = RESULTS / "predicted-full-late-zero-grad.json"
+# The lists that several `python -m shared.predict --check ... --json` printed, joined:
+CHECKED = RESULTS / "checked-full-cpu.json"
+# What `python -m shared.lessons.exercises` has stored:
+EXERCISES = RESULTS / "exercises.json"
+
+# GB reserved, from the article of 2023 that the ladder follows, by the script of the same step.
+PUBLISHED = {
+    "01_baseline/train": 26.84,
+    "02_mixed_precision/train": 18.21,
+    "03_bf16/train": 13.82,
+    "04_batchsize/train": 5.69,
+    "05_grad_accum/train": 3.91,
+    "06_sgd/train": 2.02,
+}
+
+
+def predictions():
+    """Returns the predictions for a GPU at full size, {script: record}."""
+    return by_script(read_list(PREDICTED))
+
+
+def results():
+    """Returns the files of measurements, the tiny preset's first: (file, {script: record})."""
+    files = sorted(RESULTS.glob("*.jsonl"), key=lambda file: ("tiny" not in file.name, file.name))
+    return [(file, by_script(read(file)[0])) for file in files]
+
+
+def text_records():
+    """Returns the predictions for language models, {model: list of records}."""
+    return {group[0]["model"]: group for group in by_model(read_list(TEXT))}

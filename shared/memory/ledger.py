@@ -1,0 +1,251 @@
+"""Who holds the memory: when every tensor storage is allocated and freed, by category.
+
+PyTorch counts memory on CUDA devices, but not on a CPU. The resident set of the process is no
+substitute, because it contains libraries and what the C allocator keeps; nor is the profiler, with
+several processes. So the ledger listens to every operation, and logs each new storage and the
+moment when it is freed. It does not see what a kernel allocates for itself and frees before it
+returns: less than 1 % on models of 40 MB and more.
+"""
+
+import collections
+import contextlib
+import weakref
+
+import torch
+from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+# The module has an underscore, but this is the documented way to see every operation.
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from shared.memory import torch_private
+
+# A storage keeps one of these categories once it has it. The others are guesses, made when the
+# storage is allocated.
+KNOWN = ("parameters", "gradients", "optimizer states", "inputs")
+CATEGORIES = (*KNOWN, "activations", "recomputed", "gathered", "temporaries")
+
+
+class Block:
+    """A storage, and where in the training it was allocated.
+
+    Attributes:
+        nbytes: its size in bytes.
+        device: the type of its device, such as "cpu" or "cuda".
+        label: its category.
+        phase: what the training was doing: "load", "forward", "backward" or "step".
+        module: the name of the module at work, None if it is not known.
+        stream: the id of the device's stream that was in use.
+    """
+
+    __slots__ = ("nbytes", "device", "label", "phase", "module", "stream")
+
+    def __init__(self, nbytes, device, label, phase=None, module=None, stream=0):
+        self.nbytes, self.device, self.label = nbytes, device, label
+        self.phase, self.module, self.stream = phase, module, stream
+
+
+def tensors(x):
+    """Yields the tensors inside nested lists, tuples and dicts."""
+    if isinstance(x, torch.Tensor):
+        yield x
+    elif isinstance(x, (list, tuple)):
+        for y in x:
+            yield from tensors(y)
+    elif isinstance(x, dict):
+        yield from tensors(list(x.values()))
+
+
+class Ledger(TorchDispatchMode):
+    """Counts tensor memory while it is active; it can be entered several times.
+
+    A storage that was allocated while the ledger was not active counts from the first operation
+    that returns it. Releases always count. The category of a storage is often known only later (of
+    a gradient, when the optimizer steps), and then applies from its allocation on. So the breakdown
+    is computed afterwards, from the log.
+    """
+
+    def __init__(self, place=lambda: (None, 0)):
+        """Begins with an empty log.
+
+        Args:
+            place: function that returns the module at work and the stream in use, as in Block.
+        """
+        super().__init__()
+        self.place = place
+        self.events = []  # (block, bytes), negative when freed
+        self.phases = []  # for each event, what the training was doing
+        self._live = {}  # storage's address -> block
+        self._paused = False
+        self._building = True  # until the first forward pass, nothing is an activation
+        self._stepping = False
+
+    def peak(self, device, since=0, until=None):
+        """Finds a peak in the log.
+
+        Args:
+            device: type of the device, "cpu" or "cuda".
+            since, until: the part of `events` to search; what was allocated before counts too.
+
+        Returns:
+            the most bytes that were allocated at once, and the bytes of each category at that
+            moment.
+        """
+        return self.summit(device, since, until)[:2]
+
+    def summit(self, device, since=0, until=None):
+        """Returns what peak() does, and the block whose allocation led to the peak.
+
+        The block is None if the peak was reached before `since`.
+        """
+        total, now = 0, collections.Counter()
+        best, at_best, last = 0, {}, None
+        for i, (block, change) in enumerate(self.events[:until]):
+            if block.device == device:
+                total += change
+                now[block.label] += change
+            if i >= since - 1 and total > best:
+                best, at_best, last = total, dict(now), block if i >= since else None
+        return best, {label: at_best[label] for label in CATEGORIES if at_best.get(label)}, last
+
+    def training(self):
+        """Notes that the model is built.
+
+        From now on, a new storage in the forward pass is an activation.
+        """
+        self._building = False
+
+    def note(self, tensor, label=None):
+        """Logs a tensor's storage, if it is new, and notes its category, if that is known."""
+        tensor = getattr(tensor, "_local_tensor", tensor)  # of a DTensor, this process' shard
+        storage = tensor.untyped_storage()
+        key, nbytes = storage._cdata, storage.nbytes()  # the address, unique until it is freed
+        block = self._live.get(key)
+        if block is None:
+            self._born(key, nbytes, tensor.device.type, label or self._guess())
+            weakref.finalize(storage, self._died, key).atexit = False
+            return
+        if block.nbytes != nbytes:
+            self.resized(storage)
+            block = self._live[key]
+        if label and block.label not in KNOWN:
+            block.label = label
+
+    def _born(self, key, nbytes, device, label):
+        self._live[key] = block = Block(nbytes, device, label, self.phase(), *self.place())
+        self._log(block, nbytes)
+
+    def _died(self, key):
+        block = self._live.pop(key, None)
+        if block:
+            self._log(block, -block.nbytes)
+
+    def _log(self, block, change):
+        self.events.append((block, change))
+        self.phases.append(self.phase())
+
+    def phase(self):
+        """Returns what the training is doing: "load", "forward", "backward" or "step"."""
+        if self._building:
+            return "load"
+        if self._stepping:
+            return "step"
+        return "backward" if torch_private.in_backward() else "forward"
+
+    def _guess(self):
+        if self.phase() in ("load", "step"):
+            return "temporaries"
+        if self.phase() == "forward":
+            return "activations"
+        # The backward pass runs with gradients disabled, except where activation checkpointing
+        # repeats the forward pass.
+        return "recomputed" if torch.is_grad_enabled() else "temporaries"
+
+    @contextlib.contextmanager
+    def pause(self):
+        """Logs nothing while the context is active."""
+        paused, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = paused
+
+    def resized(self, storage):
+        """Logs that the size of a storage has changed."""
+        block = self._live.get(storage._cdata)
+        if block:
+            self._died(storage._cdata)
+            self._born(storage._cdata, storage.nbytes(), block.device, block.label)
+
+    def note_file(self, tensor):
+        """Leaves out a tensor that is a memory-mapped file.
+
+        The operating system reads the file's pages when they are needed, and can drop them.
+        """
+        storage = tensor.untyped_storage()
+        self._live[storage._cdata] = Block(storage.nbytes(), "file", "temporaries")
+        weakref.finalize(storage, self._live.pop, storage._cdata, None).atexit = False
+
+    def note_group(self, group):
+        """Notes what an optimizer was given: parameters, and their gradients if there are any."""
+        for p in group["params"]:
+            self.note(p, "parameters")
+            if p.grad is not None:
+                self.note(p.grad, "gradients")
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(t.__name__ == "DTensor" for t in types):
+            return NotImplemented  # DTensor then calls operations on the shards
+        kwargs = kwargs or {}
+        if func.namespace == "c10d":
+            out = torch_private.on_copies(func, args, kwargs)
+        else:
+            out = func(*args, **kwargs)
+        if self._paused:
+            return out
+        label = None
+        if func is torch.ops.aten._to_copy.default:
+            # A batch that is moved to another device or converted is still the batch.
+            source = self._live.get(args[0].untyped_storage()._cdata)
+            label = "inputs" if source and source.label == "inputs" else None
+        for t in tensors(out):
+            self.note(t, label)
+        if func.namespace in ("c10d", "fsdp"):  # buffers for what the processes send each other
+            for t in tensors((args, kwargs, out)):
+                if t.untyped_storage()._cdata in self._live:
+                    self.note(t, "gathered")
+        return out
+
+    def __enter__(self):
+        with contextlib.ExitStack() as stack:
+            for hook in (
+                register_module_parameter_registration_hook(self._note_parameter),
+                register_optimizer_step_pre_hook(self._before_step),
+                register_optimizer_step_post_hook(self._after_step),
+            ):
+                stack.callback(hook.remove)
+            stack.enter_context(torch_private.reporting_to(self))
+            self._undo = stack.pop_all()
+        return super().__enter__()
+
+    def __exit__(self, *exc):
+        self._undo.close()
+        return super().__exit__(*exc)
+
+    def _note_parameter(self, module, name, parameter):
+        if parameter is not None and not self._paused:
+            self.note(parameter, "parameters")
+
+    def _before_step(self, optimizer, *_):
+        for group in optimizer.param_groups:
+            self.note_group(group)
+        self._stepping = True
+
+    def _after_step(self, optimizer, *_):
+        self._stepping = False
+        for state in optimizer.state.values():
+            for t in tensors(state):
+                self.note(t, "optimizer states")

@@ -1,0 +1,144 @@
+"""Private names of PyTorch that measuring needs, each with what would go wrong without it.
+
+There is no public interface for these things. The names that simulating needs are in
+shared/predict/gpu.py and shared/predict/processes.py. tests/test_private_names.py fails when
+PyTorch changes one.
+"""
+
+import contextlib
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+
+def in_backward():
+    """Tells whether a backward pass is running.
+
+    Without this, recomputed activations could not be told from those of the forward pass.
+    """
+    return torch._C._current_graph_task_id() != -1
+
+
+def next_node():
+    """Returns the number that the next node of the autograd graph gets.
+
+    The numbers increase during the forward pass.
+    """
+    return torch.autograd._get_sequence_nr()
+
+
+def node_at_work():
+    """Returns the number of the node whose backward is running, None outside of a backward pass.
+
+    Without this, it would not be known for which module a gradient is computed.
+    """
+    node = torch._C._current_autograd_node()
+    return node._sequence_nr() if node else None
+
+
+@contextlib.contextmanager
+def reporting_to(ledger):
+    """Reports to a ledger what it cannot see in operations, while the context is active."""
+
+    # FSDP2 frees gathered weights by resizing their storage to 0. Without this they would seem to
+    # stay.
+    def resize(original, storage, nbytes):
+        result = original(storage, nbytes)
+        ledger.resized(storage)
+        return result
+
+    # Tensors that are read from a file are the result of no operation (or, if they are fake, of one
+    # without memory). With mmap=True they are pages of the file. Without this, the former would be
+    # missing, and the latter would count as memory.
+    def load(original, *args, **kwargs):
+        with ledger.pause():
+            loaded = original(*args, **kwargs)
+        for t in tree_leaves(loaded):
+            if isinstance(t, torch.Tensor):
+                ledger.note_file(t) if kwargs.get("mmap") else ledger.note(t)
+        return loaded
+
+    # Parameters that were moved or sharded after they were registered have new storages. Without
+    # this they would be unknown until the first step of the optimizer.
+    def add_param_group(original, optimizer, group):
+        original(optimizer, group)
+        ledger.note_group(optimizer.param_groups[-1])
+
+    # Moving or converting a model gives its parameters new storages. Without this they would be
+    # unknown until an optimizer gets them.
+    def apply(original, module, fn, recurse=True):
+        result = original(module, fn, recurse)
+        for p in module._parameters.values():
+            if p is not None:
+                ledger.note(p, "parameters")
+        return result
+
+    # DTensor finds the shape of a result by running the operation on tensors without memory.
+    # Without this the step of an optimizer over shards would seem to hold whole parameters.
+    def propagate(original, *args, **kwargs):
+        with ledger.pause():
+            return original(*args, **kwargs)
+
+    # gloo reduces what the processes send while the training waits for it, in buffers of its own.
+    # Without this they would count, but no prediction contains them.
+    def wait(original, *args, **kwargs):
+        with ledger.pause():
+            return original(*args, **kwargs)
+
+    with (
+        wrapped(dist.Work, "wait", wait),
+        wrapped(torch.UntypedStorage, "resize_", resize),
+        wrapped(torch, "load", load),
+        wrapped(torch.optim.Optimizer, "add_param_group", add_param_group),
+        wrapped(torch.nn.Module, "_apply", apply),
+        wrapped(ShardingPropagator, "_propagate_tensor_meta_non_cached", propagate),
+    ):
+        yield
+
+
+def on_copies(func, args, kwargs):
+    """Lets processes exchange copies of CPU tensors, and waits until that is done.
+
+    gloo's threads hold what they have sent a moment longer than the training does, sometimes until
+    after the next allocation. With copies, which are not logged, every run gives the same bytes.
+    """
+    pairs = {}
+
+    def copied(t):
+        pairs[id(t)] = t, t.clone() if t.device.type == "cpu" else t
+        return pairs[id(t)][1]
+
+    own_args, own_kwargs = (tree_map_only(torch.Tensor, copied, part) for part in (args, kwargs))
+    out = func(*own_args, **own_kwargs)
+    if all(t is copy for t, copy in pairs.values()):
+        return out
+    for work in tree_leaves(out):
+        if isinstance(work, torch.ScriptObject):
+            work.wait()
+    for t, copy in pairs.values():
+        t.copy_(copy)
+    originals = {id(copy): t for t, copy in pairs.values()}
+    return tree_map_only(torch.Tensor, lambda t: originals.get(id(t), t), out)
+
+
+@contextlib.contextmanager
+def wrapped(owner, name, wrapper):
+    """Replaces a function while the context is active.
+
+    Args:
+        owner, name: the function is owner.name.
+        wrapper: is called instead, as wrapper(original, *args, **kwargs).
+    """
+    original = getattr(owner, name)
+    setattr(owner, name, lambda *args, **kwargs: wrapper(original, *args, **kwargs))
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+def cpu_multiplies_bf16():
+    """Tells whether the CPU has instructions for bf16; without them its products are slow."""
+    return torch.ops.mkldnn._is_mkldnn_bf16_supported()

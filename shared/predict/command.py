@@ -1,0 +1,222 @@
+"""Predicts what every script needs of a GPU, without one.
+
+Its own code runs, on tensors that have no memory.
+"""
+
+import dataclasses
+import json
+import sys
+import types
+from pathlib import Path
+
+import torch
+
+from shared.common import options, scripts
+from shared.common.errors import UserError
+from shared.common.files import writable, writable_folder
+from shared.images import models as vits
+from shared.images.task import TASK as IMAGES
+from shared.predict import tables, timeline
+from shared.predict.check import check
+from shared.predict.fits import largest_micro_batch
+from shared.predict.jobs import Wanted, run_jobs, supported_torch
+from shared.predict.simulation import one_by_one, predict
+from shared.records.record import by_model, setting
+from shared.text.task import TASK as TEXTS
+from shared.text.task import add_model_options
+
+
+def make_parser():
+    """Returns the parser of the command line."""
+    parser = options.Parser(description=__doc__)
+    add, positive = parser.add_argument, options.positive
+    models = f"01 to 10: {IMAGES.model_help}; 11: {TEXTS.model_help}, or several"
+    card = (
+        "tell which scripts fit on a card of GB (1e9 bytes), by what is reserved and "
+        f"{tables.ALLOWANCE_GB:g} GB for what is not simulated, and with what micro-batch"
+    )
+    late = "what if zero_grad() came between forward and backward pass, as in 2023; 01 to 04"
+    run = "run the scripts for real as well, a few updates each on noise, and compare; on a GPU if "
+    stages = "which, such as 06, 01-06 or 06_sgd/plain (default: all stages that --model suits)"
+    preset = "default: full, ViT-L/16 at 224 px and DistilBERT at 512 tokens"
+    micro = "images or texts per forward pass and device, from 05 on (default: the script's)"
+    batch = "images or texts per update (default: the script's)"
+    on = "predict for a GPU (default), or for a computer without one, as the tests do"
+    add("stages", nargs="*", metavar="STAGE", help=stages)
+    add("--preset", choices=options.PRESETS, default="full", help=preset)
+    add("--model", metavar="NAME[,NAME...]", help=f"{models} (default: the preset's)")
+    add("--image-px", type=positive, metavar="N", help="edge of the images (default: the model's)")
+    add_model_options(parser)
+    add("--batch-size", type=positive, metavar="N", help=batch)
+    add("--micro-batch-size", type=positive, metavar="N", help=micro)
+    add("--devices", type=positive, metavar="N", help="GPUs, from 08 on (default: 4)")
+    one = "11: apply the techniques one by one, from before.py to train.py"
+    add("--one-by-one", action="store_true", help=one)
+    plain = "the scripts in plain PyTorch, plain.py, instead of train.py; 01 to 10"
+    add("--plain", action="store_true", help=plain)
+    add("--on", choices=("gpu", "cpu"), help=on)
+    add("--late-zero-grad", action="store_true", help=late)
+    add("--fits", type=options.number, metavar="GB", help=card)
+    pictures = "draw who holds the memory during one update, into DIR"
+    add("--timeline", type=Path, metavar="DIR", help=pictures)
+    add("--check", action="store_true", help=f"{run}there is one. They need what is predicted")
+    add("--json", action="store_true", help="print a list of records instead of tables")
+    return parser
+
+
+def parse(argv):
+    """Parses the command line.
+
+    Raises:
+        UserError: an option is unknown, out of range, or does not fit another.
+    """
+    args = make_parser().parse_args(argv)
+    args.command = options.command_of(["-m", "shared.predict"], argv)
+    supported_torch()
+    choose(args)
+    if args.check:
+        changing = ("image_px", "batch_size", "micro_batch_size", "one_by_one", "on")
+        for name in (*changing, "late_zero_grad", "fits", "timeline"):
+            if getattr(args, name):
+                option = f"--{name.replace('_', '-')}"
+                raise UserError(f"--check runs the scripts as they are; leave {option} out")
+    if args.timeline:
+        writable_folder(args.timeline, "--timeline")
+        writable(args.timeline / "timeline.png")
+    if args.timeline and (args.one_by_one or len(args.models) > 1):
+        raise UserError(
+            "--timeline draws the scripts of one model; leave --one-by-one and further models out"
+        )
+    if args.plain and args.late_zero_grad:
+        raise UserError("--late-zero-grad changes the train.py of a stage; leave --plain out")
+    if args.on == "cpu" and args.fits:
+        raise UserError("--fits asks for a GPU's memory; leave --on cpu out")
+    return args
+
+
+def choose(args):
+    """Fills in args.names, the scripts to simulate, and args.models; None is the preset's.
+
+    Raises:
+        UserError: there is no such model, or options and scripts do not suit each other.
+    """
+    args.models = args.model.split(",") if args.model else [None]
+    if args.plain:
+        chosen = scripts.plain(scripts.select(args.stages, "stage") if args.stages else None)
+    else:
+        chosen = scripts.select(args.stages, "stage") if args.stages else scripts.stages()
+    modules = {name: scripts.get(name).load() for name in chosen}
+    given = [(IMAGES if IMAGES.knows(m) else TEXTS, f"--model {m}") for m in args.models if m]
+    if args.image_px:
+        given.append((IMAGES, f"--image-px {args.image_px}"))
+    if args.max_length:
+        given.append((TEXTS, f"--max-length {args.max_length}"))
+    if args.one_by_one:
+        given.append((TEXTS, "--one-by-one"))
+    if args.trust_remote_code:
+        given.append((TEXTS, "--trust-remote-code"))
+    for task, option in given:
+        wrong = [name for name in chosen if modules[name].cli.TASK is not task]
+        if wrong and args.stages:
+            other = modules[wrong[0]].cli.TASK.unit
+            raise UserError(f"{option} is about {task.unit}, but {wrong[0]} is about {other}")
+        chosen = [name for name in chosen if name not in wrong]
+        if not chosen and args.plain:
+            raise UserError(
+                f"{option} is about {task.unit}, but the scripts in plain PyTorch are about "
+                "images; leave one of them out"
+            )
+        if not chosen:
+            first, its = given[0]
+            raise UserError(
+                f"{option} is about {task.unit}, but {its} is about {first.unit}; leave one of "
+                "them out"
+            )
+    with_micro = [name for name in chosen if hasattr(modules[name], "MICRO_BATCH_SIZE")]
+    if args.micro_batch_size and not with_micro:
+        raise UserError(
+            f"--micro-batch-size {args.micro_batch_size}: none of the scripts asked for has "
+            "micro-batches; 05_grad_accum is the first"
+        )
+    if args.devices and not any(modules[name].DEVICES > 1 for name in chosen):
+        raise UserError(
+            f"--devices {args.devices}: none of the scripts asked for shares the work; 08_fsdp is "
+            "the first"
+        )
+    args.names = chosen
+    for task in {modules[name].cli.TASK for name in chosen}:
+        for model in args.models:
+            _check_model(args, task, model)
+
+
+def _check_model(args, task, model):
+    chosen = types.SimpleNamespace(
+        preset=args.preset,
+        model=model,
+        data="fake",
+        pretrained=False,
+        max_length=args.max_length,
+        trust_remote_code=args.trust_remote_code,
+    )
+    options.choose(chosen, task)
+    if args.image_px and task is IMAGES:
+        vits.fits_patches(chosen.model, args.image_px)
+
+
+def wanted(args, **changed):
+    """Returns what to simulate: a list of (script's name, Wanted).
+
+    Args:
+        args: from parse().
+        changed: fields of Wanted that are not as in args.
+    """
+    given = {f.name for f in dataclasses.fields(Wanted)} & vars(args).keys()
+    same = {name: getattr(args, name) for name in given - {"model"}}
+    found = []
+    for model in args.models:
+        for name in args.names:
+            steps = [None]
+            if args.one_by_one:  # the techniques lead from the folder's first script to its last
+                last = name.endswith("/train")
+                steps = range(len(one_by_one(name).TECHNIQUES) + 1) if last else []
+            for n in steps:
+                found.append((name, Wanted(**{**same, "model": model, "techniques": n, **changed})))
+    return found
+
+
+def main(argv=None):
+    args = parse(argv)
+    cuda = torch.cuda.is_available()
+    changed = {"device": args.on or ("cpu" if args.check and not cuda else "gpu")}
+    if args.check and cuda and not args.devices:  # as the scripts choose it
+        changed["devices"] = max(n for n in (1, 2, 4) if n <= torch.cuda.device_count())
+    simulations = wanted(args, **changed)
+    if args.check:
+        sys.exit(0 if check(args, [(predict, *job) for job in simulations]) else 1)
+    results = run_jobs([(predict, *job, bool(args.timeline)) for job in simulations])
+    records = [r[0] if args.timeline else r for r in results]
+    records = [{**r, "command": args.command} for r in records]
+    if args.fits:
+        budget = args.fits - tables.ALLOWANCE_GB
+        largest = run_jobs([(largest_micro_batch, *job, budget) for job in simulations])
+        for r, n in zip(records, largest):
+            needs = tables.needs(r)
+            fits = {"card_gb": args.fits, "needs_gb": needs, "fits": needs <= args.fits}
+            r["fits"] = {**fits, "largest_micro_batch": n}
+    if args.timeline:
+        timeline.draw_all(results, args.timeline)
+    if args.json:
+        print(json.dumps(records, indent=1))
+        return records
+    for group in by_model(records):
+        r = group[0]
+        how = f"predicted with torch {torch.__version__}; nothing was computed"
+        print(f"\n{setting(r)}, on a {r['device']}, {how}. Figures are per device.\n")
+        print("\n".join(tables.predictions(group)))
+        if args.fits:
+            print("\n" + "\n".join(tables.fitting(group)))
+    if args.timeline:
+        together = " and of all those of one model" if len(records) > 1 else ""
+        what = f"who holds the memory during one update, a picture per script{together}"
+        print(f"\n{args.timeline}: {what}")
+    return records

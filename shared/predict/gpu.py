@@ -1,0 +1,249 @@
+"""A simulated GPU for tensors without memory, which shared/predict/simulation.py runs scripts on.
+
+PyTorch's fake tensors have shape, type and device, but no data, so that a model of any size runs
+anywhere. The device is the one that PyTorch reserves for accelerators of other vendors, named "gpu"
+here, because with the real "cuda" the backward pass needs a driver. The private names of PyTorch
+that the predictor needs are here and in processes.py (those of the ledger are in
+shared/memory/torch_private.py), each with what goes wrong without it. All this holds for a whole
+process and cannot be undone, so every simulation needs a process of its own.
+"""
+
+import contextlib
+import itertools
+import weakref
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from lightning.fabric.accelerators import CUDAAccelerator
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.distributed import _state_dict_utils
+from torch.nn.modules.module import register_module_buffer_registration_hook
+from torch.optim.optimizer import _foreach_supported_types
+from torch.utils._pytree import tree_map_only
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+from shared.memory.torch_private import wrapped
+from shared.predict import attention
+
+DEVICE = "gpu"
+# Which operations of our models CUDA's autocast runs in 16 bit, and which in 32 bit:
+# https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float16
+LOWER = ("conv2d", "linear", "matmul", "mm", "addmm", "bmm", "baddbmm")
+FULL = ("layer_norm", "cross_entropy_loss", "nll_loss")
+
+
+class Stream:
+    """A stream of the simulated device, or an event on one, which is done at once."""
+
+    current = 0  # the id of the stream that operations run on
+    device_index, device_type = 0, 20
+
+    def __init__(self, *args, **kwargs):
+        self.stream_id = next(numbers)
+
+    def record_event(self, event=None):
+        return Event()
+
+    wait_event = wait_stream = lambda *_: None
+
+
+class Event(Stream):
+    def record(self, stream=None):
+        return self
+
+
+numbers = itertools.count()
+
+
+class Backend:
+    """The module torch.gpu: what PyTorch and FSDP2 ask of an accelerator's module."""
+
+    Event, Stream = Event, Stream
+
+    def __init__(self):
+        self.default = Stream()
+
+    def is_available(self):
+        return True
+
+    is_initialized = is_available
+
+    def device_count(self):
+        return 1
+
+    def current_device(self):
+        return 0
+
+    def current_stream(self, device=None):
+        return self.default
+
+    # FSDP2 gathers weights and reduces gradients on streams of their own, and the caching allocator
+    # lets no stream reuse the memory of another one. Without this, too little would seem to be
+    # reserved.
+    @contextlib.contextmanager
+    def stream(self, stream):
+        before, Stream.current = Stream.current, stream.stream_id
+        try:
+            yield
+        finally:
+            Stream.current = before
+
+    def get_amp_supported_dtype(self):
+        return [torch.float16, torch.bfloat16]
+
+
+class Accelerator(CUDAAccelerator):
+    """For Fabric(accelerator=...): treated as CUDA, but with the simulated device."""
+
+    def setup_device(self, device):
+        pass
+
+    @staticmethod
+    def parse_devices(devices):
+        return list(range(devices))
+
+    @staticmethod
+    def get_parallel_devices(devices):
+        return [torch.device(DEVICE, i) for i in devices]
+
+    @staticmethod
+    def is_available():
+        return True
+
+
+def register():
+    """Registers the simulated device with PyTorch."""
+    _setup_privateuseone_for_python_backend(DEVICE, backend_module=Backend())
+    # Optimizers take their fast path, which holds more, only for parameters of known types. Without
+    # this, Adam would take the slow one, unlike on CUDA.
+    _foreach_supported_types.append(FakeTensor)
+    # Autocast has no rules for this device. Without this, 02 would compute in 32 bit.
+    libraries.append(torch.library.Library("_", "IMPL"))
+    libraries[-1].fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
+    libraries.append(torch.library.Library("aten", "IMPL"))
+    for name in LOWER + FULL:
+        kernel = _autocasting(getattr(torch.ops.aten, name), name in FULL)
+        libraries[-1].impl(name, kernel, "AutocastPrivateUse1")
+
+
+mode = FakeTensorMode(allow_non_fake_inputs=True)  # only one, as tensors of two modes do not mix
+libraries = []  # kept here, because what they register is removed with them
+# id of a weight -> (the weight, its copy in 16 bit). Autocast makes one copy per forward pass.
+weight_copies = {}
+
+
+def _autocasting(operation, full):
+    def kernel(*args, **kwargs):
+        dtype = torch.float32 if full else torch.get_autocast_dtype(DEVICE)
+
+        def cast(t):
+            if not t.is_floating_point() or t.dtype == dtype:
+                return t
+            if full or not (t.is_leaf and t.requires_grad and torch.is_autocast_cache_enabled()):
+                return t.to(dtype)
+            if id(t) not in weight_copies:
+                weight_copies[id(t)] = t, t.to(dtype)
+            return weight_copies[id(t)][1]
+
+        with torch.autocast(DEVICE, enabled=False):
+            converted = tree_map_only(torch.Tensor, cast, (args, kwargs))
+            return operation(*converted[0], **converted[1])
+
+    return kernel
+
+
+@contextlib.contextmanager
+def tensors_without_memory():
+    """Makes every new tensor a fake one while the context is active.
+
+    Meanwhile it also replaces the functions of PyTorch that do not work with fake tensors.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mode)
+        stack.callback(register_module_buffer_registration_hook(_forget_numbers).remove)
+        for owner, name, wrapper in (
+            (torch.Tensor, "__bool__", _no),
+            (torch, "tensor", _by_way_of_the_host),
+            (torch, "load", _forgetting),
+            (torch, "clear_autocast_cache", _clear_copies),
+            (weakref, "getweakrefs", _no_weak_references),
+            (F, "scaled_dot_product_attention", attention.of_cuda(DEVICE)),
+            (dist, "broadcast_object_list", _nothing_to_tell),
+            (dist, "init_device_mesh", _with_real_tensors),
+            (_state_dict_utils, "compute_local_shape_and_global_offset", _with_real_tensors),
+            (_state_dict_utils, "_broadcast_tensors", _receiving),
+        ):
+            stack.enter_context(wrapped(owner, name, wrapper))
+        yield
+
+
+# A decision that depends on data cannot be made without data. Initialising asks whether a random
+# number was out of bounds and has to be drawn again. The answer is always no. Without this,
+# building the model would fail.
+def _no(original, tensor):
+    return False if isinstance(tensor, FakeTensor) else original(tensor)
+
+
+# A fake tensor that is made from numbers remembers them and computes with them where it can. But
+# the simulated device has no memory to write them into. Without these two functions, models of
+# transformers could not be built there, or could not be moved if they have such buffers.
+def _by_way_of_the_host(original, *args, device=None, **kwargs):
+    device = torch.device(device) if device else torch.empty(0).device
+    if device.type != DEVICE:
+        return original(*args, device=device, **kwargs)
+    made = original(*args, device="cpu", **kwargs)
+    return torch.empty(made.shape, dtype=made.dtype, device=device)
+
+
+def _forget_numbers(module, name, buffer):
+    if isinstance(buffer, FakeTensor):
+        buffer.constant = None
+
+
+# Fake tensors cache the results of operations, and the keys of this cache keep the storages alive
+# that a file was read into. Without this, the state dict would seem to stay in memory.
+def _forgetting(original, *args, **kwargs):
+    try:
+        return original(*args, **kwargs)
+    finally:
+        FakeTensorMode.cache_clear()
+
+
+# Autocast drops its copies of weights when the forward pass ends. Without this, those that are kept
+# here would stay.
+def _clear_copies(original):
+    weight_copies.clear()
+    original()
+
+
+# Moving a model swaps the contents of fake tensors. PyTorch refuses that for a tensor with weak
+# references to it, which fake tensors have, from their mode. Without this, no model could be moved
+# or converted.
+def _no_weak_references(original, object):
+    return []
+
+
+# The first process tells the others what it will send, packed into the numbers of a tensor, which
+# fake tensors do not have. Without this, loading a sharded model would fail.
+def _nothing_to_tell(original, *args, **kwargs):
+    pass
+
+
+# A mesh of devices, and the rows of a weight that a process gets, are computed with small tensors
+# whose values are then read. Without this, making a mesh and loading a sharded model would fail.
+def _with_real_tensors(original, *args, **kwargs):
+    with unset_fake_temporarily():
+        return original(*args, **kwargs)
+
+
+# The first process has the file. The others, if any, receive its tensors into memory of their own,
+# and may need more for it. Here the first process does so too. Without this, loading on a CPU would
+# be predicted for the process that needs least.
+def _receiving(original, full_state, local_state, keys, device, group=None):
+    with torch.device(dist.group.WORLD._device_types[0]):
+        received = {}
+        for key in keys if dist.get_world_size() > 1 else ():
+            full = full_state[key]
+            received[key] = torch.empty(full.shape, dtype=full.dtype)
+    return original({**full_state, **received}, local_state, keys, device, group)

@@ -1,0 +1,135 @@
+"""Runs simulations in processes of their own.
+
+A simulation changes PyTorch in ways that hold for the whole process.
+"""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import multiprocessing.forkserver
+import os
+import signal
+import sys
+from concurrent.futures.process import BrokenProcessPool
+
+import torch
+from packaging.requirements import Requirement
+from tqdm import tqdm
+
+from shared.common.errors import UserError
+from shared.common.scripts import ROOT
+from shared.records.running import forks
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What to simulate.
+
+    Attributes:
+        device: "gpu", or "cpu" for what a script measures on a computer without one.
+        preset: "tiny" or "full".
+        model, image_px, max_length, batch_size, micro_batch_size, devices, num_classes: as the
+            preset or the script has it, if None.
+        updates: how many to simulate; if None, as few as are needed to know what later ones hold.
+        input_shapes: of texts, (n, length) for each update; if None, every length is max_length.
+        trust_remote_code: whether a model may come with code of its own.
+        late_zero_grad: free old gradients between forward and backward pass, not after the step.
+        techniques: of a folder with one_by_one.py, how many to apply; None for the script itself.
+    """
+
+    device: str
+    preset: str
+    model: str | None = None
+    image_px: int | None = None
+    max_length: int | None = None
+    batch_size: int | None = None
+    micro_batch_size: int | None = None
+    devices: int | None = None
+    num_classes: int | None = None
+    updates: int | None = None
+    input_shapes: list | None = None
+    trust_remote_code: bool = False
+    late_zero_grad: bool = False
+    techniques: int | None = None
+
+
+def supported_torch():
+    """Makes sure that the predictor, which uses private names of PyTorch, knows this version.
+
+    Raises:
+        UserError: it does not.
+    """
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    requirements = (Requirement(line.partition("#")[0]) for line in lines if line[0].isalpha())
+    tested = next(requirement for requirement in requirements if requirement.name == "torch")
+    here = torch.__version__
+    if not tested.specifier.contains(here.partition("+")[0], prereleases=True):
+        raise UserError(
+            f"torch {here} is here; the predictor is tested with torch {tested.specifier}: "
+            f"pip install '{tested}'"
+        )
+
+
+def run_jobs(jobs):
+    """Runs functions, each in a process of its own, two at a time.
+
+    Args:
+        jobs: list of (function, *arguments), such as (simulation.predict, "06_sgd/train", Wanted).
+
+    Returns:
+        what they return, in the same order.
+
+    Raises:
+        UserError: one of them raised it, or was killed.
+    """
+    supported_torch()
+    context = forks()  # of a process that has imported PyTorch, once for all
+    workers = min(2, os.cpu_count())
+    # The results must not depend on whether there is a GPU.
+    with environment(CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1"):
+        # Only this process must react to Ctrl-C: it ends the others.
+        interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        multiprocessing.forkserver.ensure_running()
+        signal.signal(signal.SIGINT, interrupt)
+        pool = concurrent.futures.ProcessPoolExecutor(workers, context, max_tasks_per_child=1)
+        with pool:
+            waiting = [pool.submit(_call, *job) for job in jobs]
+            done = concurrent.futures.as_completed(waiting)
+            quiet = not sys.stderr.isatty()
+            try:
+                for job in tqdm(done, total=len(jobs), unit="script", leave=False, disable=quiet):
+                    job.result()  # raises an error at once, before the others are done
+                return [job.result() for job in waiting]
+            except BrokenProcessPool:
+                raise UserError(
+                    "a simulation was killed; each needs about 1 GB of memory"
+                ) from None
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+
+def _call(function, *arguments):
+    try:
+        return function(*arguments)
+    except UserError:
+        raise
+    except Exception as error:
+        if "overflow" in str(error):
+            raise UserError(
+                "a tensor would have more bytes than can be counted; choose smaller sizes"
+            ) from None
+        # The error becomes one line, also because not every exception can be pickled.
+        what = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:300]}"
+        raise UserError(f"the simulation of {arguments[0]} failed: {what}") from None
+
+
+@contextlib.contextmanager
+def environment(**variables):
+    """Sets environment variables for a while, for the processes that are started in it."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})

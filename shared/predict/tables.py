@@ -1,0 +1,130 @@
+"""What was predicted, as tables of text: peaks, who holds the memory, what fits on a card."""
+
+from shared.memory.ledger import CATEGORIES
+from shared.records.record import name, on_host, scale, unit, where
+from shared.records.units import aligned, less
+
+# What a card holds besides the tensors that are simulated: the CUDA context with the kernels (about
+# 0.5 GB), buffers of NCCL, and workspaces of cuBLAS, which PyTorch's allocator counts, but no
+# operation shows. This is an assumption on the safe side, not a measurement.
+ALLOWANCE_GB = 1.0
+
+
+def predictions(records):
+    """Returns the predictions of one model as lines of text: peaks, then who holds the memory."""
+    gb_or_mb, factor = scale(records)
+
+    def amount(gb):
+        return "" if gb is None else f"{gb * factor:.2f}"
+
+    heading = (
+        "script",
+        "devices",
+        unit(records[0]),
+        "at once",
+        f"load {gb_or_mb}",
+        f"load: host {gb_or_mb}",
+        f"allocated {gb_or_mb}",
+        f"reserved {gb_or_mb}",
+        f"host {gb_or_mb}",
+        "vs first",
+        "simulated in",
+        "peak in",
+    )
+    first = records[0]["train"]["device_peak_gb"]
+    width = max(len(where(r)) for r in records)
+    rows = []
+    for r in records:
+        load, train = r["load"], r["train"]
+        rows.append((
+            name(r),
+            str(r["world_size"]),
+            str(r["batch_size"]),
+            str(r["micro_batch_size"] or r["batch_size"]),
+            amount(load["device_peak_gb"]),
+            amount(load["host_peak_gb"]),
+            amount(train["device_peak_gb"]),
+            amount(train["device_reserved_gb"]),
+            amount(train["host_peak_gb"]),
+            less(first, train["device_peak_gb"]) if r is not records[0] else "",
+            f"{r['seconds']:.1f} s",
+            where(r).ljust(width),
+        ))
+    held = []
+    for r in records:
+        parts = r["train"]["breakdown_gb"]
+        held.append((name(r), *(amount(parts.get(label)) for label in CATEGORIES)))
+        if on_host(r):
+            parts = r["host_breakdown_gb"]["train"]
+            held.append((f"{name(r)}, host", *(amount(parts.get(label)) for label in CATEGORIES)))
+    return [
+        *aligned(heading, rows),
+        "",
+        f"Who holds it at the peak, in {gb_or_mb}:",
+        *aligned(("script", *CATEGORIES), held),
+    ]
+
+
+def needs(record):
+    """Returns what a script needs of a card, in GB."""
+    return max(record[phase]["device_reserved_gb"] for phase in ("load", "train")) + ALLOWANCE_GB
+
+
+def fitting(records):
+    """Returns which scripts fit on a card, and with what micro-batch, as lines of text.
+
+    Args:
+        records: with "fits".
+    """
+    rows = []
+    for r in records:
+        fits = r["fits"]
+        largest = str(fits["largest_micro_batch"] or "none fits")
+        rows.append((name(r), f"{fits['needs_gb']:.2f}", "yes" if fits["fits"] else "no", largest))
+    first = next((name(r) for r in records if r["fits"]["fits"]), None)
+    heading = ("script", "needs GB", "fits", f"largest micro-batch, {unit(records[0])}")
+    above = (
+        f"On a card of {records[0]['fits']['card_gb']:g} GB, {ALLOWANCE_GB:g} GB of it for what is "
+        "not simulated (CUDA context, NCCL, workspaces of cuBLAS):"
+    )
+    below = f"The first that fits: {first}" if first else "None of these fits as it is."
+    return [above, *aligned(heading, rows), below]
+
+
+def differences(record):
+    """Yields (phase, what, measured GB, predicted GB, relative error, largest error allowed).
+
+    Args:
+        record: of a prediction, with "measured".
+    """
+    measured = record["measured"]
+    gpu = measured["train"]["device_reserved_gb"] is not None
+    peaks = (
+        ("allocated", "device_peak_gb", 0.02 if gpu else 0.01),
+        ("reserved", "device_reserved_gb", 0.08),
+    )
+    for phase in ("load", "train"):
+        for what, key, limit in peaks:
+            m, p = measured[phase][key], record[phase][key]
+            if m:
+                yield phase, what, m, p, p / m - 1, limit
+
+
+def compare(records):
+    """Returns predicted and measured peaks of one model side by side, as lines of text.
+
+    Args:
+        records: of predictions, with "measured".
+    """
+    gb_or_mb, factor = scale(records)
+    rows = []
+    for r in records:
+        for phase, what, m, p, error, _ in differences(r):
+            same = r[phase]["breakdown_gb"] == r["measured"][phase]["breakdown_gb"]
+            breakdown = "same" if same else "differs"
+            sizes = (f"{m * factor:.3f}", f"{p * factor:.3f}")
+            errors = (f"{error:+.2%}", f"{round((p - m) * 1e9):+,}")
+            last = breakdown if what == "allocated" else ""
+            rows.append((name(r), phase, what, *sizes, *errors, last))
+    heading = ("script", "phase", "peak", f"measured {gb_or_mb}", f"predicted {gb_or_mb}")
+    return aligned((*heading, "error", "bytes", "breakdown"), rows)

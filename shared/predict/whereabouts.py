@@ -1,0 +1,64 @@
+"""Which module is at work, in the forward and in the backward pass."""
+
+import bisect
+import contextlib
+
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from shared.memory import torch_private
+
+
+class Whereabouts:
+    """Follows the modules of a model while the context is active, one update at a time.
+
+    torch.utils.module_tracker does the same with hooks on tensors, but these keep recomputed
+    activations alive for too long. This class only compares numbers: a node of the backward pass
+    belongs to the module that was at work when the forward pass made it.
+    """
+
+    def __init__(self):
+        self._names = {}  # module -> its name
+        self._running = []  # names of the modules whose forward pass is running, the innermost last
+        # _makers[i] has made the nodes from number _nodes[i] on.
+        self._nodes, self._makers = [], []
+
+    def __enter__(self):
+        self._nodes.clear()
+        self._makers.clear()
+        with contextlib.ExitStack() as stack:
+            stack.callback(register_module_forward_pre_hook(self._entered).remove)
+            stack.callback(register_module_forward_hook(self._left, always_call=True).remove)
+            self._undo = stack.pop_all()
+        return self
+
+    def __exit__(self, *exc):
+        self._undo.close()
+
+    def module(self):
+        """Returns the name of the module at work, as in the model's state dict.
+
+        It is "" for the model itself, None if no module is at work.
+        """
+        if self._running:
+            return self._running[-1]
+        node = torch_private.node_at_work()
+        i = bisect.bisect_right(self._nodes, node) if node is not None else 0
+        return self._makers[i - 1] if i else None
+
+    def _entered(self, module, inputs):
+        if module not in self._names:
+            for name, child in module.named_modules():
+                # Fabric's wrapper holds the model as _forward_module.
+                self._names[child] = name.removeprefix("_forward_module").removeprefix(".")
+        self._running.append(self._names[module])
+        self._changed()
+
+    def _left(self, module, inputs, output):
+        self._running.pop()
+        self._changed()
+
+    def _changed(self):
+        # Nodes that are made in the backward pass belong to recomputation, and do not count.
+        if torch_private.node_at_work() is None:
+            self._nodes.append(torch_private.next_node())
+            self._makers.append(self._running[-1] if self._running else None)

@@ -1,0 +1,1 @@
+"""Records of what was measured and predicted, and how they are shown."""

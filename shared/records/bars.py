@@ -1,0 +1,72 @@
+"""The picture of a ladder: a bar per script, stacked by who holds the memory."""
+
+import json
+
+import matplotlib
+
+from shared.memory.ledger import CATEGORIES
+from shared.records.record import by_model, scale, setting
+
+matplotlib.use("Agg")  # draws into files, needs no screen
+import matplotlib.pyplot as plt
+
+COLORS = dict(zip(CATEGORIES, plt.get_cmap("tab10").colors))
+
+
+def png_text(records):
+    """Returns the metadata of a picture's PNG file: the records' peaks.
+
+    By them a test can tell when the picture is stale.
+    """
+    peaks = {r["script"]: r["train"]["device_peak_gb"] for r in records}
+    return {"Description": json.dumps(peaks)}
+
+
+def draw(records, file):
+    """Draws a bar per script: the peak while training, stacked by category; a mark for loading.
+
+    Every model has a scale of its own. Bars that are too small there are drawn a second time.
+    """
+    parts = []
+    for group in by_model(records):
+        most = max(r["train"]["device_peak_gb"] for r in group)
+        parts += [group, [r for r in group if r["train"]["device_peak_gb"] < most / 5]]
+    parts = [part for part in parts if part]
+    widths = [len(part) for part in parts]
+    figure, axes = plt.subplots(
+        1, len(parts), figsize=(13, 5.5), width_ratios=widths, layout="constrained", squeeze=False
+    )
+    for ax, part in zip(axes[0], parts):
+        _draw_bars(ax, part)
+    axes[0][0].legend(frameon=False)
+    on = [f", on {r['dataset']}" if r["dataset"] else "" for r, *_ in by_model(records)]
+    what = "; ".join(setting(group[0]) + data for group, data in zip(by_model(records), on))
+    r = records[0]
+    made = f"{r['device']}, torch {r['versions']['torch']}, {r['date']}"
+    figure.suptitle(f"Peak device memory: {what}; {made}", fontsize=10)
+    figure.savefig(file, dpi=130, metadata=png_text(records))
+    plt.close(figure)
+
+
+def _draw_bars(axes, records):
+    gb_or_mb, factor = scale(records)
+    positions = range(len(records))
+    bottoms = [0.0] * len(records)
+    for label, color in COLORS.items():
+        heights = [r["train"]["breakdown_gb"].get(label, 0) * factor for r in records]
+        axes.bar(positions, heights, bottom=bottoms, label=label, color=color, width=0.65)
+        bottoms = [a + b for a, b in zip(bottoms, heights)]
+    loading = [r["load"]["device_peak_gb"] * factor for r in records]
+    axes.plot(positions, loading, "kd", ms=5, label="peak while loading")
+    reserved = [r["train"]["device_reserved_gb"] for r in records]
+    reserved = [(x, gb * factor) for x, gb in zip(positions, reserved) if gb]
+    if reserved:
+        axes.plot(*zip(*reserved), "k_", ms=18, label="reserved by the allocator")
+    for x, r in zip(positions, records):
+        peak = r["train"]["device_peak_gb"] * factor
+        at, above = (x, max(peak, bottoms[x])), {"xytext": (0, 4), "textcoords": "offset points"}
+        axes.annotate(f"{peak:.3g}", at, ha="center", **above)
+    names = [r["script"].replace("_", "\n").replace("/", "\n") for r in records]
+    axes.set_xticks(positions, names, fontsize=8)
+    axes.set_ylabel(gb_or_mb)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,47 @@
+"""What a measurement was made with: device, versions, commit."""
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+import torch
+
+from shared.common.scripts import ROOT
+
+PACKAGES = ("torch", "torchvision", "lightning", "torchmetrics")
+
+
+def device_name(device):
+    """Returns the name of the GPU, or of the processor and its number of cores."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    name = next(names, platform.processor() or platform.machine())
+    return f"{name}, {os.cpu_count()} cores"
+
+
+def versions(task):
+    """Returns the versions of Python and of the packages that a measurement depends on.
+
+    Args:
+        task: a common.task.Task.
+    """
+    found = {name: importlib.metadata.version(name) for name in (*PACKAGES, *task.packages)}
+    return {"python": platform.python_version(), **found}
+
+
+def git_commit():
+    """Returns the commit that is checked out, with "-dirty" if files differ from it.
+
+    Outside of git it is None.
+    """
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+    with contextlib.suppress(OSError):
+        done = subprocess.run(command, capture_output=True, text=True)
+        return done.stdout.strip() or None
+    return None

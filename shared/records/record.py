@@ -1,0 +1,197 @@
+"""A record: its fields, written down once, and how to read and name it.
+
+Scripts append records to a file, one JSON object per line; the predictor prints a list of them. A
+figure that was not measured is null, never 0.
+"""
+
+import datetime
+import itertools
+import json
+from typing import TypedDict
+
+from shared.common.scripts import ROOT
+from shared.records.machine import git_commit, versions
+
+RESULTS = ROOT / "shared" / "results"
+TINY_MEASURED = RESULTS / "tiny-cpu.jsonl"  # by `python -m shared.ladder --preset tiny`
+
+
+class Phase(TypedDict):
+    """Peak memory while loading or training, in GB (1e9 bytes), of the process that needs most."""
+
+    device_peak_gb: float  # allocated
+    device_reserved_gb: float | None  # by the caching allocator; None on a CPU, which has none
+    host_peak_gb: float | None  # None on a CPU, where device and host are one
+    breakdown_gb: dict[str, float]  # of the device's peak, by category
+
+
+class Record(TypedDict, total=False):
+    """What one training needed and achieved, or is predicted to need."""
+
+    script: str  # folder and file, such as "06_sgd/train"
+    preset: str
+    model: str
+    image_px: int  # of images: the edge
+    max_length: int  # of texts: tokens
+    pretrained: bool | None
+    dataset: str | None
+    device: str
+    world_size: int
+    precision: str
+    batch_size: int  # over all devices
+    micro_batch_size: int | None
+    seed: int | None
+    epochs: int | None
+    steps: int  # updates
+    load: Phase
+    train: Phase
+    input_shapes: list | None  # of the first input of the updates that the ledger has seen
+    images_per_second: float | None
+    texts_per_second: float | None
+    train_seconds: float | None
+    train_accuracy: float | None  # from 0 to 1, in the last epoch, while training
+    val_accuracy: float | None
+    test_accuracy: float | None
+    first_loss: float | None
+    last_loss: float | None
+    versions: dict[str, str]
+    git_commit: str | None
+    command: str | None
+    date: str
+    # of predictions:
+    technique: str | None  # the last one that was applied, if not all of them
+    peak_at: dict[str, dict]  # for each phase, in which pass and module its peak is
+    host_breakdown_gb: dict[str, dict[str, float] | None]  # of the host's own peak
+    seconds: float  # that it took; of measurements by the ladder, too
+    late_zero_grad: bool
+    fits: dict  # card_gb, needs_gb, fits, largest_micro_batch
+    measured: "Record"  # by --check
+    # by the ladder:
+    fingerprint: str  # of all that the measurement depends on
+    ladder: str  # its command
+
+
+OF_ALL = list(Record.__annotations__)[: list(Record.__annotations__).index("technique")]
+OF_ONE_UNIT = {
+    "image_px": "images",
+    "max_length": "texts",
+    "images_per_second": "images",
+    "texts_per_second": "texts",
+}
+
+
+def new(task, **known):
+    """Returns a record with what is known, null for the other fields that all records have.
+
+    Versions, commit and date are filled in.
+
+    Args:
+        task: a common.task.Task.
+        known: fields of Record.
+    """
+    unknown = known.keys() - Record.__annotations__
+    assert not unknown, f"a record has no {', '.join(sorted(unknown))}"
+    filled_in = {"versions": versions(task), "git_commit": git_commit()}
+    known = {**known, **filled_in, "date": datetime.date.today().isoformat()}
+    fields = [name for name in OF_ALL if OF_ONE_UNIT.get(name, task.unit) == task.unit]
+    return {**dict.fromkeys(fields), **known}
+
+
+def read(file):
+    """Returns the records in a file of one JSON object per line, and how many lines are none."""
+    found, broken = [], 0
+    for line in file.read_text().splitlines() if file.exists() else []:
+        try:
+            found.append(today(json.loads(line)))
+        except (json.JSONDecodeError, TypeError, KeyError, AttributeError):
+            broken += 1  # such as a last line that is incomplete
+    return found, broken
+
+
+def read_list(file):
+    """Returns the records in a file of one JSON list, as the predictor prints them."""
+    return [today(record) for record in json.loads(file.read_text())]
+
+
+def today(record):
+    """Returns a record in today's form; older ones have folder and file in separate fields.
+
+    Raises:
+        TypeError, KeyError, AttributeError: it is no record.
+    """
+    if "stage" not in record:
+        return {**record, "script": record["script"] + ""}
+    rest = {key: value for key, value in record.items() if key not in ("stage", "script")}
+    if "measured" in rest:
+        rest["measured"] = today(rest["measured"])
+    return {"script": f"{record['stage']}/{record['script']}", **rest}
+
+
+def by_script(records):
+    """Returns records by their scripts' names; of those of one script, the last."""
+    return {record["script"]: record for record in records}
+
+
+def folder(record):
+    """Returns the folder of a record's script."""
+    return record["script"].partition("/")[0]
+
+
+def setting(record):
+    """Writes which model a record is of, and with what inputs, for people."""
+    if "max_length" in record:
+        return f"{record['model']}, {record['max_length']} tokens"
+    return f"{record['model']} at {record['image_px']} px"
+
+
+def unit(record):
+    """Returns what a record counts: "images" or "texts"."""
+    return "texts" if "max_length" in record else "images"
+
+
+def speed(record):
+    """Returns the images or texts per second, None if they were not measured."""
+    return record[f"{unit(record)}_per_second"]
+
+
+def accuracy(record):
+    """Writes the test accuracy for people."""
+    if record["dataset"] == "fake":
+        return "noise"
+    return f"{record['test_accuracy']:.1%}" if record["test_accuracy"] is not None else "–"
+
+
+def name(record):
+    """Returns what to call a record in a table: its script, or the last technique applied."""
+    return f"+ {record['technique']}" if record.get("technique") else record["script"]
+
+
+def on_host(record):
+    """Tells whether a training holds more on the host than a few numbers."""
+    return (record["train"]["host_peak_gb"] or 0) > 0.01 * record["train"]["device_peak_gb"]
+
+
+def where(record):
+    """Returns where in the update a prediction has its peak.
+
+    An example is "backward pass, encoder.layers.encoder_layer_23.mlp.3".
+    """
+    at = record["peak_at"]["train"]
+    return f"{at['phase']} pass, {at['module']}" if at["module"] else at["phase"]
+
+
+def breakdown(phase):
+    """Returns what a phase held at its peak: (category, GB), largest first, from 0.05 MB on."""
+    parts = sorted(phase["breakdown_gb"].items(), key=lambda part: -part[1])
+    return [(label, gb) for label, gb in parts if gb >= 5e-5]
+
+
+def by_model(records):
+    """Returns the records in groups of one model each: only these can be compared."""
+    return [list(group) for _, group in itertools.groupby(records, key=setting)]
+
+
+def scale(records):
+    """Returns the unit that suits the records' peaks, GB or MB, and how many of it are one GB."""
+    most = max(r["train"]["device_peak_gb"] for r in records)
+    return ("GB", 1) if most >= 1 else ("MB", 1000)

@@ -1,0 +1,157 @@
+"""Runs a script in a process of its own, for its record."""
+
+import contextlib
+import multiprocessing
+import os
+import re
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import torch
+
+from shared.common import scripts
+from shared.records.record import read
+
+# What all scripts import, and simulations too: it takes seconds, and a fork has it at once.
+PRELOADED = ["shared.metrics", "shared.images.cli", "shared.text.cli"]
+
+
+def forks():
+    """Returns the multiprocessing context whose processes are forks of one with all imports."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    return context
+
+
+def run_script(name, options, log, processes=None, forked=False):
+    """Runs a script and shows its last line of output while it runs, on one line.
+
+    Args:
+        name: of the script, such as "06_sgd/train".
+        options: its command line.
+        log: file for what it prints.
+        processes: how many torchrun starts; None to run the script alone.
+        forked: whether to start the processes as forks, with what torchrun would put into their
+            environment; without a GPU, that is as good and much quicker.
+
+    Returns:
+        its record, or None, and its last line of output; if it failed, the last one of its own.
+    """
+    record_file = log.with_suffix(".jsonl")
+    record_file.unlink(missing_ok=True)
+    options = [*options, "--record", str(record_file)]
+    log.write_text("")
+    running = (Forked if forked else Started)(scripts.get(name).path, options, log, processes)
+    started = time.perf_counter()
+    try:
+        while (code := running.wait(0.2)) is None:
+            _live(f"{name:24} {time.perf_counter() - started:3.0f} s  {_last_line(log)}")
+    finally:
+        running.end()
+        _live("")
+    last = _last_line(log)
+    records, _ = read(record_file)
+    record_file.unlink(missing_ok=True)
+    if code == 0 and records:
+        return records[-1], last
+    if code < 0:
+        return None, f"killed by signal {-code}"
+    lines = log.read_text(errors="replace").splitlines()
+    said = [line for line in lines if line.startswith(f"{name}.py: ")]
+    return None, said[-1] if said else last  # after it torchrun prints a lot
+
+
+class Started:
+    """A script as a user starts it, alone or with torchrun."""
+
+    def __init__(self, path, options, log, processes):
+        module = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
+        command = [sys.executable, *(module if processes else []), str(path), *options]
+        with log.open("ab") as out:
+            # In a session of its own, so that all its processes can be ended together.
+            self.process = subprocess.Popen(
+                command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    def wait(self, seconds):
+        """Waits so long at most; returns the exit code, None if it still runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.process.wait(seconds)
+        return None
+
+    def end(self):
+        """Ends what still runs of it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+class Forked:
+    """A script in forks; the first one speaks for all."""
+
+    def __init__(self, path, options, log, processes):
+        n = processes or 1
+        with socket.create_server(("localhost", 0)) as free:
+            port = free.getsockname()[1]
+        same = {"WORLD_SIZE": n, "LOCAL_WORLD_SIZE": n, "GROUP_RANK": 0, "TORCHELASTIC_RUN_ID": "-"}
+        same |= {"MASTER_ADDR": "localhost", "MASTER_PORT": port}
+        self.processes = []
+        for rank in range(n):
+            ranks = {"RANK": rank, "LOCAL_RANK": rank, **same} if processes else {}
+            environment = {key: str(value) for key, value in ranks.items()}
+            arguments = (str(path), options, str(log), environment)
+            self.processes.append(forks().Process(target=become, args=arguments))
+            self.processes[-1].start()
+
+    def wait(self, seconds):
+        """Waits so long at most; returns the exit code, None if it still runs."""
+        self.processes[0].join(seconds)
+        if self.processes[0].exitcode == 0:  # the others may have a moment to go
+            for process in self.processes:
+                process.join()
+        return self.processes[0].exitcode
+
+    def end(self):
+        """Ends what still runs of it."""
+        for process in self.processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.join()
+
+
+def become(path, options, log, environment):
+    """Turns this process, a fork, into a script as it is when Python starts with it.
+
+    Args:
+        path: of the script.
+        options: its command line.
+        log: file that gets what it prints.
+        environment: variables to set.
+    """
+    os.setsid()  # so that it can be ended together with its loaders' workers
+    out = os.open(log, os.O_WRONLY | os.O_APPEND)
+    for standard in (sys.stdout, sys.stderr):
+        os.dup2(out, standard.fileno())
+    os.environ.update(environment)
+    if "WORLD_SIZE" in environment:  # as Fabric does
+        torch.set_num_threads(max(1, os.cpu_count() // int(environment["WORLD_SIZE"])))
+    sys.argv = [path, *options]
+    runpy.run_path(path, run_name="__main__")
+
+
+def _last_line(log):
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 4000))
+        text = file.read().decode(errors="replace")
+    lines = [line for line in re.split(r"[\r\n]+", text) if line.strip()]
+    return lines[-1].strip() if lines else "starting"
+
+
+def _live(text):
+    if sys.stdout.isatty():
+        width = os.get_terminal_size().columns - 1
+        print(f"\r{text[:width]:{width}}", end="\r", flush=True)

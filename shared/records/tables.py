@@ -1,0 +1,54 @@
+"""What a ladder measured, as a table of text."""
+
+from shared.records.record import accuracy, scale, speed, unit
+from shared.records.units import aligned, less
+
+
+def measured(records, predicted):
+    """Returns what was measured of one model as lines of text: a heading and a row per script.
+
+    Args:
+        records: of the scripts, in order.
+        predicted: {script: record of a prediction}, for some of them or none.
+    """
+    gb_or_mb, factor = scale(records)
+
+    def amount(gb):
+        return "" if gb is None else f"{gb * factor:.2f}"
+
+    heading = (
+        "script",
+        f"load {gb_or_mb}",
+        f"train {gb_or_mb}",
+        "predicted",
+        "vs before",
+        "vs first",
+        f"reserved {gb_or_mb}",
+        "predicted",
+        f"host: load {gb_or_mb}",
+        f"host: train {gb_or_mb}",
+        f"{unit(records[0])}/s",
+        "test acc.",
+    )
+    nothing = {"train": {"device_peak_gb": None, "device_reserved_gb": None}}
+    first = records[0]["train"]["device_peak_gb"]
+    rows = []
+    for r, before in zip(records, [None, *records]):
+        load, train = r["load"], r["train"]
+        foreseen = predicted.get(r["script"], nothing)["train"]
+        peak = train["device_peak_gb"]
+        rows.append((
+            r["script"],
+            amount(load["device_peak_gb"]),
+            amount(peak),
+            amount(foreseen["device_peak_gb"]),
+            f"{peak / before['train']['device_peak_gb'] - 1:+.1%}" if before else "",
+            less(first, peak) if before else "",
+            amount(train["device_reserved_gb"]),
+            amount(foreseen["device_reserved_gb"]),
+            amount(load["host_peak_gb"]),
+            amount(train["host_peak_gb"]),
+            f"{speed(r):.0f}" if speed(r) else "",
+            accuracy(r),
+        ))
+    return aligned(heading, rows)

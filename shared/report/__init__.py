@@ -1,0 +1,1 @@
+"""`python -m shared.report`: writes the workshop page."""

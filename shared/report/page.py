@@ -1,0 +1,142 @@
+"""The workshop page: one file of HTML that contains everything it shows."""
+
+import datetime
+import functools
+import json
+from pathlib import Path
+
+import jinja2
+from markdown_it import MarkdownIt
+from markupsafe import Markup
+
+from shared.common import scripts
+from shared.lessons import exercises, stored
+from shared.memory.ledger import CATEGORIES
+from shared.predict import tables
+from shared.records.machine import git_commit
+from shared.records.origin import origin
+from shared.records.record import by_model, name, on_host, read_list, setting, where
+from shared.records.units import size
+from shared.report import charts, side_by_side, svg
+
+CARDS = (8, 12, 16, 24, 40, 80, 141)  # GB
+TEMPLATE = Path(__file__).parent / "template"
+
+
+@functools.cache
+def timelines():
+    """Returns the timeline of every predicted script, {script: (SVG, the categories in it)}."""
+    records, found = stored.predictions(), {}
+    for moments in moments_of_all():
+        record = records[moments["script"]]
+        shown = {*moments["device"], *(moments["host"] if on_host(record) else ())}
+        drawing = svg.timeline(record, moments)
+        found[record["script"]] = drawing, [label for label in CATEGORIES if label in shown]
+    return found
+
+
+def moments_of_all():
+    """Returns the stored condensed histories; older ones have only the script's folder."""
+    found = json.loads(stored.TIMELINES.read_text())
+    for moments in found:
+        run = moments.pop("run", None)
+        if run:
+            moments["script"] = run if "/" in run else f"{run}/train"
+    return found
+
+
+def cards():
+    """Returns what each model needs of a card: a list of (model, origin, rows).
+
+    A row is of one script or technique: its name, GPUs, GB needed, and what the host holds.
+    """
+    found = []
+    for file in (stored.PREDICTED, stored.VITS, stored.TEXT):
+        wanted = [r for r in read_list(file) if file != stored.PREDICTED or "image_px" in r]
+        for group in by_model(wanted):
+            rows = []
+            for r in group:
+                host = size(r["train"]["host_peak_gb"]) if on_host(r) else ""
+                rows.append((name(r), r["world_size"], tables.needs(r), host))
+            found.append((setting(group[0]), origin(group, file), rows))
+    return found
+
+
+@functools.cache
+def diffs():
+    """Returns the diffs between every two stages, with Fabric and without.
+
+    The result is {(before, after): rows of side_by_side.rows()}.
+    """
+    pairs = [(scripts.plain()[0], scripts.ladder()[0])]
+    for chain in (scripts.stages(), scripts.plain()):
+        pairs += [(a, b) for i, a in enumerate(chain) for b in chain[i + 1 :]]
+    return {pair: side_by_side.rows(*pair) for pair in pairs}
+
+
+def part(script, chosen):
+    """Returns what the page shows of one stage.
+
+    Args:
+        script: a Script.
+        chosen: charts.datasets().
+    """
+    drawing, held = timelines()[script.name]
+    record = stored.predictions()[script.name]
+    own = [name for name in scripts.plain() if name.startswith(f"{script.folder}/")]
+    asked = exercises.of_page(script.folder) if script.file == "train" else []
+    plain_before = scripts.get(own[0]).parent if own else None
+    return {
+        "script": script.name,
+        "idea": script.idea,
+        "title": script.title,
+        "before": script.parent,
+        "plain": own[0] if own else None,
+        "plain_before": plain_before,
+        "peak": f"peak {size(record['train']['device_peak_gb'])}, {where(record)}",
+        "timeline": drawing,
+        "held": held,
+        "costs": charts.costs(script.name, script.parent, chosen),
+        "exercises": [(exercise, exercises.answer(exercise)) for exercise in asked],
+    }
+
+
+def render(files):
+    """Returns the page, and charts.datasets() that it shows.
+
+    Args:
+        files: of measured records, besides those of the repository.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    text = MarkdownIt("commonmark", {"html": False}).enable("table")
+    environment.filters["markdown"] = lambda source: Markup(text.render(source))
+    environment.filters["inline"] = lambda source: Markup(text.renderInline(source))
+    environment.filters["id"] = lambda script: script.replace("/", "-")
+    chosen = charts.datasets(files)
+    parts = [part(scripts.get(script), chosen) for script in scripts.stages()]
+    shown = {(p["before"], p["script"]) for p in parts}
+    shown |= {(p["plain_before"], p["plain"]) for p in parts}
+    html = environment.get_template("index.html.jinja").render(
+        parts=parts,
+        datasets=chosen,
+        diffs=diffs(),
+        plain=scripts.plain(),
+        neighbours=shown,
+        cards=cards(),
+        sizes=CARDS,
+        allowance=tables.ALLOWANCE_GB,
+        categories=CATEGORIES,
+        colors={label: svg.variable(label) for label in CATEGORIES},
+        hexes={label: svg.hex_color(label) for label in CATEGORIES},
+        commit=git_commit(),
+        date=datetime.date.today().isoformat(),
+        style=Markup((TEMPLATE / "style.css").read_text()),
+        script=Markup((TEMPLATE / "script.js").read_text()),
+    )
+    return html, chosen

@@ -1,0 +1,171 @@
+"""Language models that can classify: their configurations and tokenizers, here or on the hub."""
+
+import contextlib
+import logging
+from pathlib import Path
+
+import torch
+import transformers
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BigBirdConfig,
+    BloomConfig,
+    DistilBertConfig,
+    Qwen3Config,
+)
+
+from shared.common.errors import UserError
+
+transformers.logging.set_verbosity_error()  # it warns of new heads, which are intended here
+transformers.logging.disable_progress_bar()  # of loading; downloads have one of their own
+# Without a network, the hub's client would report every attempt.
+logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+
+# These configurations are known here, so that memory can be predicted without a network. The
+# figures are those of each model's config.json on the Hugging Face hub; what is not named is the
+# default of its class in transformers.
+BERT_LARGE = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
+}
+BLOOM_560M = {
+    "vocab_size": 250880,
+    "hidden_size": 1024,
+    "n_layer": 24,
+    "n_head": 16,
+    "pad_token_id": 3,
+}
+QWEN3_600M = {
+    "vocab_size": 151936,
+    "hidden_size": 1024,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "max_position_embeddings": 40960,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+    "tie_word_embeddings": True,
+    "pad_token_id": 151643,
+}
+KNOWN = {
+    "distilbert-base-uncased": (DistilBertConfig, {}),
+    "google-bert/bert-large-uncased": (BertConfig, BERT_LARGE),
+    "google/bigbird-roberta-base": (BigBirdConfig, {}),
+    "bigscience/bloom-560m": (BloomConfig, BLOOM_560M),
+    "Qwen/Qwen3-0.6B": (Qwen3Config, QWEN3_600M),
+}
+# DistilBERT (https://arxiv.org/abs/1910.01108) at a sixth of its width and a third of its depth,
+# with a vocabulary made from the training texts.
+TINY = "distilbert_tiny"
+TINY_OPTIONS = {"vocab_size": 8192, "dim": 128, "n_layers": 2, "n_heads": 4, "hidden_dim": 512}
+
+
+def configuration(args):
+    """Returns the transformers.PreTrainedConfig of args.model.
+
+    No network is needed for a model in KNOWN whose weights are not wanted.
+
+    Raises:
+        UserError: there is no such model, it cannot be fetched, or it has no head to classify with.
+    """
+    if args.model == TINY:
+        config = DistilBertConfig(**TINY_OPTIONS)
+    elif args.model in KNOWN and not args.pretrained:
+        kind, options = KNOWN[args.model]
+        config = kind(**options)
+    else:
+        with explained(args):
+            config = AutoConfig.from_pretrained(
+                args.model, trust_remote_code=args.trust_remote_code
+            )
+    classifiers = AutoModelForSequenceClassification._model_mapping
+    own_code = getattr(config, "auto_map", {})
+    if type(config) not in classifiers and "AutoModelForSequenceClassification" not in own_code:
+        raise UserError(
+            f"--model {args.model}: {config.model_type} models have no head to classify text with;"
+            " choose another, such as bert-base-uncased"
+        )
+    config.dtype = None  # it is the type that the weights were saved in; the script chooses its own
+    # The two are the same object, except in models that also take pictures.
+    for part in (config, config.get_text_config()):
+        # The cache holds keys and values of earlier tokens, for generating text. With activation
+        # checkpointing, they would be kept twice.
+        part.use_cache = False
+        pad = part.pad_token_id
+        part.pad_token_id = 0 if pad is None else pad  # until it is read from the tokenizer
+    return config
+
+
+@contextlib.contextmanager
+def explained(args):
+    """Turns what transformers raises while the context is active into a UserError of one line."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        # If a file is damaged, safetensors, pickle and tokenizers raise errors of their own.
+        why = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        if "trust_remote_code" in str(error):
+            wrong = (
+                "it comes with Python code of its own; if you trust that, pass --trust-remote-code"
+            )
+        elif Path(args.model).is_dir():
+            wrong = (
+                f"this folder holds no usable model ({why}); it must be one that save_pretrained()"
+                " wrote"
+            )
+        elif isinstance(error, OSError):
+            fake = ", or --no-pretrained --data fake, which needs no weights"
+            offline = fake if args.model in KNOWN else ""
+            wrong = (
+                "there is no such folder, and the Hugging Face hub does not have it or cannot be"
+                f" reached; pass a model's folder, or {TINY}{offline}"
+            )
+        else:
+            wrong = f"transformers cannot load it ({why})"
+        raise UserError(f"--model {args.model}: {wrong}") from None
+
+
+def tokenizer(args):
+    """Returns the tokenizer of args.model, which must be a pretrained model.
+
+    Raises:
+        UserError: it cannot be fetched.
+    """
+    with explained(args):
+        found = AutoTokenizer.from_pretrained(args.model, trust_remote_code=args.trust_remote_code)
+    if len(found) <= len(found.all_special_ids):
+        raise UserError(
+            f"--model {args.model}: there is no tokenizer beside the weights, or an empty one; it"
+            " must be one that save_pretrained() wrote"
+        )
+    if found.pad_token is None:
+        # Some models, such as Llama, were trained without padding. The attention mask hides it.
+        found.pad_token = found.eos_token
+    return found
+
+
+def longest(args):
+    """Returns how many tokens args.config allows, None if it sets no limit.
+
+    Raises:
+        UserError: there is no such model.
+    """
+    positions = getattr(args.config.get_text_config(), "max_position_embeddings", None)
+    if not positions or positions < 0:  # BLOOM and T5 have no limit; XLNet has -1
+        return None
+    with torch.device("meta"), explained(args):
+        model = AutoModelForSequenceClassification.from_config(
+            args.config, trust_remote_code=args.trust_remote_code
+        )
+    tables = [m for name, m in model.named_modules() if name.endswith("position_embeddings")]
+    # RoBERTa and similar models count positions from padding_idx + 1 on.
+    found = (getattr(table, "padding_idx", None) for table in tables)
+    return positions - max((n + 1 for n in found if n is not None), default=0)

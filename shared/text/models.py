@@ -1,0 +1,172 @@
+"""Any model of Hugging Face's AutoModelForSequenceClassification, with its weights in one file.
+
+The functions here also serve to shard it, checkpoint it, load it without a second copy and save it.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+
+import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from transformers import AutoModelForSequenceClassification
+
+from shared.common.errors import UserError
+from shared.common.files import cache_folder, stamps, written_once
+from shared.text.configs import explained
+
+
+def classifier(args):
+    """Builds `args.model` for `args.num_classes` classes, with random weights.
+
+    Input: input_ids and attention_mask, both (batch, tokens), int64; output: an object with logits,
+    (batch, classes).
+
+    Raises:
+        UserError: transformers cannot build it.
+    """
+    args.config.num_labels = args.num_classes
+    with explained(args):
+        return AutoModelForSequenceClassification.from_config(
+            args.config, trust_remote_code=args.trust_remote_code
+        )
+
+
+def checkpoint(args):
+    """Returns the path of the file with the weights that both scripts start from.
+
+    It holds a state dict in fp32. The file is written when it is first needed: from pretrained
+    weights, with a new head if they have none for `args.num_classes` classes; or from random ones.
+    What is random depends on `args.seed` alone. A simulation has a file of its own,
+    `args.checkpoint_file`.
+
+    Raises:
+        UserError: the weights cannot be downloaded, are damaged, or cannot be written.
+    """
+    if args.checkpoint_file:
+        return args.checkpoint_file
+    args.config.num_labels = args.num_classes
+    source = [
+        args.config.to_json_string(),
+        getattr(args.config, "_commit_hash", None),
+        args.pretrained,
+        args.seed,
+    ]
+    folder = Path(args.model)
+    source.append(stamps(folder.glob("*")))  # another model may have been saved there since
+    name = folder.resolve().name if folder.is_dir() else args.model.replace("/", "--")
+    digest = hashlib.sha256(json.dumps(source).encode()).hexdigest()[:16]
+    return written_once(cache_folder() / f"{name}-{digest}.pt", lambda: _state_dict(args))
+
+
+def _state_dict(args):
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.manual_seed(args.seed)
+        if not args.pretrained:
+            return classifier(args).state_dict()
+        with explained(args):
+            model = AutoModelForSequenceClassification.from_pretrained(
+                args.model,
+                config=args.config,
+                dtype=torch.float32,
+                ignore_mismatched_sizes=True,  # a head for other classes is replaced by a new one
+                trust_remote_code=args.trust_remote_code,
+            )
+        return model.state_dict()
+
+
+def blocks(model):
+    """Returns the blocks that a transformer repeats, in order.
+
+    They are the members of its outermost nn.ModuleLists.
+
+    Raises:
+        UserError: it has none.
+    """
+    found = []
+
+    def look(module, inside):
+        for child in module.children():
+            if inside and not isinstance(child, torch.nn.ModuleList):
+                found.append(child)
+            else:
+                look(child, isinstance(child, torch.nn.ModuleList))
+
+    look(model, False)
+    if not found:
+        raise UserError(
+            f"{type(model).__name__} has no blocks (no nn.ModuleList), so there is nothing to shard"
+            " and checkpoint one by one; choose another --model"
+        )
+    return found
+
+
+def restore_buffers(model, device):
+    """Computes the buffers that no checkpoint holds, such as positions and rotary frequencies.
+
+    In a model that was built empty they are uninitialised, and conversion to 16 bit would round
+    them. So they are made again, in the type that transformers gives them, and filled by the
+    model's own rule, which leaves the parameters as they are. All buffers move to the device,
+    because only parameters are offloaded.
+
+    Source: transformers.PreTrainedModel.from_pretrained, which does the same after loading.
+
+    Raises:
+        UserError: the model has no such rule.
+    """
+    model = getattr(model, "module", model)  # out of Fabric's wrapper
+    for module in model.modules():
+        # With this, transformers marks what initialize_weights() must leave as it is.
+        module._is_hf_initialized = True
+        for name, buffer in module.named_buffers(recurse=False):
+            module._buffers[name] = buffer.to(device)
+    for p in model.parameters():
+        p._is_hf_initialized = True
+    with torch.device("meta"):
+        twin = AutoModelForSequenceClassification.from_config(
+            model.config, dtype=model.dtype, trust_remote_code=model.is_custom_code()
+        )
+    made = {}
+    for name, wanted in twin.named_non_persistent_buffers():
+        owner, _, leaf = name.rpartition(".")
+        unset = UNSET if wanted.dtype.is_signed else 0
+        made[name] = torch.full(wanted.shape, unset, dtype=wanted.dtype, device=device)
+        module = model.get_submodule(owner)
+        module._buffers[leaf] = made[name]
+        module._is_hf_initialized = False
+    model.initialize_weights()
+    for name, buffer in made.items():
+        if (buffer == UNSET).any():
+            raise UserError(
+                f"{type(model).__name__} cannot start empty: transformers has no rule for its"
+                f" buffer {name}"
+            )
+
+
+UNSET = -12345  # is neither a position nor a frequency
+
+
+def save(fabric, model, args):
+    """Writes the model to args.save, if that is given, in Hugging Face's format.
+
+    The first process gathers all shards and writes them.
+    AutoModelForSequenceClassification.from_pretrained(args.save) loads it, and so does --model.
+    """
+    if not args.save:
+        return
+    model = getattr(model, "module", model)
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    state = get_model_state_dict(model, options=options)
+    if fabric.is_global_zero:
+        with torch.device("meta"):  # it needs no weights, since save_pretrained() gets the state
+            plain = classifier(args)
+        try:
+            args.tokenizer.save_pretrained(args.save)
+            plain.save_pretrained(args.save, state_dict=state)
+        except OSError as error:
+            raise UserError(
+                f"cannot write {args.save} ({error.strerror or error}); what was measured is not"
+                " lost, but the model is"
+            ) from None
+        print(f'saved to {args.save}: python 11_llm/classify.py {args.save} "a text"')
+    fabric.barrier()

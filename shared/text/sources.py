@@ -1,0 +1,239 @@
+"""Where texts and labels come from: made-up reviews, IMDb, folders of text files, CSV and JSONL."""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import datasets
+import pandas
+import torch
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+
+from shared.common.errors import UserError
+from shared.common.files import stamps
+from shared.common.loading import SPLIT_SEED
+from shared.text import reviews
+
+PARTS = ("train", "val", "test")
+MOST_CLASSES = 100
+
+
+def source(args):
+    """Returns the name of the texts of args.data, what identifies them, and how to read them.
+
+    The last is a function that returns a DatasetDict of PARTS with the columns text and label. It
+    raises UserError if the texts are unusable.
+
+    Raises:
+        UserError: there is nothing of that name.
+    """
+    path = Path(args.data)
+    if args.data == "reviews":
+        return "reviews", hashlib.sha256(Path(reviews.__file__).read_bytes()).hexdigest(), made_up
+    if args.data == "imdb":
+        return "imdb", "stanfordnlp/imdb", imdb
+    if path.is_file():
+        if path.suffix not in READERS:
+            raise UserError(f"--data {path}: the name of a file must end in .csv or .jsonl")
+        return path.stem, stamps([path]), lambda: _split(from_file(path))
+    if not path.is_dir():
+        raise UserError(
+            f"--data {path}: there is no such file or folder; pass reviews, imdb, fake, a folder"
+            " like aclImdb, or a CSV or JSONL file"
+        )
+    possible = [(part, path / (part + suffix)) for part in PARTS for suffix in READERS]
+    files = {part: file for part, file in possible if file.is_file()}
+    if files:
+        return path.resolve().name, stamps(files.values()), lambda: from_files(path, files)
+    return path.resolve().name, stamps(path.rglob("*.txt")), lambda: from_folder(path)
+
+
+def made_up():
+    """Returns 4,000 made-up reviews: 3,200 to train with, 400 each to validate and test."""
+    texts, labels = reviews.reviews(4000)
+    return _split(_labelled(texts, [reviews.CLASSES[y] for y in labels], reviews.CLASSES))
+
+
+def imdb():
+    """Returns the 50,000 labelled film reviews of IMDb: 22,500, 2,500 and 25,000.
+
+    Source: Maas et al. 2011, https://aclanthology.org/P11-1015/, from the Hugging Face hub.
+
+    Raises:
+        UserError: they cannot be downloaded.
+    """
+    try:
+        sets = datasets.load_dataset("stanfordnlp/imdb")
+    except (OSError, ValueError) as error:
+        # Without a network, it is one or the other, depending on what is in the cache.
+        why = str(error).splitlines()[0]
+        raise UserError(
+            f"IMDb could not be downloaded ({why}); pass --data reviews, --data fake, or --data"
+            " FOLDER with aclImdb unpacked"
+        ) from None
+    return _validated({"train": sets["train"], "test": sets["test"]})
+
+
+def from_folder(folder):
+    """Returns the texts of a folder of text files.
+
+    Layout: train/<class>/*.txt and test/<class>/*.txt, as in aclImdb, or <class>/*.txt.
+
+    Raises:
+        UserError: there are none, too few classes, or different classes in train and test.
+    """
+    if (folder / "train").is_dir() != (folder / "test").is_dir():
+        raise UserError(
+            f"--data {folder}: there is only one of train and test; add the other, or pass a folder"
+            " with <class>/*.txt to have it split"
+        )
+    if not (folder / "train").is_dir():
+        return _split(_read_classes(folder))
+    train, test = _read_classes(folder / "train"), _read_classes(folder / "test")
+    return _validated(_same_classes(folder, {"train": train, "test": test}))
+
+
+def _read_classes(folder):
+    # In aclImdb, unsup holds reviews without a label.
+    files = sorted(f for f in folder.glob("*/*.txt") if f.parent.name != "unsup")
+    classes = sorted({f.parent.name for f in files})
+    if len(classes) < 2:
+        found = f"{classes[0]} is the only class" if classes else "there are no texts"
+        raise UserError(
+            f"--data {folder}: {found}; there must be two classes or more, each a folder with *.txt"
+            " in it"
+        )
+    try:
+        texts = [f.read_text(encoding="utf-8") for f in files]
+    except UnicodeDecodeError as error:
+        bad = next(f for f in files if f.read_bytes() == error.object)
+        raise UserError(f"{bad} is not UTF-8 text; convert or remove it") from None
+    return _labelled(texts, [f.parent.name for f in files], classes)
+
+
+def from_files(folder, files):
+    """Returns the texts of train.csv, test.csv and, if it is there, val.csv; or of .jsonl files.
+
+    Raises:
+        UserError: one is missing or unusable, or they have different classes.
+    """
+    missing = [part for part in ("train", "test") if part not in files]
+    if missing:
+        raise UserError(
+            f"--data {folder}: {missing[0]}.csv or {missing[0]}.jsonl is missing; add it, or pass"
+            " one file to have it split"
+        )
+    sets = _same_classes(folder, {part: from_file(file) for part, file in files.items()})
+    return DatasetDict(sets) if "val" in sets else _validated(sets)
+
+
+def from_file(file):
+    """Returns the texts of a CSV or JSONL file with the columns text and label, as a Dataset.
+
+    Raises:
+        UserError: it has no such columns, no rows, rows without text or label, or labels that are
+            not classes.
+    """
+    try:
+        columns, rows = READERS[file.suffix](file)
+    except (OSError, ValueError, AttributeError) as error:
+        # The errors of pandas and json are ValueErrors.
+        if file.read_bytes().strip():
+            why = f"cannot be read ({str(error).splitlines()[0]})"
+        else:
+            why = "the file is empty"
+        raise UserError(
+            f"--data {file}: {why}; it must be {file.suffix[1:].upper()} with the columns text and"
+            " label"
+        ) from None
+    for column in ("text", "label"):
+        if column not in columns:
+            raise UserError(
+                f"--data {file}: there is no column {column}, only"
+                f" {', '.join(columns) or 'nothing'}; the columns must be called text and label"
+            )
+    for i, row in enumerate(rows, 1):
+        for column in ("text", "label"):
+            if row.get(column) is None or not str(row[column]).strip():
+                raise UserError(f"--data {file}: row {i} has no {column}; mend or remove it")
+    texts, labels = ([str(row[column]) for row in rows] for column in ("text", "label"))
+    classes = sorted(set(labels), key=_natural)
+    if len(classes) > MOST_CLASSES or len(classes) > max(2, len(labels) // 2):
+        raise UserError(
+            f"--data {file}: {len(classes)} different labels in {len(labels)} rows, such as"
+            f" {classes[0]} and {classes[-1]}, are no classes; label must be one of at most"
+            f" {MOST_CLASSES} classes"
+        )
+    if len(classes) < 2:
+        raise UserError(
+            f"--data {file}: {'every label is ' + classes[0] if classes else 'there are no rows'};"
+            " there must be two classes or more"
+        )
+    return _labelled(texts, labels, classes)
+
+
+def _csv(file):
+    # Nothing is converted: "NA" may be a text, and "1" the name of a class.
+    table = pandas.read_csv(file, dtype=str, keep_default_na=False)
+    if not isinstance(table.index, pandas.RangeIndex):
+        raise ValueError(
+            "rows have more cells than the heading; texts with a comma must be in quotes"
+        )
+    return list(table.columns), table.to_dict("records")
+
+
+def _jsonl(file):
+    lines = file.read_text(encoding="utf-8").split("\n")
+    rows = [json.loads(line) for line in lines if line.strip()]
+    if not rows:
+        raise ValueError("no rows")
+    return list(dict.fromkeys(name for row in rows for name in row.keys())), rows
+
+
+READERS = {".csv": _csv, ".jsonl": _jsonl}
+
+
+def _natural(text):
+    parts = re.split(r"(\d+)", text)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+
+
+def _labelled(texts, labels, classes):
+    names = list(classes)
+    features = Features({"text": Value("string"), "label": ClassLabel(names=names)})
+    columns = {"text": texts, "label": [names.index(y) for y in labels]}
+    return Dataset.from_dict(columns, features=features)
+
+
+def _same_classes(folder, sets):
+    names = {part: s.features["label"].names for part, s in sets.items()}
+    for part in names:
+        if names[part] != names["train"]:
+            odd = sorted(set(names[part]) ^ set(names["train"]))
+            raise UserError(
+                f"--data {folder}: train and {part} must have the same classes, but {odd[0]} is in"
+                " one of them only"
+            )
+    return sets
+
+
+def _split(texts):
+    """Splits a Dataset: 80 % to train with, 10 % each to validate and test."""
+    return _parts(texts, (0.8, 0.9, 1))
+
+
+def _validated(sets):
+    """Takes a tenth of the training texts for validation."""
+    return DatasetDict({**_parts(sets["train"], (0.9, 1)), "test": sets["test"]})
+
+
+def _parts(texts, ends):
+    order = torch.randperm(len(texts), generator=torch.Generator().manual_seed(SPLIT_SEED)).tolist()
+    ends = [0, *(round(len(texts) * end) for end in ends)]
+    if min(b - a for a, b in zip(ends, ends[1:])) == 0:
+        raise UserError(
+            f"{len(texts)} texts are too few to train, validate and test with; 10 is the least"
+        )
+    cuts = zip(PARTS, ends, ends[1:])
+    return DatasetDict({part: texts.select(sorted(order[a:b])) for part, a, b in cuts})

@@ -1,0 +1,82 @@
+"""Runs Python commands in forks of one process, which imports once what all of them need.
+
+Usage: python tests/forks.py COMMANDS.json OUT.json
+COMMANDS.json is a list of commands, each a list of words without "python". OUT.json gets for each
+its exit code and what it wrote to stderr. What the imports say is on this process' own stderr.
+
+Usage: python tests/forks.py N SCRIPT [OPTION...]
+Runs a script as `torchrun --nproc-per-node N` would.
+"""
+
+import json
+import os
+import runpy
+import socket
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+from torch.multiprocessing import start_processes
+
+import shared.metrics
+import shared.predict.command
+import shared.records.bars
+import shared.text.cli  # noqa: F401
+
+
+def run(command):
+    """Runs a command as `python` would; returns its exit code and its stderr."""
+    with tempfile.TemporaryFile("w+") as said:
+        child = os.fork()
+        if child == 0:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            os.dup2(said.fileno(), sys.stderr.fileno())
+            os._exit(_exit_code(command))
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        said.seek(0)
+        return code, said.read()
+
+
+def _exit_code(command):
+    try:
+        _become(command)
+    except SystemExit as end:
+        return end.code or 0
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _become(command):
+    if command[0] == "-m":
+        sys.argv = command[1:]
+        runpy.run_module(command[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = command
+        runpy.run_path(command[0], run_name="__main__")
+
+
+def side_by_side(n, function, *arguments):
+    """Calls a function in n processes, which find in the environment what torchrun puts there."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    everywhere = {"WORLD_SIZE": n, "LOCAL_WORLD_SIZE": n, "TORCHELASTIC_RUN_ID": "none"}
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    rest = ({**everywhere, **meeting}, function, arguments)
+    start_processes(_call, rest, nprocs=n, start_method="fork")
+
+
+def _call(rank, variables, function, arguments):
+    variables = {**variables, "RANK": rank, "LOCAL_RANK": rank}
+    os.environ.update({name: str(value) for name, value in variables.items()})
+    function(*arguments)
+
+
+if __name__ == "__main__":
+    if sys.argv[1].isdigit():
+        side_by_side(int(sys.argv[1]), _become, sys.argv[2:])
+    else:
+        commands, out = map(Path, sys.argv[1:])
+        out.write_text(json.dumps([run(command) for command in json.loads(commands.read_text())]))

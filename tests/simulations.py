@@ -1,0 +1,16 @@
+"""Predictions for tests, in processes that start from this one: faster than a new Python."""
+
+from shared.predict import command, simulation
+from shared.predict.jobs import Wanted, run_jobs
+from shared.records.record import by_script
+
+
+def predicted(*argv):
+    """Runs the command in processes that start from this one: {script: record}."""
+    return by_script(command.main([*map(str, argv)]))
+
+
+def simulated(names, *args, **sizes):
+    """The same without tables and pictures."""
+    wanted = Wanted(*args, **sizes)
+    return by_script(run_jobs([(simulation.predict, name, wanted) for name in names]))

@@ -1,0 +1,262 @@
+"""Promise: the workshop page works in a real browser: by mouse, keyboard, touch and on paper."""
+
+import re
+import shutil
+
+import pytest
+from conftest import NAMES, PLAIN
+from workshop_page import HOSTILE, written
+
+from shared.lessons import stored
+from shared.report.page import cards
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
+QUIET = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if not CHROMIUM:
+        pytest.skip("no Chromium here: the page is not looked at in a browser")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as p:
+        started = p.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    return (written(tmp_path_factory.getbasetemp()) / "index.html").as_uri()
+
+
+@pytest.fixture
+def visit(browser, address):
+    """Opens the page; in the end it must not have complained, nor asked for anything."""
+    contexts, said, asked = [], [], []
+
+    def open_page(width=1280, height=900, scheme="light", **options):
+        size = {"width": width, "height": height}
+        context = browser.new_context(viewport=size, color_scheme=scheme, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(address)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert said == []
+    assert {url.partition(":")[0] for url in asked} <= {"file", "data"}
+    assert sum(url.startswith("file:") for url in asked) == len(contexts)
+
+
+def bars(page, name=""):
+    """Returns the bars of the ladder that are shown, or that of one script."""
+    which = f"[data-script='{name}']" if name else ""
+    return page.locator(f".dataset:not([hidden]) .bar{which}")
+
+
+def test_chart(visit):
+    page = visit()
+    predicted = stored.predictions()
+    assert bars(page).count() == len(NAMES)
+
+    def widths():
+        found = {name: bars(page, name).locator(".stack").bounding_box() for name in NAMES[:6]}
+        return {name: box["width"] for name, box in found.items()}
+
+    linear = widths()
+    first = predicted[NAMES[0]]["train"]["device_peak_gb"]
+    for name, width in linear.items():
+        share = predicted[name]["train"]["device_peak_gb"] / first
+        assert width / linear[NAMES[0]] == pytest.approx(share, abs=0.01)
+    page.get_by_label("logarithmic").check()
+    assert widths()["06_sgd/train"] > 2 * linear["06_sgd/train"]
+    assert bars(page).locator(".published").count() == len(stored.PUBLISHED)
+    titles = page.locator("#dataset option").all_inner_texts()
+    measured = next(title for title in titles if "vit_tiny" in title and "AMD" in title)
+    page.get_by_label("What").select_option(label=measured)
+    assert page.locator(".dataset:not([hidden]) .peak").first.inner_text() == "117.2 MB"
+
+
+def test_figures_by_keyboard_alone(visit):
+    page = visit()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        focused = "document.activeElement.closest('.bar')?.dataset.script"
+        if page.evaluate(focused) == "06_sgd/train":
+            break
+    tip = bars(page, "06_sgd/train").locator(".tip")
+    assert tip.is_visible() and "published in 2023: 2.02 GB" in tip.inner_text()
+    assert "gradients 606.6 MB" in tip.inner_text()
+    assert page.locator(".tip:visible").count() == 1
+    page.keyboard.press("Enter")
+    assert page.url.endswith("#06_sgd-train")
+    page.locator("#theme").focus()
+    background = "getComputedStyle(document.body).backgroundColor"
+    before = page.evaluate(background)
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    assert page.locator("#theme").inner_text() == "Theme: dark"
+    assert page.evaluate(background) != before
+    unreachable = """
+        [...document.querySelectorAll('a, button, select, input, summary')]
+            .filter(e => e.tabIndex < 0 && e.type !== 'radio').length"""
+    assert page.evaluate(unreachable) == 0
+
+
+def test_switch_between_fabric_and_plain(visit):
+    page = visit()
+    stage = page.locator("article[id='02_mixed_precision-train']")
+    assert "16-mixed" in stage.locator(".fabric").inner_text()
+    assert not stage.locator(".plain").is_visible()
+    page.get_by_label("in plain PyTorch").check()
+    assert "GradScaler" in stage.locator(".plain").inner_text()
+    assert not stage.locator(".fabric").is_visible()
+    # Of 02 to 10; and 11 says that it has none.
+    assert page.locator("article:has(.plain:visible)").count() == len(PLAIN) - 1 + 1
+    assert page.locator(".chain-name").inner_text() == "in plain PyTorch"
+
+
+@pytest.mark.parametrize(
+    "first, second",
+    [("03_bf16", "06_sgd"), ("06_sgd", "03_bf16"), ("04_batchsize", "05_grad_accum")],
+)
+def test_compare_any_two(visit, first, second):
+    page = visit()
+    page.locator("#from").select_option(f"{first}/train")
+    page.locator("#to").select_option(f"{second}/train")
+    compared = page.locator("#comparison")
+    assert compared.locator(".bar").count() == 2
+    names = sorted((first, second))
+    assert compared.locator("thead").inner_text().split() == [f"{name}/train" for name in names]
+    assert compared.locator("ins", has_text="MICRO_BATCH_SIZE = 4").count() == 1
+    page.get_by_label("in plain PyTorch").check()
+    assert compared.locator("thead").inner_text().split() == [f"{name}/plain" for name in names]
+    page.locator("#from").select_option(f"{second}/train")
+    assert compared.inner_text() == "Choose two different scripts."
+
+
+def test_compare_takes_bars_where_there_are_some(visit):
+    page = visit()
+    for first, second, n in (
+        ("11_llm/before", "11_llm/train", 2),
+        ("01_baseline/train", "11_llm/train", 0),
+    ):
+        page.locator("#from").select_option(first)
+        page.locator("#to").select_option(second)
+        assert page.locator("#comparison .bar").count() == n
+        assert page.locator("#comparison ins").count() > 10
+        assert ("11_llm/train: 162.3 MB" in page.locator("#said").inner_text()) == (n == 2)
+
+
+def test_a_touch_shows_figures_first(visit):
+    page = visit(360, 740, has_touch=True, is_mobile=True)
+    bar = bars(page, "04_batchsize/train")
+    bar.locator("a").tap()
+    assert bar.locator(".tip").is_visible() and "#" not in page.url
+    bar.locator("a").tap()
+    assert page.url.endswith("#04_batchsize-train")
+
+
+def verdict(card, rows):
+    """Returns what the page must say of a card, from the rows of page.cards()."""
+    said = []
+    for gpus in sorted({row[1] for row in rows}):
+        those = [(name, needs) for name, n, needs, _ in rows if n == gpus]
+        needed = dict(reversed(those))  # the first of a name is the last here
+        spare = {name: card - needed[name] for name, _ in those}
+        safe = [name for name, _ in those if spare[name] >= 2]
+        perhaps = [f"{name}, perhaps" for name, _ in those if 0 <= spare[name] < 2]
+        first = [*safe, *perhaps, "none of these"][0]
+        on = "one GPU" if gpus == 1 else f"{gpus} GPUs, each"
+        said.append(f"On {on} of {card} GB: {first}.")
+    return " ".join(said)
+
+
+def test_does_it_fit(visit):
+    page = visit()
+    for n, (_, _, rows) in enumerate(cards()):
+        page.get_by_label("Model").select_option(str(n))
+        for card in (8, 24, 141):
+            page.get_by_label("Card").select_option(str(card))
+            assert page.locator("#verdict").inner_text() == verdict(card, rows)
+            short = page.locator(".model:not([hidden]) .fits.no")
+            assert short.count() == sum(needs > card for _, _, needs, _ in rows)
+
+
+@pytest.mark.parametrize(
+    "width, scheme", [(360, "light"), (360, "dark"), (768, "light"), (1920, "dark")]
+)
+def test_nothing_runs_over(visit, width, scheme):
+    page = visit(width, 740, scheme)
+    page.get_by_label("in plain PyTorch").check()
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    over = """
+        [...document.querySelectorAll('body *')].filter(e => e.checkVisibility()
+            && e.getBoundingClientRect().right > innerWidth + 1
+            && !e.closest('.wide, .timeline, details, .skip')).length"""
+    assert page.evaluate(over) == 0
+    old = page.locator("article[id='05_grad_accum-train'] .plain .same .old")
+    assert old.count() and old.first.is_hidden() == (width == 360)  # narrow, one below the other
+    found = page.evaluate(
+        "['backgroundColor', 'color'].map(c => getComputedStyle(document.body)[c])"
+    )
+    light, dark = (sum(map(float, re.findall(r"[\d.]+", color)[:3])) for color in found)
+    assert (light > dark) == (scheme == "light")
+
+
+def test_labels_of_timelines_are_whole(visit):
+    cut_off = """
+        [...document.querySelectorAll('.timeline text')].filter(text => {
+            const box = text.getBBox();
+            return box.x < 0 || box.x + box.width > text.ownerSVGElement.viewBox.baseVal.width;
+        }).map(text => text.textContent)"""
+    assert visit().evaluate(cut_off) == []
+
+
+def test_on_paper(visit, tmp_path):
+    page = visit()
+    page.pdf(path=tmp_path / "page.pdf", format="A4", print_background=False)
+    # A handout has answers only if they were open.
+    assert page.locator("details[open]").count() == 0
+    page.get_by_text("Show all answers").click()
+    assert page.locator("details:not([open])").count() == 0
+    page.locator("#theme").click()
+    page.locator("#theme").click()
+    assert page.locator("#theme").inner_text() == "Theme: dark"
+    page.set_viewport_size({"width": 703, "height": 1000})  # A4 with margins
+    page.emulate_media(media="print")
+    scheme = "getComputedStyle(document.documentElement).colorScheme"
+    assert page.evaluate(scheme) == "light"
+    cut_off = """
+        [...document.querySelectorAll('main *')].filter(e => e.checkVisibility()
+            && e.getBoundingClientRect().right > innerWidth + 4).length"""
+    assert page.evaluate(cut_off) == 0
+    assert page.locator(".dataset:not([hidden]) .paper").is_visible()
+    assert page.locator("nav").is_hidden() and page.locator("#compare").is_hidden()
+    assert page.locator("article[id='05_grad_accum-train'] .diff").first.is_visible()
+
+
+def test_names_in_records_are_not_code(visit):
+    page = visit()
+    assert page.locator("img").count() == 0 and page.title() != "taken"
+    titles = page.locator("#dataset option").all_inner_texts()
+    own = next(title for title in titles if title.endswith("(mine.jsonl)"))
+    assert HOSTILE in own
+    page.get_by_label("What").select_option(label=own)
+    names = bars(page).locator(".name").all_inner_texts()
+    assert names[:3] == ["01_baseline/plain", "01_baseline/train", f"99_mine/{HOSTILE}"]

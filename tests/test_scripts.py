@@ -1,0 +1,108 @@
+"""Promise: a docstring says what a script is and where it comes from, and records tell scripts."""
+
+import json
+
+import pytest
+from conftest import NAMES, PLAIN, TEXT
+
+from shared.common import scripts
+from shared.common.errors import UserError
+from shared.images.task import TASK as IMAGES
+from shared.records import record as records
+
+
+@pytest.fixture
+def house(tmp_path, monkeypatch):
+    """A folder with scripts of three stages and a side road."""
+    files = {
+        "01_first/train.py": "Stage 01, first: a start.",
+        "01_first/plain.py": "Stage 01, first, in plain PyTorch: a start.",
+        "02_second/train.py": "Stage 02, second: a step: with a colon.",
+        "02_second/other.py": "Side road from 02_second/train.py, Other: another step.",
+        "02_second/further.py": "Side road from 02_second/other.py, Further: a step on.",
+        "02_second/tool.py": "Not a script, but a tool.",
+        "04_fourth/train.py": "Stage 04, fourth: without a neighbour.",
+    }
+    for name, line in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f'"""{line}"""\n\nBATCH_SIZE = 1\n')
+    monkeypatch.setattr(scripts, "ROOT", tmp_path)
+    scripts.every.cache_clear()
+    yield tmp_path
+    scripts.every.cache_clear()
+
+
+def test_what_a_script_is_stands_in_its_first_line(house):
+    found = scripts.every()
+    assert "02_second/tool" not in found and len(found) == 6
+    assert found["02_second/train"].title == "second"
+    assert found["02_second/train"].idea == "a step: with a colon"
+    assert found["02_second/other"].side_road and not found["02_second/train"].side_road
+    assert scripts.side_roads() == ["02_second/further", "02_second/other"]
+    assert found["02_second/other"].load().BATCH_SIZE == 1
+
+
+def test_every_script_knows_its_parent(house):
+    parents = {name: script.parent for name, script in scripts.every().items()}
+    assert parents == {
+        "01_first/plain": None,
+        "01_first/train": None,
+        "02_second/further": "02_second/other",
+        "02_second/other": "02_second/train",
+        "02_second/train": "01_first/train",
+        "04_fourth/train": None,
+    }
+
+
+def test_further_scripts_in_a_folder_are_not_its_stage(house):
+    assert scripts.stages() == ["01_first/train", "02_second/train", "04_fourth/train"]
+    assert scripts.select(["02"], "stage") == ["02_second/train"]
+    assert scripts.select(["02_second/other", "01-02"], "stage") == [
+        "01_first/train",
+        "02_second/other",
+        "02_second/train",
+    ]
+
+
+def test_the_scripts_of_this_repository():
+    assert len(NAMES) == len(PLAIN) == 10 and TEXT == ["11_llm/before", "11_llm/train"]
+    for chain in (NAMES, PLAIN):
+        assert [scripts.get(name).parent for name in chain] == [None, *chain[:-1]]
+    assert [scripts.get(name).parent for name in TEXT] == [None, "11_llm/before"]
+    assert set(scripts.every()) >= {*NAMES, *PLAIN, *TEXT}
+    with pytest.raises(UserError, match="there is no script 06_sgd; 06_sgd/train is the name"):
+        scripts.get("06_sgd")
+
+
+def test_select():
+    four = ["01_baseline/train", "02_mixed_precision/train", "03_bf16/train", "08_fsdp/train"]
+    assert scripts.select(["01-03,08"], "--stages") == four
+    assert scripts.select(["03", "01-02", "08_fsdp/"], "stage") == four
+    assert scripts.select(["11"], "stage") == TEXT
+    assert scripts.select(["06_sgd/plain.py"], "stage") == ["06_sgd/plain"]
+    for wrong in ("", "1-", "a", "00", "3-2", "01-99", "1,,2", "06_sgd/nothing"):
+        with pytest.raises(UserError, match="--stages"):
+            scripts.select([wrong], "--stages")
+
+
+def test_older_records_are_still_read(tmp_path):
+    file = tmp_path / "old.jsonl"
+    old = {"stage": "06_sgd", "script": "train", "model": "m", "image_px": 32}
+    lines = [old, {**old, "script": "plain"}, {**old, "stage": "11_llm", "script": "before"}]
+    today = {"script": "06_sgd/adafactor", "model": "m", "image_px": 32}
+    file.write_text("".join(json.dumps(line) + "\n" for line in [*lines, today, 7, {"a": 1}]))
+    found, broken = records.read(file)
+    names = ["06_sgd/train", "06_sgd/plain", "11_llm/before", "06_sgd/adafactor"]
+    assert [r["script"] for r in found] == names and broken == 2
+    assert "stage" not in found[0]
+    measured = {**old, "measured": {**old, "steps": 3}}
+    assert records.today(measured)["measured"]["script"] == "06_sgd/train"
+
+
+def test_a_record_has_all_fields_and_no_other():
+    record = records.new(IMAGES, script="06_sgd/train", image_px=32)
+    assert record["test_accuracy"] is None and record["images_per_second"] is None
+    assert not {"max_length", "texts_per_second", "technique", "fits"} & set(record)
+    assert record["versions"]["torch"] and record["date"]
+    with pytest.raises(AssertionError, match="a record has no speed"):
+        records.new(IMAGES, script="06_sgd/train", speed=3)
