@@ -16,6 +16,7 @@ from watermark import watermark
 
 from shared.common.devices import precision_on
 from shared.common.errors import UserError
+from shared.memory import bf16
 from shared.memory.counters import Counters
 from shared.memory.ledger import Ledger, tensors
 from shared.records import record as records
@@ -82,7 +83,9 @@ class Meter:
         processes = f" x {self.world_size}" if self.world_size > 1 else ""
         on = f"{device_name(device)}{processes}"
         chosen = f"{args.model} on {on}, {precision}, {args.batch_size} {args.task.unit} per update"
-        for note in [*args.notes, chosen, "--help tells what can be chosen"]:
+        rounded = device.type == "cpu" and precision.startswith("bf16") and bf16.speed_up()
+        notes = [*args.notes, bf16.NOTE] if rounded else args.notes
+        for note in [*notes, chosen, "--help tells what can be chosen"]:
             self.print(f"- {note}")
         self.print("")
 

@@ -95,6 +95,12 @@ def test_a_script_says_so_once_and_holds_the_same(tmp_path):
     assert first["train"] == second["train"] and first["load"] == second["load"]
 
 
+def test_a_build_without_onednn_is_left_alone(monkeypatch):
+    monkeypatch.setattr(torch_private.torch.backends.mkldnn, "is_available", lambda: False)
+    monkeypatch.setattr(torch_private.torch.ops, "mkldnn", None)  # as on some Macs
+    assert torch_private.cpu_multiplies_bf16() and bf16.speed_up() is False
+
+
 def test_nothing_changes_where_the_cpu_has_the_instructions(monkeypatch):
     monkeypatch.setattr(bf16, "cpu_multiplies_bf16", lambda: True)
     monkeypatch.setattr(bf16.torch.library, "Library", None)  # would fail

@@ -43,7 +43,7 @@ def test_interrupted_it_leaves_no_processes_and_goes_on_where_it_stopped(tmp_pat
 
 def test_interrupted_stage_says_so_once(tmp_path):
     for name in ("red", "blue"):
-        paint(tmp_path / name, 400, name)  # from files, so that the loaders have workers
+        paint(tmp_path / name, 120, name)  # from files, so that the loaders have workers
     command = [
         sys.executable,
         "08_fsdp/train.py",
@@ -110,7 +110,7 @@ def test_one_killed_process_ends_the_others():
 def test_a_process_that_waits_in_vain_can_be_ended():
     """The main thread is inside one long call, as when it waits for a GPU."""
     script = (
-        "import ctypes, sys; sys.path.insert(0, '.'); from shared import cli; sys.argv ="
+        "import ctypes, sys; sys.path.insert(0, '.'); from shared.images import cli; sys.argv ="
         " ['08_fsdp/plain.py']\n"
     )
     script += (

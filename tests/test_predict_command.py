@@ -130,6 +130,8 @@ def test_check_fails_when_a_prediction_is_wrong(monkeypatch, capsys):
             ["11", "--one-by-one", "--timeline", "/tmp"],
             "--timeline draws the scripts of one model; leave --one-by-one",
         ),
+        (["11_llm/before", "--one-by-one"], "--one-by-one leads from before.py to train.py"),
+        (["01_baseline/plain", "--late-zero-grad"], "--late-zero-grad changes the train.py"),
         (["--fits", "24", "--on", "cpu"], "--fits asks for a GPU's memory"),
         (["--timeline", "/dev/null/x"], "--timeline /dev/null/x: Not a directory"),
     ],

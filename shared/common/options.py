@@ -125,7 +125,12 @@ def parse(file, argv, task, *, batch_size, micro_batch_size=None, devices=1, lau
     quiet()
     path = Path(file).resolve()
     name = f"{path.parent.name}/{path.stem}"
-    script = scripts.every()[name]
+    if name not in scripts.every():
+        raise UserError(
+            "the first line of its docstring must say what it is, such as "
+            '"Side road from 06_sgd/train.py, Momentum: one state back."'
+        )
+    script = scripts.get(name)
     p = parser(f"{script.title}: {script.idea}", task)
     record = "append what was measured to FILE, one JSON object per line"
     p.add_argument("--record", type=Path, metavar="FILE", help=record)
@@ -134,8 +139,8 @@ def parse(file, argv, task, *, batch_size, micro_batch_size=None, devices=1, lau
     args.command = command_of([f"{name}.py"], argv)
     args.batch_size, args.micro_batch_size = batch_size, micro_batch_size
     choose(args, task)
-    if args.accelerator == "cpu" and bf16.speed_up():
-        args.notes.append(bf16.NOTE)
+    if args.accelerator == "cpu":
+        bf16.speed_up()
     choose_devices(args, devices, launcher)
     if args.record:
         writable(args.record)

@@ -78,14 +78,14 @@ def of_page(folder):
             _, rest = rest.split("<!-- end -->\n", 1)
             reason, _ = rest.split("</details>", 1)
             options = dict(option.split("=", 1) for option in shlex.split(marker))
-        except ValueError:
+            memory = tuple(options.pop("memory", "device").split(","))
+            texts = (question.strip(), command.strip(), reason.strip())
+            found.append(Exercise(folder, number, *texts, memory=memory, **options))
+        except (ValueError, TypeError):  # a part or an option is missing, or unknown
             raise UserError(
                 f"{folder}/README.md, exercise {number}: it needs a question, a command in "
                 '```bash, and an answer with <!-- generated: answer against="..." --> and a reason'
             ) from None
-        memory = tuple(options.pop("memory", "device").split(","))
-        texts = (question.strip(), command.strip(), reason.strip())
-        found.append(Exercise(folder, number, *texts, memory=memory, **options))
     return found
 
 
@@ -110,7 +110,10 @@ def predictions(asked):
     wanted = {}
     for command in asked:
         args = predictor.parse(shlex.split(command)[3:])
-        wanted[command] = predictor.wanted(args, device=args.on or "gpu")
+        # Where all that is asked of it is about loading, one update is enough.
+        asking = [e for e in every() if command in commands(e)]
+        short = {"updates": 1} if all(e.phase == "load" for e in asking) else {}
+        wanted[command] = predictor.wanted(args, device=args.on or "gpu", **short)
     jobs = list(dict.fromkeys(job for those in wanted.values() for job in those))
     made = dict(zip(jobs, run_jobs([(predict, *job) for job in jobs])))
     return {

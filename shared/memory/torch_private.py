@@ -141,4 +141,7 @@ def wrapped(owner, name, wrapper):
 
 def cpu_multiplies_bf16():
     """Tells whether the CPU has instructions for bf16; without them its products are slow."""
+    # Without oneDNN, as on some Macs, there is no such operation; products are fast there anyway.
+    if not torch.backends.mkldnn.is_available():
+        return True
     return torch.ops.mkldnn._is_mkldnn_bf16_supported()

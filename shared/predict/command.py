@@ -87,7 +87,7 @@ def parse(argv):
         raise UserError(
             "--timeline draws the scripts of one model; leave --one-by-one and further models out"
         )
-    if args.plain and args.late_zero_grad:
+    if args.late_zero_grad and any(scripts.get(name).plain for name in args.names):
         raise UserError("--late-zero-grad changes the train.py of a stage; leave --plain out")
     if args.on == "cpu" and args.fits:
         raise UserError("--fits asks for a GPU's memory; leave --on cpu out")
@@ -143,6 +143,8 @@ def choose(args):
             f"--devices {args.devices}: none of the scripts asked for shares the work; 08_fsdp is "
             "the first"
         )
+    if args.one_by_one and not any(name.endswith("/train") for name in chosen):
+        raise UserError("--one-by-one leads from before.py to train.py; name their folder, 11")
     args.names = chosen
     for task in {modules[name].cli.TASK for name in chosen}:
         for model in args.models:

@@ -6,9 +6,7 @@ A simulation changes PyTorch in ways that hold for the whole process.
 import concurrent.futures
 import contextlib
 import dataclasses
-import multiprocessing.forkserver
 import os
-import signal
 import sys
 from concurrent.futures.process import BrokenProcessPool
 
@@ -19,6 +17,9 @@ from tqdm import tqdm
 from shared.common.errors import UserError
 from shared.common.scripts import ROOT
 from shared.records.running import forks
+
+# What simulations import, and in a ladder the scripts before them.
+PRELOADED = ["shared.metrics", "shared.images.cli", "shared.text.cli"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,29 +84,27 @@ def run_jobs(jobs):
         UserError: one of them raised it, or was killed.
     """
     supported_torch()
-    context = forks()  # of a process that has imported PyTorch, once for all
-    workers = min(2, os.cpu_count())
-    # The results must not depend on whether there is a GPU.
-    with environment(CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1"):
-        # Only this process must react to Ctrl-C: it ends the others.
-        interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        multiprocessing.forkserver.ensure_running()
-        signal.signal(signal.SIGINT, interrupt)
-        pool = concurrent.futures.ProcessPoolExecutor(workers, context, max_tasks_per_child=1)
-        with pool:
-            waiting = [pool.submit(_call, *job) for job in jobs]
-            done = concurrent.futures.as_completed(waiting)
-            quiet = not sys.stderr.isatty()
-            try:
-                for job in tqdm(done, total=len(jobs), unit="script", leave=False, disable=quiet):
-                    job.result()  # raises an error at once, before the others are done
-                return [job.result() for job in waiting]
-            except BrokenProcessPool:
-                raise UserError(
-                    "a simulation was killed; each needs about 1 GB of memory"
-                ) from None
-            finally:
-                pool.shutdown(cancel_futures=True)
+    workers, context = min(2, os.cpu_count()), forks(PRELOADED)
+    pool = concurrent.futures.ProcessPoolExecutor(
+        workers, context, initializer=_without_gpu, max_tasks_per_child=1
+    )
+    with pool:
+        waiting = [pool.submit(_call, *job) for job in jobs]
+        done = concurrent.futures.as_completed(waiting)
+        quiet = not sys.stderr.isatty()
+        try:
+            for job in tqdm(done, total=len(jobs), unit="script", leave=False, disable=quiet):
+                job.result()  # raises an error at once, before the others are done
+            return [job.result() for job in waiting]
+        except BrokenProcessPool:
+            raise UserError("a simulation was killed; each needs about 1 GB of memory") from None
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _without_gpu():
+    """Makes a process compute the same whether there is a GPU or not."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
 def _call(function, *arguments):

@@ -253,12 +253,17 @@ def predict(name, options, timeline=False):
     started = time.perf_counter()
     simulation = Simulation(name, options)
     args = simulation.args
-    starts = simulation.run(args.batch_size, args.micro_batch_size, options.updates)
+    updates = options.updates
+    if options.input_shapes:
+        updates = len(options.input_shapes)
+    elif options.late_zero_grad:
+        updates = updates or STEADY + 1  # the first gradients are freed an update later
+    starts = simulation.run(args.batch_size, args.micro_batch_size, updates)
     load_phase, load_at, load_host = simulation.peaks(0, simulation.loaded)
     train_phase, train_at, train_host = simulation.peaks(simulation.loaded)
     record = records.new(
         args.task,
-        script=name.replace("train", "before") if options.techniques == 0 else name,
+        script=f"{scripts.get(name).folder}/before" if options.techniques == 0 else name,
         technique=simulation.technique,
         preset=args.preset,
         model=args.model,

@@ -36,20 +36,22 @@ def predictions(records):
     rows = []
     for r in records:
         load, train = r["load"], r["train"]
-        rows.append((
-            name(r),
-            str(r["world_size"]),
-            str(r["batch_size"]),
-            str(r["micro_batch_size"] or r["batch_size"]),
-            amount(load["device_peak_gb"]),
-            amount(load["host_peak_gb"]),
-            amount(train["device_peak_gb"]),
-            amount(train["device_reserved_gb"]),
-            amount(train["host_peak_gb"]),
-            less(first, train["device_peak_gb"]) if r is not records[0] else "",
-            f"{r['seconds']:.1f} s",
-            where(r).ljust(width),
-        ))
+        rows.append(
+            (
+                name(r),
+                str(r["world_size"]),
+                str(r["batch_size"]),
+                str(r["micro_batch_size"] or r["batch_size"]),
+                amount(load["device_peak_gb"]),
+                amount(load["host_peak_gb"]),
+                amount(train["device_peak_gb"]),
+                amount(train["device_reserved_gb"]),
+                amount(train["host_peak_gb"]),
+                less(first, train["device_peak_gb"]) if r is not records[0] else "",
+                f"{r['seconds']:.1f} s",
+                where(r).ljust(width),
+            )
+        )
     held = []
     for r in records:
         parts = r["train"]["breakdown_gb"]

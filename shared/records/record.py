@@ -120,7 +120,9 @@ def today(record):
         TypeError, KeyError, AttributeError: it is no record.
     """
     if "stage" not in record:
-        return {**record, "script": record["script"] + ""}
+        if not isinstance(record["script"], str):
+            raise TypeError("script must be a name")
+        return record
     rest = {key: value for key, value in record.items() if key not in ("stage", "script")}
     if "measured" in rest:
         rest["measured"] = today(rest["measured"])

@@ -1,7 +1,8 @@
 """Runs a script in a process of its own, for its record."""
 
 import contextlib
-import multiprocessing
+import multiprocessing.connection
+import multiprocessing.forkserver
 import os
 import re
 import runpy
@@ -9,25 +10,35 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from pathlib import Path
 
 import torch
 
 from shared.common import scripts
+from shared.common.ending import LOST
 from shared.records.record import read
 
-# What all scripts import, and simulations too: it takes seconds, and a fork has it at once.
-PRELOADED = ["shared.metrics", "shared.images.cli", "shared.text.cli"]
 
+def forks(preload):
+    """Returns the multiprocessing context whose processes are forks of one with all imports.
 
-def forks():
-    """Returns the multiprocessing context whose processes are forks of one with all imports."""
+    Args:
+        preload: names of modules to import in it; they take seconds, and a fork has them at once.
+            The first call decides.
+    """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
+    context.set_forkserver_preload(preload)
+    if threading.current_thread() is threading.main_thread():  # only it can set a handler
+        # Only this process must react to Ctrl-C: it ends the others.
+        interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        multiprocessing.forkserver.ensure_running()
+        signal.signal(signal.SIGINT, interrupt)
     return context
 
 
-def run_script(name, options, log, processes=None, forked=False):
+def run_script(name, options, log, processes=None, context=None):
     """Runs a script and shows its last line of output while it runs, on one line.
 
     Args:
@@ -35,8 +46,9 @@ def run_script(name, options, log, processes=None, forked=False):
         options: its command line.
         log: file for what it prints.
         processes: how many torchrun starts; None to run the script alone.
-        forked: whether to start the processes as forks, with what torchrun would put into their
-            environment; without a GPU, that is as good and much quicker.
+        context: forks(), to start the processes in, several with what torchrun would put into
+            their environment: without a GPU that is as good, and much quicker; None to start them
+            as a user does.
 
     Returns:
         its record, or None, and its last line of output; if it failed, the last one of its own.
@@ -45,7 +57,8 @@ def run_script(name, options, log, processes=None, forked=False):
     record_file.unlink(missing_ok=True)
     options = [*options, "--record", str(record_file)]
     log.write_text("")
-    running = (Forked if forked else Started)(scripts.get(name).path, options, log, processes)
+    arguments = (scripts.get(name).path, options, log, processes)
+    running = Forked(context, *arguments) if context else Started(*arguments)
     started = time.perf_counter()
     try:
         while (code := running.wait(0.2)) is None:
@@ -62,7 +75,9 @@ def run_script(name, options, log, processes=None, forked=False):
         return None, f"killed by signal {-code}"
     lines = log.read_text(errors="replace").splitlines()
     said = [line for line in lines if line.startswith(f"{name}.py: ")]
-    return None, said[-1] if said else last  # after it torchrun prints a lot
+    # After it torchrun prints a lot; and that another process has ended is no cause.
+    causes = [line for line in said if LOST not in line]
+    return None, (causes or said or [last])[-1]
 
 
 class Started:
@@ -93,7 +108,7 @@ class Started:
 class Forked:
     """A script in forks; the first one speaks for all."""
 
-    def __init__(self, path, options, log, processes):
+    def __init__(self, context, path, options, log, processes):
         n = processes or 1
         with socket.create_server(("localhost", 0)) as free:
             port = free.getsockname()[1]
@@ -104,20 +119,25 @@ class Forked:
             ranks = {"RANK": rank, "LOCAL_RANK": rank, **same} if processes else {}
             environment = {key: str(value) for key, value in ranks.items()}
             arguments = (str(path), options, str(log), environment)
-            self.processes.append(forks().Process(target=become, args=arguments))
+            self.processes.append(context.Process(target=become, args=arguments))
             self.processes[-1].start()
 
     def wait(self, seconds):
         """Waits so long at most; returns the exit code, None if it still runs."""
-        self.processes[0].join(seconds)
-        if self.processes[0].exitcode == 0:  # the others may have a moment to go
+        codes = [process.exitcode for process in self.processes]
+        if all(code is None or code == 0 for code in codes) and None in codes:
+            running = [process.sentinel for process in self.processes if process.exitcode is None]
+            multiprocessing.connection.wait(running, seconds)
+            return None
+        if None in codes:  # one has failed: the others notice, and the first one reports for all
             for process in self.processes:
-                process.join()
-        return self.processes[0].exitcode
+                process.join(5)
+        return next((code for code in codes if code), 0)
 
     def end(self):
         """Ends what still runs of it."""
         for process in self.processes:
+            process.kill()  # first it alone: until it has a session of its own, there is no group
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.join()
@@ -137,9 +157,9 @@ def become(path, options, log, environment):
     for standard in (sys.stdout, sys.stderr):
         os.dup2(out, standard.fileno())
     os.environ.update(environment)
-    if "WORLD_SIZE" in environment:  # as Fabric does
+    if "WORLD_SIZE" in environment and "OMP_NUM_THREADS" not in os.environ:  # as Fabric does
         torch.set_num_threads(max(1, os.cpu_count() // int(environment["WORLD_SIZE"])))
-    sys.argv = [path, *options]
+    sys.argv, sys.path = [path, *options], [str(Path(path).parent), *sys.path]
     runpy.run_path(path, run_name="__main__")
 
 

@@ -37,18 +37,20 @@ def measured(records, predicted):
         load, train = r["load"], r["train"]
         foreseen = predicted.get(r["script"], nothing)["train"]
         peak = train["device_peak_gb"]
-        rows.append((
-            r["script"],
-            amount(load["device_peak_gb"]),
-            amount(peak),
-            amount(foreseen["device_peak_gb"]),
-            f"{peak / before['train']['device_peak_gb'] - 1:+.1%}" if before else "",
-            less(first, peak) if before else "",
-            amount(train["device_reserved_gb"]),
-            amount(foreseen["device_reserved_gb"]),
-            amount(load["host_peak_gb"]),
-            amount(train["host_peak_gb"]),
-            f"{speed(r):.0f}" if speed(r) else "",
-            accuracy(r),
-        ))
+        rows.append(
+            (
+                r["script"],
+                amount(load["device_peak_gb"]),
+                amount(peak),
+                amount(foreseen["device_peak_gb"]),
+                f"{peak / before['train']['device_peak_gb'] - 1:+.1%}" if before else "",
+                less(first, peak) if before else "",
+                amount(train["device_reserved_gb"]),
+                amount(foreseen["device_reserved_gb"]),
+                amount(load["host_peak_gb"]),
+                amount(train["host_peak_gb"]),
+                f"{speed(r):.0f}" if speed(r) else "",
+                accuracy(r),
+            )
+        )
     return aligned(heading, rows)

@@ -81,18 +81,20 @@ def dataset(records, name, from_where, published):
     for r in records:
         train, peak = r["train"], r["train"]["device_peak_gb"]
         held = [(label, train["breakdown_gb"].get(label, 0)) for label in CATEGORIES]
-        rows.append({
-            "script": r["script"],
-            "link": r["script"] if r["script"] in scripts.stages() else None,
-            "peak": size(peak),
-            "at": at(peak),
-            "parts": [(x, gb, size(gb), gb / peak) for x, gb in held if gb >= 5e-5 * peak],
-            "reserved": mark(train["device_reserved_gb"]),
-            "published": mark(published.get(r["script"])),
-            "loading": size(r["load"]["device_peak_gb"]),
-            "host": size(train["host_peak_gb"]) if on_host(r) else None,
-            "where": where(r) if "peak_at" in r else None,
-        })
+        rows.append(
+            {
+                "script": r["script"],
+                "link": _shown(r["script"]),
+                "peak": size(peak),
+                "at": at(peak),
+                "parts": [(x, gb, size(gb), gb / peak) for x, gb in held if gb >= 5e-5 * peak],
+                "reserved": mark(train["device_reserved_gb"]),
+                "published": mark(published.get(r["script"])),
+                "loading": size(r["load"]["device_peak_gb"]),
+                "host": size(train["host_peak_gb"]) if on_host(r) else None,
+                "where": where(r) if "peak_at" in r else None,
+            }
+        )
     return {
         "name": name,
         "origin": from_where,
@@ -100,6 +102,12 @@ def dataset(records, name, from_where, published):
         "ticks": _ticks(top, decade, scale(records)[1], at),
         "records": records,
     }
+
+
+def _shown(script):
+    """Returns the stage of the page that a script belongs to, None if there is none."""
+    stage = script if script in scripts.stages() else f"{script.partition('/')[0]}/train"
+    return stage if stage in scripts.stages() else None
 
 
 def _ticks(top, decade, factor, at):

@@ -45,7 +45,7 @@ class Texts(Task):
         add_model_options(parser)
 
     def choose(self, args):
-        """Fills in args.config (a transformers.PreTrainedConfig), max_length, adam_lr_factor.
+        """Fills in args.config (a transformers.PreTrainedConfig), max_length and the factors.
 
         Raises:
             UserError: there is no such model, it cannot be fetched, it cannot classify, or
@@ -63,7 +63,8 @@ class Texts(Task):
         args.max_length = args.max_length or min(512, longest or 512)
         if getattr(args, "save", None):
             _can_save(args)
-        args.adam_lr_factor = 6 if tiny else 1  # it starts from random weights
+        # The tiny model starts from random weights.
+        args.adam_lr_factor, args.sgd_lr_factor = (6, 5) if tiny else (1, 1)
 
     def settings(self, args):
         return {"max_length": args.max_length}

@@ -5,9 +5,6 @@ continues where it stopped: what was measured before with the same options, code
 measured again.
 """
 
-if __name__ == "__main__":  # before the imports below, which take some seconds
-    print("- starting: importing PyTorch", flush=True)
-
 import contextlib
 import hashlib
 import json
@@ -22,19 +19,19 @@ from pathlib import Path
 import torch
 
 from shared.common import scripts
-from shared.common.ending import run
 from shared.common.errors import UserError
 from shared.common.files import writable
 from shared.common.options import choose as choose_model
 from shared.common.options import command_of, parser
+from shared.common.scripts import ROOT
 from shared.images.models import TINY_WEIGHTS
 from shared.images.task import TASK as IMAGES
-from shared.predict.jobs import Wanted, run_jobs
+from shared.predict.jobs import PRELOADED, Wanted, run_jobs
 from shared.predict.simulation import predict as simulate
 from shared.records import bars, tables
 from shared.records.machine import versions
 from shared.records.record import TINY_MEASURED, by_model, by_script, read, setting
-from shared.records.running import run_script
+from shared.records.running import forks, run_script
 from shared.text.task import TASK as TEXTS
 
 
@@ -56,10 +53,11 @@ def fingerprint(name, options, task):
         options: its command line.
         task: what it is about, a common.task.Task.
     """
-    shared = Path(__file__).parent
+    shared = ROOT / "shared"
     rooms = ("common", "memory", "images", "text")
     code = [file for room in rooms for file in sorted((shared / room).glob("*.py"))]
-    files = [scripts.get(name).path, shared / "metrics.py", *code, TINY_WEIGHTS]
+    records = [shared / "records" / f"{file}.py" for file in ("machine", "record", "running")]
+    files = [scripts.get(name).path, shared / "metrics.py", *records, *code, TINY_WEIGHTS]
     machine = [platform.node(), os.cpu_count()]
     if torch.cuda.is_available():
         # The driver is asked, because PyTorch would allocate memory on the GPU to find its name.
@@ -157,22 +155,30 @@ class Expectation:
         Args:
             known: records of measurements that have "seconds".
         """
-        self.before = {(r["script"], setting(r)): r.get("seconds") for r in known}
+        whole = [r for r in known if r["epochs"] == 1 and "--max-steps" not in r["command"]]
+        self.before = {_same(r): r.get("seconds") for r in whole}
         self.here = self.there = 0.0
 
     def of(self, name, args):
         """Returns about how many seconds a script takes, None if that is not known."""
         if args.max_steps or args.epochs > 1:
             return None
-        sizes = {"model": args.model, **args.task.settings(args)}
-        seconds = self.before.get((name, setting(sizes)))
+        seconds = self.before.get(_wanted(name, args))
         return seconds and seconds * (self.here / self.there if self.there else 1)
 
     def took(self, name, args, seconds):
         """Takes in how many seconds a script took."""
-        sizes = {"model": args.model, **args.task.settings(args)}
-        if before := self.before.get((name, setting(sizes))):
+        if before := self.before.get(_wanted(name, args)):
             self.here, self.there = self.here + seconds, self.there + before
+
+
+def _same(record):
+    return record["script"], setting(record), record["dataset"]
+
+
+def _wanted(name, args):
+    sizes = {"model": args.model, **args.task.settings(args)}
+    return _same({"script": name, "dataset": args.dataset, **sizes})
 
 
 def measure(args, chosen):
@@ -206,10 +212,18 @@ def measure(args, chosen):
             print(f"{name:24} starts{about}", flush=True)
             started = time.perf_counter()
             log = args.out / "logs" / f"{name.replace('/', '_')}.log"
-            # Without a GPU, starting Python anew would take a third of the whole time.
-            forked, devices = its.accelerator == "cpu", scripts.get(name).load().DEVICES
-            processes = (its.devices or devices) if forked and devices > 1 else None
-            record, last = run_script(name, options, log, processes, forked)
+            # Without a GPU, starting Python anew would take a third of the whole time. (Forks are
+            # for Linux: macOS' own libraries do not expect them.)
+            forked = its.accelerator == "cpu" and sys.platform == "linux"
+            devices = scripts.get(name).load().DEVICES
+            wanted = its.devices or devices
+            if its.accelerator == "cuda":
+                wanted = min(wanted, torch.cuda.device_count())
+            # Scripts with Fabric start their processes themselves.
+            several = devices > 1 and (forked or scripts.get(name).plain)
+            processes = wanted if several else None
+            context = forks(PRELOADED) if forked else None
+            record, last = run_script(name, options, log, processes, context)
             seconds = time.perf_counter() - started
             if not record:
                 print(f"{name:24} FAILED in {seconds:.0f} s: {last}", flush=True)
@@ -251,7 +265,3 @@ def main(argv=None):
         print(f"- {note}", flush=True)
     if measure(args, chosen):
         sys.exit(1)
-
-
-if __name__ == "__main__":
-    run(main)

@@ -1,0 +1,1 @@
+"""`python -m shared.ladder`: measures the scripts, one after the other."""

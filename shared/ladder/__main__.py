@@ -1,0 +1,8 @@
+"""Runs `python -m shared.ladder`."""
+
+print("- starting: importing PyTorch", flush=True)  # which takes some seconds
+
+from shared.common.ending import run
+from shared.ladder.command import main
+
+run(main)
