@@ -1,6 +1,6 @@
-"""Runs the scripts of 08, 09 and 10 on the processes that torchrun has started.
+"""Runs the scripts of 08, 09 and 10 on four processes, as torchrun would start them.
 
-Usage: python -m torch.distributed.run --nproc-per-node 4 tests/sharded.py OUT.json
+Usage: python tests/sharded.py OUT.json
 Every script runs in bf16, as it stands, and in fp32, where results can be compared with one device.
 """
 
@@ -9,6 +9,7 @@ import sys
 
 import torch.distributed as dist
 from conftest import SHARDED, in_fp32
+from forks import side_by_side
 from torch.distributed.fsdp import CPUOffloadPolicy
 from torch.distributed.tensor import DTensor
 
@@ -66,8 +67,9 @@ def watch(name, fp32):
     }
 
 
-if __name__ == "__main__":
-    dist.init_process_group()
+def work(out):
+    """Does what this file is for, as one of the processes."""
+    dist.init_process_group("gloo")
     # For the scripts in plain PyTorch: once is enough.
     dist.init_process_group = dist.destroy_process_group = lambda *_: None
     plain = scripts.plain(SHARDED)
@@ -80,5 +82,9 @@ if __name__ == "__main__":
     everyone = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, results)
     if dist.get_rank() == 0:
-        with open(sys.argv[1], "w") as file:
+        with open(out, "w") as file:
             json.dump(everyone, file)
+
+
+if __name__ == "__main__":
+    side_by_side(4, work, sys.argv[1])

@@ -49,12 +49,12 @@ ENDINGS = {
     "0 is not a positive whole number (see --help)",
     "08_fsdp/train.py --preset tiny --devices 3": "08_fsdp/train.py: --devices 3: "
     "a batch of 16 images does not divide by 3; possible are 1, 2, 4, 8, 16",
-    "08_fsdp/train.py --preset tiny --data nowhere": f"08_fsdp/train.py: {NO_FOLDER}",
+    "08_fsdp/train.py --preset tiny --devices 2 --data nowhere": f"08_fsdp/train.py: {NO_FOLDER}",
     "09_act_ckpt/plain.py --preset tiny --devices 2": "09_act_ckpt/plain.py: --devices 2: "
     "this script starts no further processes; "
     "torchrun --nproc-per-node 2 09_act_ckpt/plain.py does",
     "11_llm/before.py --preset tiny --data nowhere": f"11_llm/before.py: {NO_TEXTS}",
-    "11_llm/train.py --preset tiny --data nowhere": f"11_llm/train.py: {NO_TEXTS}",
+    "11_llm/train.py --preset tiny --devices 2 --data nowhere": f"11_llm/train.py: {NO_TEXTS}",
     "-m shared.predict --plain --one-by-one": "python -m shared.predict: --one-by-one is about "
     "texts, but the scripts in plain PyTorch are about images; leave one of them out",
     "-m shared.predict --plain 11": "python -m shared.predict: 11_llm has no plain.py; "

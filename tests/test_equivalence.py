@@ -177,7 +177,7 @@ def test_empty_init_changes_no_loss():
 def sharded(tmp_path_factory):
     """What each of four processes saw in 08, 09 and 10: a list of {script and precision: seen}."""
     out = tmp_path_factory.mktemp("sharded") / "seen.json"
-    run("-m", "torch.distributed.run", "--nproc-per-node", 4, "tests/sharded.py", out)
+    run("tests/sharded.py", out)
     return read_json(out)
 
 

@@ -182,11 +182,11 @@ def test_every_script_tells_how_long_it_is_going_to_take(ladder):
 
 
 def test_expectations_follow_the_speed_of_this_machine():
-    before = [
-        {"script": f"0{n}_a/train", "model": "m", "image_px": 32, "seconds": 10.0 * n}
-        for n in (1, 2)
-    ]
-    args = SimpleNamespace(model="m", max_steps=None, epochs=1, task=IMAGES, image_px=32)
+    same = {"model": "m", "image_px": 32, "dataset": "digits", "epochs": 1, "command": "python x"}
+    before = [{"script": f"0{n}_a/train", "seconds": 10.0 * n, **same} for n in (1, 2)]
+    before.append({**before[1], "seconds": 3.0, "command": "python x --max-steps 4"})  # not whole
+    sizes = {"model": "m", "image_px": 32, "dataset": "digits"}
+    args = SimpleNamespace(max_steps=None, epochs=1, task=IMAGES, **sizes)
     expected = ladder_module.Expectation(before)
     assert expected.of("01_a/train", args) == 10
     expected.took("01_a/train", args, 30.0)  # a machine of a third of the speed
