@@ -21,7 +21,7 @@ TINY = ["--preset", "tiny"]
 
 def options(source, **more):
     sizes = {"image_px": 32, "batch_size": 16, "epochs": 1, "max_steps": None}
-    where = {"data": str(source), "accelerator": "cpu", "world_size": 1, "seed": 1}
+    where = {"data": str(source), "accelerator": "cpu", "devices": 1, "world_size": 1, "seed": 1}
     return types.SimpleNamespace(**{**sizes, **where, **more})
 
 

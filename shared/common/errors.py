@@ -6,3 +6,10 @@ class UserError(ValueError):
 
     Its text, one line, says what is wrong and what would be right.
     """
+
+
+def shown(path):
+    """Returns how a path appears in a message: in one line, not too long, and printable."""
+    text = str(path)
+    text = text if len(text) <= 300 else f"{text[:200]}...{text[-50:]}"
+    return text if text.isprintable() else ascii(text)

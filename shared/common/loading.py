@@ -1,5 +1,6 @@
 """The loader that every script uses: this process' share of every batch, in a fixed order."""
 
+import itertools
 import math
 import os
 
@@ -8,6 +9,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler
 
 SPLIT_SEED = 0  # which examples are for testing does not depend on --seed
+MOST_WORKERS = 16  # per device; each holds a few batches
 
 
 def set_updates(args, per_epoch):
@@ -20,8 +22,52 @@ def set_updates(args, per_epoch):
     args.epochs = math.ceil(args.updates / per_epoch)
 
 
-def loader(args, examples, shuffle, collate_fn=None, from_files=False):
-    """Returns a DataLoader of this process' share of a data set.
+class Order(DistributedSampler):
+    """Which examples this process takes, and in which order; with shuffling, each epoch's own.
+
+    The order depends on seed and epoch alone. Rank r of n takes every n-th example, so the batches
+    of n processes together are the batch of one.
+
+    Attributes:
+        epoch: the epoch of the next pass, from 0.
+        start: how many batches the next pass leaves out at its beginning, without reading them;
+            0 again as soon as that pass has begun.
+    """
+
+    def __init__(self, examples, batch_size, shuffle, seed, with_epoch=False):
+        """Chooses the order.
+
+        Args:
+            examples: torch.utils.data.Dataset.
+            batch_size: examples per batch of this process.
+            shuffle: whether the order is another one in each epoch.
+            seed: for shuffling.
+            with_epoch: whether to yield (epoch, position) in place of positions, for examples that
+                are not the same in every epoch. They may be read by processes that go on from one
+                epoch to the next, so this is how they learn of it.
+        """
+        rank, processes = this_process()
+        super().__init__(examples, processes, rank, shuffle=shuffle, seed=seed)
+        self.batch_size, self.with_epoch, self.start = batch_size, with_epoch, 0
+
+    def set_epoch(self, epoch):
+        """Goes on to an epoch, never back: after a resumption, Fabric counts from 0 again."""
+        self.epoch = max(self.epoch, epoch)
+
+    def __iter__(self):
+        left_out, self.start = self.start * self.batch_size, 0
+        positions = itertools.islice(super().__iter__(), left_out, None)
+        return zip(itertools.repeat(self.epoch), positions) if self.with_epoch else positions
+
+
+def this_process():
+    """Returns the rank of this process, and how many processes train together."""
+    parallel = dist.is_available() and dist.is_initialized()
+    return (dist.get_rank(), dist.get_world_size()) if parallel else (0, 1)
+
+
+def loader(args, examples, shuffle, collate_fn=None, slow=False, with_epoch=False):
+    """Returns a DataLoader of this process' share of a data set; its sampler is an Order.
 
     A batch of it has args.batch_size // args.world_size examples. The k-th batches of all processes
     together hold the same examples as the k-th batch of a single process.
@@ -30,26 +76,28 @@ def loader(args, examples, shuffle, collate_fn=None, from_files=False):
         examples: torch.utils.data.Dataset.
         shuffle: whether each epoch has an order of its own, which depends on args.seed.
         collate_fn: as DataLoader takes it.
-        from_files: whether examples are read from files, which takes so long that worker processes
-            do it.
+        slow: whether preparing examples takes so long that worker processes do it.
+        with_epoch: as Order takes it.
     """
-    # With one process, a DistributedSampler is a shuffle that depends on seed and epoch alone. Rank
-    # r of n takes every n-th index, so the batches of n processes together are the batch of one.
-    parallel = dist.is_available() and dist.is_initialized()
-    sampler = DistributedSampler(
-        examples,
-        num_replicas=dist.get_world_size() if parallel else 1,
-        rank=dist.get_rank() if parallel else 0,
-        shuffle=shuffle,
-        seed=args.seed,
-    )
+    batch_size = args.batch_size // args.world_size
+    workers = worker_processes(args.devices) if slow else 0
     return DataLoader(
         examples,
-        batch_size=args.batch_size // args.world_size,
-        sampler=sampler,
-        # For random crops. The global generator will not do, because stages use it differently.
+        batch_size=batch_size,
+        sampler=Order(examples, batch_size, shuffle, args.seed, with_epoch),
+        # From which a loader draws a number that nothing here depends on. It would otherwise draw
+        # from the global generator, on which dropout depends.
         generator=torch.Generator().manual_seed(args.seed),
         collate_fn=collate_fn,
-        num_workers=min(4, os.cpu_count()) if from_files else 0,
+        num_workers=workers,
+        persistent_workers=workers > 0,
         pin_memory=args.accelerator == "cuda",
     )
+
+
+def worker_processes(devices):
+    """Returns how many processes prepare examples for each of some devices of this machine."""
+    # Where it can be asked, the cores that this process may use; a job may have been given a few.
+    allowed = getattr(os, "sched_getaffinity", None)
+    cores = len(allowed(0)) if allowed else os.cpu_count()
+    return min(max(cores // devices, 1), MOST_WORKERS)

@@ -1,23 +1,22 @@
 """Images for all stages: the same ones, in the same order, on any number of devices."""
 
 import contextlib
+import os
 from pathlib import Path
 
 import numpy as np
 import torch
 import torchvision
 from filelock import FileLock
-from PIL import Image
-from torch.utils.data import Dataset, Subset, TensorDataset
-from torchvision.transforms import v2
+from torch.utils.data import Dataset, TensorDataset
 
-from shared.common.errors import UserError
+from shared.common.errors import UserError, shown
 from shared.common.files import OFFLINE, cache_folder, cannot_cache
-from shared.common.loading import SPLIT_SEED, loader, set_updates
+from shared.common.loading import SPLIT_SEED, loader, set_updates, this_process
+from shared.images.folders import Folder
+from shared.images.pictures import NORMALIZE, Files, InMemory, Pictures
 
-# The statistics of ImageNet, which the pretrained models expect:
-# https://docs.pytorch.org/vision/stable/models.html
-NORMALIZE = v2.Normalize(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225])
+ARCHIVE = torchvision.datasets.CIFAR10.filename
 
 
 def loaders(args):
@@ -25,8 +24,8 @@ def loaders(args):
 
     A batch is images, (args.batch_size // args.world_size, 3, args.image_px, args.image_px) in
     fp32, and labels, int64. The k-th batches of all processes together hold the same pictures as
-    the k-th batch of a single process. (Where pictures are cropped at random, in CIFAR-10 and
-    folders, the crops depend on the number of processes.)
+    the k-th batch of a single process. Where pictures are cropped at random, in CIFAR-10 and
+    folders, the crop depends on args.seed, the epoch and the picture alone.
 
     Fills in what depends on the data: args.num_classes, args.dataset, args.updates (updates in the
     whole training, after --epochs or --max-steps) and args.epochs (as many as these updates need).
@@ -35,8 +34,15 @@ def loaders(args):
         UserError: the pictures are missing, unusable, or cannot be downloaded.
     """
     sets, args.num_classes, args.dataset = image_sets(args)
-    files = isinstance(sets[0], Subset)
-    found = [loader(args, part, shuffle=part is sets[0], from_files=files) for part in sets]
+    slow = isinstance(sets[0], Pictures)
+    found = []
+    for part in sets:
+        shuffle = part is sets[0]
+        found.append(loader(args, part, shuffle, slow=slow, with_epoch=slow and shuffle))
+    if slow and this_process()[0] == 0:
+        n = sum(map(len, sets))
+        source = shown(args.data)
+        print(f"- reading {n:,} pictures of {args.num_classes} classes from {source}\n", flush=True)
     set_updates(args, len(found[0]))
     return found
 
@@ -54,13 +60,15 @@ def image_sets(args):
     if args.data == "fake":
         return [FakePictures(n, args.image_px) for n in (4096, 256, 256)], 10, "fake"
     if args.data == "cifar10":
-        sets = cifar10(cache_folder() / "cifar10", args.image_px, download=True)
+        sets = cifar10(cache_folder() / "cifar10", args.image_px, args.seed, download=True)
         return sets, 10, "cifar10"
     folder = Path(args.data)
-    if (folder / "cifar-10-batches-py").is_dir() or (folder / "cifar-10-python.tar.gz").is_file():
-        return cifar10(folder, args.image_px, download=False), 10, "cifar10"
-    sets, classes = image_folder(folder, args.image_px)
-    return sets, classes, folder.resolve().name
+    # os.path takes any text for a name, even what can be none.
+    unpacked = os.path.isdir(folder / torchvision.datasets.CIFAR10.base_folder)
+    if unpacked or os.path.isfile(folder / ARCHIVE):
+        return cifar10(folder, args.image_px, args.seed, download=False), 10, "cifar10"
+    sets, classes = image_folder(folder, args.image_px, args.seed)
+    return sets, classes, shown(folder.resolve().name)
 
 
 def digits(image_px):
@@ -100,118 +108,93 @@ class FakePictures(Dataset):
         return self.images[i % len(self.images)], self.labels[i]
 
 
-def cifar10(folder, image_px, download):
-    """Returns CIFAR-10 as three datasets: 45,000, 5,000 and 10,000 pictures.
+def cifar10(folder, image_px, seed, download):
+    """Returns CIFAR-10 as three Pictures: 45,000, 5,000 and 10,000.
 
     Source: Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html.
 
     Raises:
         UserError: it is not there or damaged, and cannot be downloaded.
     """
-    train_transform, test_transform = _transforms(image_px)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if download:
+            folder.mkdir(parents=True, exist_ok=True)
         # One process downloads, the others wait.
         lock = FileLock(folder / ".lock") if download else contextlib.nullcontext()
         with lock:
-            train = torchvision.datasets.CIFAR10(
-                folder, train=True, transform=train_transform, download=download
-            )
-        val = torchvision.datasets.CIFAR10(folder, train=True, transform=test_transform)
-        test = torchvision.datasets.CIFAR10(folder, train=False, transform=test_transform)
+            train = torchvision.datasets.CIFAR10(folder, train=True, download=download)
+        test = torchvision.datasets.CIFAR10(folder, train=False)
     except OFFLINE as error:
         raise UserError(
             f"CIFAR-10 could not be downloaded ({getattr(error, 'reason', error)}); pass --data"
             " digits, --data fake, or --data FOLDER with pictures of your own"
         ) from None
     except (RuntimeError, EOFError):
+        again = "delete it to download it again"
+        if not download:
+            again = f"unpack {ARCHIVE} there, or pass --data cifar10 to download it"
         raise UserError(
-            f"CIFAR-10 in {folder} is incomplete or damaged (its checksum is wrong); delete it to"
-            " download it again"
+            f"CIFAR-10 in {shown(folder)} is incomplete or damaged (its checksum is wrong); {again}"
         ) from None
     except OSError as error:
+        if not download:
+            raise UserError(f"{shown(folder)} cannot be read ({error.strerror})") from None
         raise cannot_cache(folder, error) from None
-    train_part, val_part = _split(len(train), [0.9, 0.1])
-    return [Subset(train, train_part), Subset(val, val_part), test]
+    source, labels = InMemory(train.data), train.targets
+    train_part, val_part = _split(len(labels), [0.9, 0.1])
+    return [
+        Pictures(source, labels, train_part, image_px, seed),
+        Pictures(source, labels, val_part, image_px),
+        Pictures(InMemory(test.data), test.targets, list(range(len(test))), image_px),
+    ]
 
 
-def image_folder(folder, image_px):
-    """Returns the pictures of a folder as three datasets, and the number of classes.
+def image_folder(folder, image_px, seed):
+    """Returns the pictures of a folder as three Pictures, and the number of classes.
 
     Layout: train/<class>/* and test/<class>/*, where a tenth of train is for validation; or
     <class>/*, where a tenth each is for validation and test.
 
     Raises:
-        UserError: there is no such folder, or it has no pictures, fewer than two classes, or
-            different classes in train and test.
+        UserError: there is no such folder, or it is no data set: it has too few pictures, fewer
+            than two classes, different classes in train and test, or mostly other files.
     """
-    if not folder.is_dir():
+    name = f"--data {shown(folder)}"
+    if not os.path.isdir(folder):
+        what = "that is a file" if os.path.exists(folder) else "there is no such folder"
         raise UserError(
-            f"--data {folder}: there is no such folder; pass digits, cifar10, fake, or a folder"
-            " with train/<class>/* and test/<class>/*"
+            f"{name}: {what}; pass digits, cifar10, fake, or a folder with train/<class>/* and"
+            " test/<class>/*"
         )
-    train_transform, test_transform = _transforms(image_px)
-    parts = [name for name in ("train", "val", "test") if (folder / name).is_dir()]
+    parts = [part for part in ("train", "val", "test") if os.path.isdir(folder / part)]
     split = "train" in parts and "test" in parts
     if parts and not split:
         raise UserError(
-            f"--data {folder}: there is {' and '.join(parts)}, but training takes train and test;"
-            f" rename one, or pass {folder / parts[0]} to have it split"
+            f"{name}: there is {' and '.join(parts)}, but training takes train and test; rename"
+            f" one, or pass {shown(folder / parts[0])} to have it split"
         )
-    root = folder / "train" if split else folder
-    train, val = _pictures(root, train_transform), _pictures(root, test_transform)
+    train = Folder(folder / "train" if split else folder)
     if split:
-        test = _pictures(folder / "test", test_transform)
+        test = Folder(folder / "test")
         if test.classes != train.classes:
             odd = sorted(set(test.classes) ^ set(train.classes))
             raise UserError(
-                f"--data {folder}: train and test must have the same classes, but {odd[0]} is in"
-                " one of them only"
+                f"{name}: train and test must have the same classes, but {shown(odd[0])} is in one"
+                " of them only"
             )
-        parts = [*_split(len(train), [0.9, 0.1]), range(len(test))]
+        parts = [*_split(len(train.paths), [0.9, 0.1]), list(range(len(test.paths)))]
     else:
-        test = val
-        parts = _split(len(train), [0.8, 0.1, 0.1])
+        test = train
+        parts = _split(len(train.paths), [0.8, 0.1, 0.1])
     if min(map(len, parts)) == 0:
         raise UserError(
-            f"--data {folder}: {len(train)} pictures are too few to train, validate and test with;"
-            " 10 is the least"
+            f"{name}: {len(train.paths)} pictures are too few to train, validate and test with; 10"
+            " is the least"
         )
-    return [Subset(*pair) for pair in zip((train, val, test), parts)], len(train.classes)
-
-
-def _pictures(folder, transform):
-    try:
-        pictures = torchvision.datasets.ImageFolder(folder, transform=transform, loader=_open)
-    except FileNotFoundError:  # no class at all, or one without a picture
-        raise UserError(
-            f"--data {folder}: every class needs a folder of its own with pictures in it,"
-            " <class>/*.jpg or *.png"
-        ) from None
-    if len(pictures.classes) < 2:
-        raise UserError(
-            f"--data {folder}: {pictures.classes[0]} is the only class; there must be two or more,"
-            " each in a folder of its own"
-        )
-    return pictures
-
-
-def _open(file):
-    try:
-        with Image.open(file) as image:
-            return image.convert("RGB")
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
-        # Pillow raises any of these, depending on the format.
-        raise UserError(f"{file} is not a readable picture; mend or remove it") from None
-
-
-def _transforms(image_px):
-    larger = round(image_px * 8 / 7)  # 256 for 224
-    convert = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), NORMALIZE]
-    return (
-        v2.Compose([v2.Resize((larger, larger)), v2.RandomCrop(image_px), *convert]),
-        v2.Compose([v2.Resize((larger, larger)), v2.CenterCrop(image_px), *convert]),
-    )
+    sets = []
+    for found, part, crops in zip((train, train, test), parts, (seed, None, None)):
+        sets.append(Pictures(Files(found.paths), found.labels, part, image_px, crops))
+    return sets, len(train.classes)
 
 
 def _split(n, shares):
