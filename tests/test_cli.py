@@ -25,6 +25,8 @@ WRONG = [
     (["--seed", "-1"], "-1 is not a whole number from 0 to"),
     (["--max-step", "3"], "unrecognized arguments"),
     (["--data", "nowhere"], "there is no such folder"),
+    (["--data", ""], "argument --data: it is empty"),
+    (["--model", " "], "argument --model: it is empty"),
     (["--record", "/proc/nowhere/r.jsonl"], "cannot write /proc/nowhere/r.jsonl"),
 ]
 

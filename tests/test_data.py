@@ -171,8 +171,10 @@ def trained(name, *options):
     return scripts.get(name).load().main([*TINY, *map(str, options)])
 
 
-def test_a_stage_learns_a_folder(folder):
+def test_a_stage_learns_a_folder(folder, capsys):
     record = trained("04_batchsize/train", "--data", folder, "--epochs", 4)
+    said = f"- reading 75 pictures of 3 classes from {folder}"
+    assert capsys.readouterr().out.splitlines().count(said) == 1
     assert record["dataset"] == folder.name and record["test_accuracy"] > 0.9
 
 

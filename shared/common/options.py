@@ -52,6 +52,17 @@ def number(text):
     raise argparse.ArgumentTypeError(f"{text} is not a positive number")
 
 
+def name(text):
+    """Takes an option's text as it is, but for an empty one.
+
+    Raises:
+        argparse.ArgumentTypeError: it is empty.
+    """
+    if text.strip():
+        return text
+    raise argparse.ArgumentTypeError("it is empty; name something, or leave the option out")
+
+
 def seed(text):
     """Converts an option's text to a seed, as all random generators take it.
 
@@ -84,8 +95,8 @@ def parser(description, *tasks):
     models = "; ".join(task.model_help for task in tasks)
     data = "; ".join(task.data_help for task in tasks)
     add("--preset", choices=PRESETS, help=preset)
-    add("--model", metavar="NAME", help=f"{models} (default: the preset's)")
-    add("--data", metavar="WHAT", help=f"{data} (default: the preset's)")
+    add("--model", type=name, metavar="NAME", help=f"{models} (default: the preset's)")
+    add("--data", type=name, metavar="WHAT", help=f"{data} (default: the preset's)")
     for task in tasks:
         task.add_options(p, script=len(tasks) == 1)
     devices = "GPUs per machine, or processes on a CPU; from 08_fsdp on (default: 4)"

@@ -76,7 +76,8 @@ class Folder:
             here = _identity(path)
             if here in above:
                 raise UserError(
-                    f"{shown(path)} is a link to a folder that it is in itself; remove it"
+                    f"--data {shown(self.folder)}: {shown(path)} is a link back to a folder that"
+                    " it is in; pass a folder without such links"
                 )
             if here in seen:  # another link to the same folder
                 continue
