@@ -10,7 +10,7 @@ import pytest
 import torch
 from conftest import paint
 from lightning.fabric import Fabric
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 from torch.utils.data import DistributedSampler
 from torchvision.transforms import v2
 
@@ -82,7 +82,7 @@ def test_crops_depend_on_seed_epoch_and_picture_alone(folder, monkeypatch):
     first, second = (torch.cat(batches).flatten(1) for batches in one)
     assert (first[:, None] == second).all(2).sum() < 5
     # Two processes, each with two workers that live through both epochs.
-    monkeypatch.setattr(loading, "worker_processes", lambda devices: 2)
+    monkeypatch.setattr(loading, "worker_processes", lambda *_: 2)
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     shares = []
@@ -136,11 +136,17 @@ def test_the_order_is_that_of_a_distributed_sampler(monkeypatch):
             assert list(order) == list(usual)
 
 
-def test_as_many_workers_as_cores_and_devices_suggest(monkeypatch, folder):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)), raising=False)
-    assert [loading.worker_processes(n) for n in (1, 4, 16)] == [12, 3, 1]
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(256)), raising=False)
-    assert loading.worker_processes(2) == loading.MOST_WORKERS
+def test_as_many_workers_as_cores_devices_and_memory_suggest(monkeypatch, folder):
+    def workers(cores, devices, free=1e12):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
+        monkeypatch.setattr(loading, "SHARED_MEMORY", str(folder))
+        usage = types.SimpleNamespace(free=int(free))
+        monkeypatch.setattr(loading.shutil, "disk_usage", lambda _: usage)
+        return loading.worker_processes(devices, batch_nbytes=1000)
+
+    assert [workers(12, n) for n in (1, 4, 16)] == [12, 3, 1]
+    assert workers(256, 2) == loading.MOST_WORKERS
+    assert [workers(8, 1, free) for free in (1e3, 6e3, 1e5)] == [0, 2, 8]
     few = [loader.num_workers for loader in data.loaders(options("digits"))]
     assert few == [0, 0, 0] and data.loaders(options(folder))[0].persistent_workers
 
@@ -213,6 +219,16 @@ def test_an_unreadable_picture_is_named_in_one_line(name, tmp_path):
     with pytest.raises(UserError, match="is not a readable picture") as error:
         Files([str(file)]).resized(0, 32)
     assert "\n" not in str(error.value) and shown(file) in str(error.value)
+
+
+def test_no_picture_starts_a_program(tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *args, **_: started.append(args))
+    file = tmp_path / "program.png"
+    file.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n")
+    with pytest.raises(UserError, match="is not a readable picture"):
+        Files([str(file)]).resized(0, 32)
+    assert not started
 
 
 def many(folder, n, kind):

@@ -3,6 +3,7 @@
 import itertools
 import math
 import os
+import shutil
 
 import torch
 import torch.distributed as dist
@@ -10,6 +11,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 SPLIT_SEED = 0  # which examples are for testing does not depend on --seed
 MOST_WORKERS = 16  # per device; each holds a few batches
+SHARED_MEMORY = "/dev/shm"
 
 
 def set_updates(args, per_epoch):
@@ -66,7 +68,7 @@ def this_process():
     return (dist.get_rank(), dist.get_world_size()) if parallel else (0, 1)
 
 
-def loader(args, examples, shuffle, collate_fn=None, slow=False, with_epoch=False):
+def loader(args, examples, shuffle, collate_fn=None, slow_nbytes=None, with_epoch=False):
     """Returns a DataLoader of this process' share of a data set; its sampler is an Order.
 
     A batch of it has args.batch_size // args.world_size examples. The k-th batches of all processes
@@ -76,11 +78,12 @@ def loader(args, examples, shuffle, collate_fn=None, slow=False, with_epoch=Fals
         examples: torch.utils.data.Dataset.
         shuffle: whether each epoch has an order of its own, which depends on args.seed.
         collate_fn: as DataLoader takes it.
-        slow: whether preparing examples takes so long that worker processes do it.
+        slow_nbytes: where preparing examples takes so long that worker processes do it, bytes per
+            example.
         with_epoch: as Order takes it.
     """
     batch_size = args.batch_size // args.world_size
-    workers = worker_processes(args.devices) if slow else 0
+    workers = worker_processes(args.devices, batch_size * slow_nbytes) if slow_nbytes else 0
     return DataLoader(
         examples,
         batch_size=batch_size,
@@ -95,9 +98,20 @@ def loader(args, examples, shuffle, collate_fn=None, slow=False, with_epoch=Fals
     )
 
 
-def worker_processes(devices):
-    """Returns how many processes prepare examples for each of some devices of this machine."""
+def worker_processes(devices, batch_nbytes):
+    """Returns how many processes prepare the batches of each of some devices of this machine.
+
+    Args:
+        devices: how many there are.
+        batch_nbytes: size of a batch, in bytes.
+    """
     # Where it can be asked, the cores that this process may use; a job may have been given a few.
     allowed = getattr(os, "sched_getaffinity", None)
     cores = len(allowed(0)) if allowed else os.cpu_count()
-    return min(max(cores // devices, 1), MOST_WORKERS)
+    wanted = min(max(cores // devices, 1), MOST_WORKERS)
+    # Batches come through this folder, which in a container is often small. What is more than fits
+    # ends the worker ("Bus error"). Each has two batches ready, and one is in use.
+    if os.path.isdir(SHARED_MEMORY):
+        room = shutil.disk_usage(SHARED_MEMORY).free // devices
+        wanted = min(wanted, max(room // (2 * batch_nbytes) - 1, 0))
+    return wanted

@@ -34,11 +34,13 @@ def loaders(args):
         UserError: the pictures are missing, unusable, or cannot be downloaded.
     """
     sets, args.num_classes, args.dataset = image_sets(args)
-    slow = isinstance(sets[0], Pictures)
+    slow = isinstance(sets[0], Pictures)  # and not in memory as the model takes them
+    nbytes = 3 * args.image_px**2 * torch.float32.itemsize if slow else None
     found = []
     for part in sets:
         shuffle = part is sets[0]
-        found.append(loader(args, part, shuffle, slow=slow, with_epoch=slow and shuffle))
+        crops = slow and shuffle
+        found.append(loader(args, part, shuffle, slow_nbytes=nbytes, with_epoch=crops))
     if slow and this_process()[0] == 0:
         n = sum(map(len, sets))
         source = shown(args.data)
