@@ -146,7 +146,7 @@ def test_as_many_workers_as_cores_devices_and_memory_suggest(monkeypatch, folder
 
     assert [workers(12, n) for n in (1, 4, 16)] == [12, 3, 1]
     assert workers(256, 2) == loading.MOST_WORKERS
-    assert [workers(8, 1, free) for free in (1e3, 6e3, 1e5)] == [0, 2, 8]
+    assert [workers(8, 1, free) for free in (1e3, 6e3, 1e12)] == [0, 2, 8]
     few = [loader.num_workers for loader in data.loaders(options("digits"))]
     assert few == [0, 0, 0] and data.loaders(options(folder))[0].persistent_workers
 
