@@ -10,6 +10,7 @@ from lightning.fabric import Fabric
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # finds shared/ from any folder
 from shared.images import cli, data, models
 from shared.metrics import Meter
+from shared.saving import Saving
 
 BATCH_SIZE = 16  # images per update
 DEVICES = 1  # GPUs, or processes on a CPU
@@ -58,14 +59,18 @@ def main(argv=None):
         use_distributed_sampler=False,  # these loaders yield this process' share already
     )
     with meter.phase("load"):
-        model, optimizer = build(fabric, args)
+        model, optimizer = built = build(fabric, args)
+    saving = Saving(args, meter, *built)  # for --save and --resume
     with meter.phase("train"):
-        for epoch in range(args.epochs):
+        for epoch in range(saving.epoch, args.epochs):
             for images, labels in meter.progress(train_loader, epoch):
                 loss, logits = train_step(fabric, model, optimizer, images, labels)
                 meter.update(loss, logits, labels)
+                saving.checkpoint()  # sometimes, if --save asks for it
             meter.end_epoch(meter.evaluate(model, val_loader))
-    return meter.report(meter.evaluate(model, test_loader))
+    record = meter.report(meter.evaluate(model, test_loader))
+    saving.save()
+    return record
 
 
 if __name__ == "__main__":

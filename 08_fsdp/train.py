@@ -12,6 +12,7 @@ from torch.distributed.fsdp import fully_shard
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # finds shared/ from any folder
 from shared.images import cli, data, models
 from shared.metrics import Meter
+from shared.saving import Saving
 
 BATCH_SIZE = 16  # images per update
 MICRO_BATCH_SIZE = 4  # images per forward and backward pass
@@ -81,15 +82,19 @@ def main(argv=None):
         use_distributed_sampler=False,  # these loaders yield this process' share already
     )
     with meter.phase("load"):
-        model, optimizer, scheduler = build(fabric, args)
+        model, optimizer, scheduler = built = build(fabric, args)
+    saving = Saving(args, meter, *built)  # for --save and --resume
     with meter.phase("train"):
-        for epoch in range(args.epochs):
+        for epoch in range(saving.epoch, args.epochs):
             for images, labels in meter.progress(train_loader, epoch):
                 loss, logits = train_step(fabric, model, optimizer, images, labels)
                 scheduler.step()
                 meter.update(loss, logits, labels)
+                saving.checkpoint()  # sometimes, if --save asks for it
             meter.end_epoch(meter.evaluate(model, val_loader))
-    return meter.report(meter.evaluate(model, test_loader))
+    record = meter.report(meter.evaluate(model, test_loader))
+    saving.save()
+    return record
 
 
 if __name__ == "__main__":

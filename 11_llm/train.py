@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # finds shared/ from any folder
 from shared.metrics import Meter
+from shared.saving import Saving
 from shared.text import cli, data, models
 
 BATCH_SIZE = 12  # texts per update
@@ -88,15 +89,17 @@ def main(argv=None):
         use_distributed_sampler=False,  # these loaders yield this process' share already
     )
     with meter.phase("load"):
-        model, optimizer = build(fabric, args)
+        model, optimizer = built = build(fabric, args)
+    saving = Saving(args, meter, *built)  # for --save and --resume
     with meter.phase("train"):
-        for epoch in range(args.epochs):
+        for epoch in range(saving.epoch, args.epochs):
             for tokens, labels in meter.progress(train_loader, epoch):
                 loss, logits = train_step(fabric, model, optimizer, tokens, labels)
                 meter.update(loss, logits, labels)
+                saving.checkpoint()  # sometimes, if --save asks for it
             meter.end_epoch(meter.evaluate(model, val_loader))
     record = meter.report(meter.evaluate(model, test_loader))
-    models.save(fabric, model, args)
+    saving.save()
     return record
 
 

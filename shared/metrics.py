@@ -17,25 +17,18 @@ from watermark import watermark
 from shared.common.devices import precision_on
 from shared.common.errors import UserError
 from shared.memory import bf16
-from shared.memory.counters import Counters
-from shared.memory.ledger import Ledger, tensors
+from shared.memory.phases import LEDGER_UPDATES, Phases
 from shared.records import record as records
-from shared.records.advice import next_with_less
+from shared.records.advice import out_of_memory
 from shared.records.machine import PACKAGES, device_name
 from shared.records.units import size
-
-# Optimizer states appear at the end of the first update. So the second update is the first that
-# holds everything from its start.
-LEDGER_UPDATES = 3
 
 
 class Meter:
     """Measures one training.
 
     Memory is measured in two phases, "load" (building the model) and "train"; evaluation belongs to
-    neither. On a CPU the ledger counts the memory until the end of the third update. On CUDA,
-    PyTorch's own counters measure the whole training, and the ledger adds the breakdown and what
-    the host holds.
+    neither. memory.phases tells how they are measured.
     """
 
     def __init__(self, args, fabric, precision=None):
@@ -52,8 +45,10 @@ class Meter:
         self.args = args
         if isinstance(fabric, Fabric):
             device, precision = fabric.device, fabric.strategy.precision.precision
+            self.scaler = getattr(fabric.strategy.precision, "scaler", None)  # a GradScaler
         else:
             device, precision = fabric, precision_on(args.accelerator, precision)
+            self.scaler = None
         self.device, self.precision = device, precision
         parallel = dist.is_available() and dist.is_initialized()
         self.rank = dist.get_rank() if parallel else 0
@@ -66,15 +61,13 @@ class Meter:
                 f"{name} cannot compute in bf16 (that takes an Ampere or later);"
                 f" {args.task.without_bf16}"
             )
-        self.counters = Counters(device)
-        self.ledger = Ledger()
-        self.listening = contextlib.ExitStack()
-        self.phases = {}  # name -> what was measured
+        self.memory = Phases(device)
         self.steps = self.seen = 0  # updates; images or texts
+        self.resumed_at = None  # updates before this process, if --resume goes on from them
         self.timed = 0  # images or texts of the updates whose time counts
-        self.shapes = []  # of the first input of each update that the ledger sees
-        self.seconds = self.timed_seconds = 0.0
+        self.seconds = self.timed_seconds = self.apart_seconds = 0.0
         self.first_loss = self.last_loss = None
+        self.of_accuracy = {}
         self.shown = 0.0  # when the progress bar got its last loss
         self.accuracies = {}
         packages = ",".join((*PACKAGES, *args.task.packages))
@@ -91,66 +84,64 @@ class Meter:
 
     @contextlib.contextmanager
     def phase(self, name):
-        """Measures the peak memory of what happens inside.
+        """Measures the peak memory of what happens inside, "load" or "train".
 
         Raises:
             UserError: the GPU's memory was not enough.
         """
-        if name == "load":
+        loading = name == "load"
+        if loading:
             # The file is written before measuring, because making it is no part of loading it.
             self.args.task.checkpoint(self.args)
-        since = len(self.ledger.events)
-        self.counters.start()
         try:
-            with self.listening:  # closes the ledger if an update raises
-                if name == "load":
-                    self.listening.enter_context(self.ledger)
+            with self.memory.load() if loading else self.memory.train():
                 yield
         except torch.OutOfMemoryError:
-            training = f"training, in update {self.steps + 1}"
-            doing = "loading the model" if name == "load" else training
+            doing = "loading the model" if loading else f"training, in update {self.steps + 1}"
             raise UserError(self._out_of_memory(doing, name)) from None
-        if name == "load":
-            self.counters.read()
-            self.ledger.training()
-        peak, held = self.ledger.peak(self.device.type, since)
-        self.phases[name] = {
-            "device_peak_gb": (self.counters.allocated if self.cuda else peak) / 1e9,
-            "device_reserved_gb": self.counters.reserved / 1e9 if self.cuda else None,
-            "host_peak_gb": self.ledger.peak("cpu", since)[0] / 1e9 if self.cuda else None,
-            "breakdown_gb": {label: nbytes / 1e9 for label, nbytes in held.items()},
-        }
+
+    @contextlib.contextmanager
+    def apart(self, name):
+        """Measures what happens inside, in the middle of the training, as a phase of its own.
+
+        Neither its memory nor its time counts as the training's.
+        """
+        started = self._now()
+        with self.memory.apart(name):
+            yield
+        self.apart_seconds += self._now() - started
 
     def progress(self, loader, epoch):
         """Yields the batches of an epoch that the training still needs; shows a progress bar."""
-        self.train_accuracy = self._new_accuracy()
-        updates = min(len(loader), self.args.updates - self.steps)
-        self.counters.reset()
+        self.epoch, self.train_accuracy = epoch, self._new_accuracy()
+        while self.of_accuracy:  # from a checkpoint in this epoch
+            setattr(self.train_accuracy, *self.of_accuracy.popitem())
+        done = self.steps - epoch * len(loader)  # of this epoch, before --resume
+        loader.sampler.set_epoch(epoch)
+        loader.sampler.start = done
+        updates = min(len(loader) - done, self.args.updates - self.steps)
+        self.memory.counters.reset()
+        apart = self.apart_seconds
         started = timed_from = self._now()
         seen_before = self.seen
         title = f"epoch {epoch + 1}/{self.args.epochs}"
-        with tqdm(total=updates, desc=title, unit="update", disable=self.rank != 0) as self.bar:
-            for inputs, labels in itertools.islice(loader, updates):
-                if self.steps < LEDGER_UPDATES:
-                    # The ledger is active only during the update. While a batch is fetched, it
-                    # would count the data set too.
-                    for t in tensors((inputs, labels)):
-                        self.ledger.note(t, "inputs")
-                    self.shapes.append(list(next(tensors(inputs)).shape))
-                    self.listening.enter_context(self.ledger)
+        shown = {"desc": title, "unit": "update", "disable": self.rank != 0}
+        with tqdm(initial=done, total=done + updates, **shown) as self.bar:
+            for inputs, labels in itertools.islice(loader, updates) if updates else ():
+                self.memory.begin(inputs, labels)
                 yield inputs, labels
-                self.listening.close()
+                self.memory.end()
                 self.steps += 1
                 # The updates before are not timed: the ledger slows them, and CUDA is starting.
-                if self.steps == LEDGER_UPDATES:
+                if self.steps - (self.resumed_at or 0) == LEDGER_UPDATES:
                     timed_from, seen_before = self._now(), self.seen
                 self.bar.update()
-        ended = self._now()
+        ended = self._now() - (self.apart_seconds - apart)
         self.seconds += ended - started
-        if self.steps > LEDGER_UPDATES:
+        if self.steps - (self.resumed_at or 0) > LEDGER_UPDATES:
             self.timed_seconds += ended - timed_from
             self.timed += self.seen - seen_before
-        self.counters.read()
+        self.memory.counters.read()
 
     def update(self, loss, logits, labels):
         """Takes in the result of an update, detached.
@@ -169,7 +160,7 @@ class Meter:
         if now - self.shown > 0.5 and self.rank == 0:
             self.shown = now
             elapsed = max(self.bar.format_dict["elapsed"], 1e-9)
-            speed = (self.bar.n + 1) * self.args.batch_size / elapsed
+            speed = (self.bar.n - self.bar.initial + 1) * self.args.batch_size / elapsed
             said = f"loss {loss.item():.3f}, {speed:.0f} {self.args.task.unit}/s"
             self.bar.set_postfix_str(said, refresh=False)
 
@@ -208,15 +199,36 @@ class Meter:
         model.train()
         return accuracy.compute().item()
 
+    def state(self):
+        """Returns what resume() needs to go on after the update at work.
+
+        Returns:
+            numbers, for JSON; and tensors of this process, by name.
+        """
+        numbers = {"steps": self.steps + 1, "seen": self.seen, "epoch": self.epoch}
+        accuracy = {f"accuracy.{name}": t for name, t in self.train_accuracy.metric_state.items()}
+        return numbers, {"first_loss": self.first_loss, **accuracy}
+
+    def resume(self, numbers, tensors):
+        """Takes in what state() has returned before."""
+        self.steps = self.resumed_at = numbers["steps"]
+        self.seen = numbers["seen"]
+        self.first_loss = tensors["first_loss"].to(self.device)
+        self.memory.ledger.note(self.first_loss)  # as in a training that was not interrupted
+        for name, t in tensors.items():
+            if name.startswith("accuracy."):
+                self.of_accuracy[name.removeprefix("accuracy.")] = t.to(self.device)
+
     def report(self, test_accuracy):
         """Prints the record, appends it to --record, and returns it."""
-        everyone = [(self.phases, self.first_loss.item(), self.last_loss.item(), self.shapes)]
+        memory, losses = self.memory, (self.first_loss.item(), self.last_loss.item())
+        everyone = [(memory.found, *losses, memory.shapes)]
         if self.world_size > 1:
             everyone = self.world_size * everyone
             dist.all_gather_object(everyone, everyone[0])
         phases, first_losses, last_losses, shapes = zip(*everyone)
         most = {}  # for each phase, the process that needs most
-        for name in self.phases:
+        for name in self.memory.found:
             peaks = [found[name]["device_peak_gb"] for found in phases]
             most[name] = peaks.index(max(peaks))
         args = self.args
@@ -236,6 +248,7 @@ class Meter:
             seed=args.seed,
             epochs=args.epochs,
             steps=self.steps,
+            resumed_at=self.resumed_at,
             **{name: phases[rank][name] for name, rank in most.items()},
             input_shapes=shapes[most["train"]],
             **{f"{args.task.unit}_per_second": self._speed()},
@@ -258,7 +271,7 @@ class Meter:
             print(text, flush=True)
 
     def _print_summary(self, record):
-        for name in self.phases:
+        for name in self.memory.found:
             m = record[name]
             reserved = ""
             if self.cuda:
@@ -274,13 +287,8 @@ class Meter:
         return self.timed / self.timed_seconds if self.timed else None
 
     def _out_of_memory(self, doing, phase):
-        better = next_with_less(self.args.script, phase)
-        advice = f"{better} needs less" if better else "a smaller --model needs less"
-        held = ""
-        if self.cuda:
-            allocated, reserved, total = (size(n / 1e9) for n in self.counters.full())
-            held = f" with {allocated} allocated, {reserved} reserved, of {total}"
-        return f"out of GPU memory while {doing}{held}; {advice}"
+        full = self.memory.counters.full() if self.cuda else None
+        return out_of_memory(self.args.script, phase, doing, full)
 
     def _now(self):
         if self.cuda:

@@ -1,5 +1,6 @@
 """A Python command in a fork of a process that has imported PyTorch: there at once."""
 
+import multiprocessing
 import os
 import runpy
 import sys
@@ -24,6 +25,7 @@ def become(command, folder, out, environment):
     os.environ.update(environment)
     os.chdir(folder)
     torch.set_num_threads(1)
+    multiprocessing.set_start_method(None, force=True)  # as Python starts, for loaders' workers
     if command[0] == "-m":
         sys.argv = command[1:]
         runpy.run_module(command[1], run_name="__main__", alter_sys=True)

@@ -119,7 +119,7 @@ def cifar10(web, monkeypatch):
 def test_cifar10_is_downloaded_and_read(cifar10, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "home"))
     (train, val, test), classes, name = data.image_sets(options("cifar10"))
-    assert (len(train), len(val), len(test), classes, name) == (36, 4, 10, 10, "cifar10")
+    assert (len(train), len(val), len(test), len(classes), name) == (36, 4, 10, 10, "cifar10")
     assert not set(train.indices) & set(val.indices)
     image, label = test[3]
     assert image.shape == (3, 32, 32) and label == 3
@@ -155,14 +155,14 @@ def folder(tmp_path):
 
 def test_image_folder_with_train_and_test(folder):
     args = options(folder)
-    sets, args.num_classes, name = data.image_sets(args)
-    assert [len(s) for s in sets] == [54, 6, 15] and args.num_classes == 3
+    sets, classes, name = data.image_sets(args)
+    assert [len(s) for s in sets] == [54, 6, 15] and len(classes) == 3
     assert not set(sets[0].indices) & set(sets[1].indices)
 
 
 def test_image_folder_of_one_level_is_split(folder):
     sets, classes, _ = data.image_sets(options(folder / "train"))
-    assert [len(s) for s in sets] == [48, 6, 6] and classes == 3
+    assert [len(s) for s in sets] == [48, 6, 6] and classes == ["blue", "green", "red"]
     assert len({i for s in sets for i in s.indices}) == 60
 
 

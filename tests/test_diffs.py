@@ -16,7 +16,7 @@ PAIRS = [*zip(NAMES, NAMES[1:]), *zip(PLAIN, PLAIN[1:])]
 
 # The rooms of shared/, each with those that it may import from besides itself.
 BENEATH = ("memory", "common", "records")
-IMPORTED = ("images", "text", "metrics")
+IMPORTED = ("images", "text", "metrics", "saving")
 ROOMS = {
     "memory": (),
     "common": ("memory",),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from shared.common import scripts
+from shared.common import kept, scripts
 from shared.common.devices import choose_devices
 from shared.common.errors import UserError
 from shared.common.files import writable
@@ -144,7 +144,13 @@ def parse(file, argv, task, *, batch_size, micro_batch_size=None, devices=1, lau
     script = scripts.get(name)
     p = parser(f"{script.title}: {script.idea}", task)
     record = "append what was measured to FILE, one JSON object per line"
+    save = f"write the model to DIR, {task.saved_help}; meanwhile, checkpoints of the training"
+    minutes = "minutes between two checkpoints (default: 15)"
+    resume = "go on from the checkpoint in --save DIR, if there is one; the rest as before"
     p.add_argument("--record", type=Path, metavar="FILE", help=record)
+    p.add_argument("--save", type=Path, metavar="DIR", help=save)
+    p.add_argument("--save-minutes", type=number, metavar="N", help=minutes)
+    p.add_argument("--resume", action="store_true", help=resume)
     args = p.parse_args(argv)
     args.script, args.headline = name, f"{name}, {script.title}: {script.idea}"
     args.command = command_of([f"{name}.py"], argv)
@@ -153,6 +159,7 @@ def parse(file, argv, task, *, batch_size, micro_batch_size=None, devices=1, lau
     if args.accelerator == "cpu":
         bf16.speed_up()
     choose_devices(args, devices, launcher)
+    kept.check(args)
     if args.record:
         writable(args.record)
     return args

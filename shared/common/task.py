@@ -16,6 +16,7 @@ class Task(abc.ABC):
         classes: how many classes the presets' data have, for predictions.
         without_bf16: which script to take on a GPU without bf16, as part of a message.
         model_help, data_help: what --model and --data can be.
+        saved_help: who can read what --save writes.
     """
 
     unit: str
@@ -25,6 +26,7 @@ class Task(abc.ABC):
     without_bf16: str
     model_help: str
     data_help: str
+    saved_help: str
 
     @abc.abstractmethod
     def knows(self, model: str) -> bool:
@@ -81,6 +83,23 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def logits(self, model, inputs):
         """Returns the model's output for a batch: (batch, classes)."""
+
+    @abc.abstractmethod
+    def save(self, args, state, folder) -> None:
+        """Writes a trained model, and what is needed to load it, into a new folder.
+
+        Args:
+            args: the options.
+            state: the model's state dict, whole, on the host.
+            folder: pathlib.Path; it is not there yet.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+
+    @abc.abstractmethod
+    def use_of(self, folder) -> str:
+        """Returns a command that uses a saved model."""
 
     @abc.abstractmethod
     def fake_batch(self, args, n: int, update: int, device):

@@ -16,6 +16,7 @@ from shared.common.loading import SPLIT_SEED, loader, set_updates, this_process
 from shared.images.folders import Folder
 from shared.images.pictures import NORMALIZE, Files, InMemory, Pictures
 
+DIGITS = [str(digit) for digit in range(10)]
 ARCHIVE = torchvision.datasets.CIFAR10.filename
 
 
@@ -27,14 +28,16 @@ def loaders(args):
     the k-th batch of a single process. Where pictures are cropped at random, in CIFAR-10 and
     folders, the crop depends on args.seed, the epoch and the picture alone.
 
-    Fills in what depends on the data: args.num_classes, args.dataset, args.updates (updates in the
-    whole training, after --epochs or --max-steps) and args.epochs (as many as these updates need).
+    Fills in what depends on the data: args.classes (their names), num_classes, dataset and cropped
+    (whether the pictures are), args.updates (updates in the whole training, after --epochs or
+    --max-steps) and args.epochs (as many as these updates need).
 
     Raises:
         UserError: the pictures are missing, unusable, or cannot be downloaded.
     """
-    sets, args.num_classes, args.dataset = image_sets(args)
-    slow = isinstance(sets[0], Pictures)  # and not in memory as the model takes them
+    sets, args.classes, args.dataset = image_sets(args)
+    args.num_classes = len(args.classes)
+    args.cropped = slow = isinstance(sets[0], Pictures)  # and not in memory as the model takes them
     nbytes = 3 * args.image_px**2 * torch.float32.itemsize if slow else None
     found = []
     for part in sets:
@@ -50,7 +53,7 @@ def loaders(args):
 
 
 def image_sets(args):
-    """Returns the pictures of args.data, the number of their classes, and the data set's name.
+    """Returns the pictures of args.data, the names of their classes, and the data set's name.
 
     The pictures are three data sets, for training, validation and test.
 
@@ -58,17 +61,17 @@ def image_sets(args):
         UserError: the pictures are missing, unusable, or cannot be downloaded.
     """
     if args.data == "digits":
-        return digits(args.image_px), 10, "digits"
+        return digits(args.image_px), DIGITS, "digits"
     if args.data == "fake":
-        return [FakePictures(n, args.image_px) for n in (4096, 256, 256)], 10, "fake"
+        return [FakePictures(n, args.image_px) for n in (4096, 256, 256)], DIGITS, "fake"
     if args.data == "cifar10":
-        sets = cifar10(cache_folder() / "cifar10", args.image_px, args.seed, download=True)
-        return sets, 10, "cifar10"
+        folder = cache_folder() / "cifar10"
+        return *cifar10(folder, args.image_px, args.seed, download=True), "cifar10"
     folder = Path(args.data)
     # os.path takes any text for a name, even what can be none.
     unpacked = os.path.isdir(folder / torchvision.datasets.CIFAR10.base_folder)
     if unpacked or os.path.isfile(folder / ARCHIVE):
-        return cifar10(folder, args.image_px, args.seed, download=False), 10, "cifar10"
+        return *cifar10(folder, args.image_px, args.seed, download=False), "cifar10"
     sets, classes = image_folder(folder, args.image_px, args.seed)
     return sets, classes, shown(folder.resolve().name)
 
@@ -111,7 +114,7 @@ class FakePictures(Dataset):
 
 
 def cifar10(folder, image_px, seed, download):
-    """Returns CIFAR-10 as three Pictures: 45,000, 5,000 and 10,000.
+    """Returns CIFAR-10 as three Pictures, 45,000, 5,000 and 10,000, and its classes' names.
 
     Source: Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html.
 
@@ -144,15 +147,16 @@ def cifar10(folder, image_px, seed, download):
         raise cannot_cache(folder, error) from None
     source, labels = InMemory(train.data), train.targets
     train_part, val_part = _split(len(labels), [0.9, 0.1])
-    return [
+    sets = [
         Pictures(source, labels, train_part, image_px, seed),
         Pictures(source, labels, val_part, image_px),
         Pictures(InMemory(test.data), test.targets, list(range(len(test))), image_px),
     ]
+    return sets, train.classes
 
 
 def image_folder(folder, image_px, seed):
-    """Returns the pictures of a folder as three Pictures, and the number of classes.
+    """Returns the pictures of a folder as three Pictures, and the classes' names.
 
     Layout: train/<class>/* and test/<class>/*, where a tenth of train is for validation; or
     <class>/*, where a tenth each is for validation and test.
@@ -196,7 +200,25 @@ def image_folder(folder, image_px, seed):
     sets = []
     for found, part, crops in zip((train, train, test), parts, (seed, None, None)):
         sets.append(Pictures(Files(found.paths), found.labels, part, image_px, crops))
-    return sets, len(train.classes)
+    return sets, [shown(name) for name in train.classes]
+
+
+def read(paths, made):
+    """Returns pictures as a model gets them in an evaluation: (n, 3, image_px, image_px) in fp32.
+
+    Args:
+        paths: list of str.
+        made: what the model was made with, from models.load.
+
+    Raises:
+        UserError: a file is not a readable picture.
+    """
+    files = Files(paths)
+    if made.cropped:
+        found = Pictures(files, [0] * len(paths), list(range(len(paths))), made.image_px)
+        return torch.stack([found[i][0] for i in range(len(paths))])
+    whole = [files.resized(i, made.image_px) for i in range(len(paths))]
+    return NORMALIZE(torch.stack(whole) / 255)
 
 
 def _split(n, shares):

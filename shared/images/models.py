@@ -1,10 +1,13 @@
 """Vision transformers, and their weights in one file on disk, the same for every stage."""
 
 import hashlib
+import json
+import types
 from pathlib import Path
 
 import torch
 import torchvision
+from safetensors.torch import load_file, save_file
 from torchvision.models.vision_transformer import VisionTransformer
 
 from shared.common.errors import UserError
@@ -127,3 +130,44 @@ def _imagenet_weights(name):
 def _sha256(file):
     with open(file, "rb") as f:
         return hashlib.file_digest(f, "sha256").hexdigest()
+
+
+def save(args, state, folder):
+    """Writes a trained model into a folder: config.json and model.safetensors, for load().
+
+    Args:
+        args: the options.
+        state: its state dict, whole, on the host.
+        folder: pathlib.Path; it is not there yet.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    folder.mkdir()
+    config = {name: getattr(args, name) for name in ("model", "image_px", "classes", "cropped")}
+    save_file(state, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+
+
+def load(folder):
+    """Returns a model that save() has written, in fp32 on the CPU, and what it was made with.
+
+    The latter has the attributes model, image_px, num_classes, classes (their names) and cropped
+    (whether pictures are larger before they are cropped to image_px).
+
+    Raises:
+        UserError: there is no such model.
+    """
+    try:
+        args = types.SimpleNamespace(**json.loads((folder / "config.json").read_text()))
+        args.num_classes = len(args.classes)
+        model = vit(args)
+        model.load_state_dict(load_file(folder / "model.safetensors"))
+    except FileNotFoundError:
+        raise UserError(
+            f"{folder} holds no model; pass a folder that a script has written with --save"
+        ) from None
+    except Exception as error:  # of json, of safetensors, of torchvision: a damaged file has many
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UserError(f"{folder} holds no usable model of images ({why})") from None
+    return model.eval(), args

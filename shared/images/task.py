@@ -19,6 +19,8 @@ class Images(Task):
     model_help = "vit_tiny or one of torchvision's vit_*"
     data_help = "digits, cifar10, fake, or a folder of images"
 
+    saved_help = "as 10_offload/classify.py reads it"
+
     def knows(self, model):
         return model.startswith("vit_")
 
@@ -37,7 +39,8 @@ class Images(Task):
         return {"image_px": args.image_px}
 
     def prepare(self, args):
-        _, args.num_classes, args.dataset = data.image_sets(args)
+        _, classes, args.dataset = data.image_sets(args)
+        args.num_classes = len(classes)
         models.checkpoint(args)
 
     def checkpoint(self, args):
@@ -48,6 +51,12 @@ class Images(Task):
 
     def logits(self, model, images):
         return model(images.to(next(model.parameters()).dtype))  # as Fabric does by itself
+
+    def save(self, args, state, folder):
+        models.save(args, state, folder)
+
+    def use_of(self, folder):
+        return f"python 10_offload/classify.py {folder} PICTURE"
 
     def fake_batch(self, args, n, update, device):
         images = torch.empty(n, 3, args.image_px, args.image_px, device=device)

@@ -2,6 +2,25 @@
 
 from shared.common import scripts
 from shared.records.record import TINY_MEASURED, by_script, read
+from shared.records.units import size
+
+
+def out_of_memory(name, phase, doing, full=None):
+    """Returns what to say when a GPU's memory is not enough, in one line.
+
+    Args:
+        name: of the script.
+        phase: "load" or "train".
+        doing: what it was doing, in words.
+        full: allocated, reserved and whole memory of the GPU, in bytes, if they are known.
+    """
+    better = next_with_less(name, phase)
+    advice = f"{better} needs less" if better else "a smaller --model needs less"
+    held = ""
+    if full:
+        allocated, reserved, total = (size(n / 1e9) for n in full)
+        held = f" with {allocated} allocated, {reserved} reserved, of {total}"
+    return f"out of GPU memory while {doing}{held}; {advice}"
 
 
 def next_with_less(name, phase):

@@ -43,8 +43,10 @@ class Record(TypedDict, total=False):
     seed: int | None
     epochs: int | None
     steps: int  # updates
+    resumed_at: int | None  # updates before the last --resume, which are in steps too
     load: Phase
     train: Phase
+    save: Phase | None  # of a checkpoint, while it is written
     input_shapes: list | None  # of the first input of the updates that the ledger has seen
     images_per_second: float | None
     texts_per_second: float | None

@@ -1,6 +1,7 @@
 """Runs a script in a process of its own, for its record."""
 
 import contextlib
+import multiprocessing
 import multiprocessing.connection
 import multiprocessing.forkserver
 import os
@@ -159,6 +160,9 @@ def become(path, options, log, environment):
     os.environ.update(environment)
     if "WORLD_SIZE" in environment and "OMP_NUM_THREADS" not in os.environ:  # as Fabric does
         torch.set_num_threads(max(1, os.cpu_count() // int(environment["WORLD_SIZE"])))
+    # A fork inherits how it was started itself. Loaders would start their workers in the same way,
+    # and these would import PyTorch anew.
+    multiprocessing.set_start_method(None, force=True)
     sys.argv, sys.path = [path, *options], [str(Path(path).parent), *sys.path]
     runpy.run_path(path, run_name="__main__")
 

@@ -8,7 +8,6 @@ import json
 from pathlib import Path
 
 import torch
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from transformers import AutoModelForSequenceClassification
 
 from shared.common.errors import UserError
@@ -146,27 +145,20 @@ def restore_buffers(model, device):
 UNSET = -12345  # is neither a position nor a frequency
 
 
-def save(fabric, model, args):
-    """Writes the model to args.save, if that is given, in Hugging Face's format.
+def save(args, state, folder):
+    """Writes a trained model into a folder, in Hugging Face's format.
 
-    The first process gathers all shards and writes them.
-    AutoModelForSequenceClassification.from_pretrained(args.save) loads it, and so does --model.
+    AutoModelForSequenceClassification.from_pretrained(folder) loads it, and so does --model.
+
+    Args:
+        args: the options.
+        state: its state dict, whole, on the host.
+        folder: pathlib.Path.
+
+    Raises:
+        OSError: it cannot be written.
     """
-    if not args.save:
-        return
-    model = getattr(model, "module", model)
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    state = get_model_state_dict(model, options=options)
-    if fabric.is_global_zero:
-        with torch.device("meta"):  # it needs no weights, since save_pretrained() gets the state
-            plain = classifier(args)
-        try:
-            args.tokenizer.save_pretrained(args.save)
-            plain.save_pretrained(args.save, state_dict=state)
-        except OSError as error:
-            raise UserError(
-                f"cannot write {args.save} ({error.strerror or error}); what was measured is not"
-                " lost, but the model is"
-            ) from None
-        print(f'saved to {args.save}: python 11_llm/classify.py {args.save} "a text"')
-    fabric.barrier()
+    with torch.device("meta"):  # it needs no weights, since save_pretrained() gets the state
+        plain = classifier(args)
+    args.tokenizer.save_pretrained(folder)
+    plain.save_pretrained(folder, state_dict=state)

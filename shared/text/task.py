@@ -1,11 +1,9 @@
 """What is particular to the stages about texts; shared/images/task.py does the same for images."""
 
-from pathlib import Path
-
 import torch
 
 from shared.common.errors import UserError
-from shared.common.files import holds_texts, writable
+from shared.common.files import holds_texts
 from shared.common.options import positive
 from shared.common.task import Task
 from shared.text import configs, data, models
@@ -29,6 +27,8 @@ class Texts(Task):
         "JSONL files with the columns text and label"
     )
 
+    saved_help = "as Hugging Face's from_pretrained() reads it"
+
     def knows(self, model):
         return not model.startswith("vit_")
 
@@ -37,9 +37,6 @@ class Texts(Task):
 
     def add_options(self, parser, script):
         add = parser.add_argument
-        if script:
-            save = "write the model to DIR, as Hugging Face's from_pretrained() reads it"
-            add("--save", type=Path, metavar="DIR", help=save)
         limit = "train with N texts, and validate and test with at most N each (default: all)"
         add("--limit", type=positive, metavar="N", help=limit)
         add_model_options(parser)
@@ -61,8 +58,11 @@ class Texts(Task):
             )
         args.wanted_length = args.max_length
         args.max_length = args.max_length or min(512, longest or 512)
-        if getattr(args, "save", None):
-            _can_save(args)
+        if getattr(args, "save", None) and args.data == "fake":
+            raise UserError(
+                "--save: noise teaches a model nothing that is worth keeping, and has no "
+                "tokenizer; choose other --data"
+            )
         # The tiny model starts from random weights.
         args.adam_lr_factor, args.sgd_lr_factor = (6, 5) if tiny else (1, 1)
 
@@ -87,6 +87,12 @@ class Texts(Task):
     def logits(self, model, tokens):
         return model(**tokens).logits
 
+    def save(self, args, state, folder):
+        models.save(args, state, folder)
+
+    def use_of(self, folder):
+        return f'python 11_llm/classify.py {folder} "a text"'
+
     def fake_batch(self, args, n, update, device):
         """Returns texts as long as args.input_shapes says, or all of args.max_length tokens."""
         length = args.input_shapes[update][1] if args.input_shapes else args.max_length
@@ -101,20 +107,6 @@ def add_model_options(parser):
     code = "run the Python code that comes with some models; without this they are refused"
     parser.add_argument("--max-length", type=positive, metavar="N", help=length)
     parser.add_argument("--trust-remote-code", action="store_true", help=code)
-
-
-def _can_save(args):
-    if args.data == "fake":
-        raise UserError(
-            "--save: noise teaches a model nothing that is worth keeping, and has no tokenizer; "
-            "choose other --data"
-        )
-    filled = args.save.is_dir() and any(args.save.iterdir())
-    if filled and not (args.save / "config.json").is_file():
-        raise UserError(
-            f"--save {args.save}: there are files in it that are no model; choose another folder"
-        )
-    writable(args.save / "config.json")
 
 
 TASK = Texts()

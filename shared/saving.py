@@ -1,0 +1,249 @@
+"""--save and --resume: checkpoints during a training, and the model after it."""
+
+import json
+import os
+import shutil
+import time
+
+import torch
+import torch.distributed as dist
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch.distributed.checkpoint import CheckpointException
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+from shared.common import shards
+from shared.common.errors import UserError
+from shared.common.kept import CHECKPOINT, checkpoints
+
+# The processes agree so often, in updates, whether it is time for a checkpoint. To do so, they wait
+# for the device.
+AGREE = 10
+MINUTES = 15
+NUMBERS = "training.json"
+# What reading a checkpoint raises if a file is missing, incomplete, or another one.
+DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError)
+DAMAGED += (SafetensorError, CheckpointException)
+
+
+class Saving:
+    """Keeps a training in the folder of --save; does nothing without that option.
+
+    While it goes on, the folder holds a checkpoint: weights, optimizer states, the states of
+    scheduler and random number generators, and how far the training is. With --resume, the same
+    command goes on from there, with the same losses. At its end, only the model remains.
+
+    Attributes:
+        epoch: the first epoch that is left to do, 0 in a new training.
+    """
+
+    def __init__(self, args, meter, model, optimizer, *others):
+        """Goes on from the newest checkpoint, if args.resume says so and there is one.
+
+        Args:
+            args: the options, from cli.parse.
+            meter: the training's metrics.Meter.
+            model, optimizer: as they are trained, on this process.
+            others: what else has a state, such as a scheduler; as keep() takes it.
+
+        Raises:
+            UserError: the checkpoint is damaged, or of another training.
+        """
+        self.args, self.meter = args, meter
+        self.model = getattr(model, "module", model)  # out of Fabric's wrapper
+        self.optimizer = getattr(optimizer, "optimizer", optimizer)
+        self.others, self.stored = [], []  # what has a state; states that wait for their owners
+        self.epoch = 0
+        self.parallel = dist.is_available() and dist.is_initialized()
+        if args.resume:
+            self._resume()
+        for other in (*others, *([meter.scaler] if meter.scaler else [])):
+            self.keep(other)
+        self.last = time.monotonic()
+
+    def keep(self, other):
+        """Keeps the state of something else, and after a resumption gives it its state back.
+
+        Args:
+            other: has state_dict() and load_state_dict(); the state is for JSON.
+        """
+        if self.stored:
+            other.load_state_dict(self.stored.pop(0))
+        self.others.append(other)
+
+    def checkpoint(self):
+        """Writes a checkpoint, if enough time has passed since the last one.
+
+        A failure is printed, and the training goes on.
+        """
+        done = self.meter.steps + 1  # with the update that ends now
+        if not self.args.save or done % AGREE or done == self.args.updates:
+            return
+        due = time.monotonic() - self.last > 60 * (self.args.save_minutes or MINUTES)
+        if self.parallel:  # the clock of the first process decides for all
+            agreed = torch.tensor([float(due)], device=self.meter.device)
+            dist.broadcast(agreed, 0)
+            due = bool(agreed)
+        if not due:
+            return
+        folder = self.args.save / CHECKPOINT.format(done)
+        part = folder.with_suffix(".part")
+        if error := self._together(lambda: self._fresh(part)) or self._write(part):
+            self.meter.print(f"\n- no checkpoint after update {done}: {error}")
+        self._together(lambda: self._replace(folder, part, error))
+        self.last = time.monotonic()
+
+    def save(self):
+        """Writes the model, as the stages' classify.py and Hugging Face's libraries read it.
+
+        The first process gathers all shards and writes them. The checkpoints are then removed.
+
+        Raises:
+            UserError: the folder cannot be written.
+        """
+        folder = self.args.save
+        if not folder:
+            return
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        state = get_model_state_dict(self.model, options=options)
+
+        def write():
+            part = folder / "model.part"
+            shutil.rmtree(part, ignore_errors=True)
+            self.args.task.save(self.args, state, part)
+            for file in part.iterdir():
+                shutil.rmtree(folder / file.name, ignore_errors=True)
+                os.replace(file, folder / file.name)
+            part.rmdir()
+            for old in checkpoints(folder):
+                shutil.rmtree(old)
+
+        if error := self._together(lambda: self._alone(write)):
+            raise UserError(
+                f"cannot write {folder} ({error}); what was measured is not lost, but the model is"
+            )
+        self.meter.print(f"saved to {folder}: {self.args.task.use_of(folder)}")
+
+    def _write(self, part):
+        """Writes a checkpoint into a new folder; returns why that failed, if it did."""
+        numbers, own = self.meter.state()
+        numbers["training"] = _identity(self.args)
+        numbers["groups"] = _groups(self.optimizer)
+        numbers["others"] = [other.state_dict() for other in self.others]
+
+        def write():
+            own["generator"] = torch.get_rng_state()
+            if self.meter.cuda:
+                own["generator of the GPU"] = torch.cuda.get_rng_state(self.meter.device)
+            save_file(own, part / _own_file(self.meter.rank))
+
+        def write_numbers():
+            (part / NUMBERS).write_text(json.dumps(numbers) + "\n")
+
+        with self.meter.apart("save"):
+            try:
+                (part / "tensors").mkdir(exist_ok=True)
+                shards.write(self.model, self.optimizer, part / "tensors")
+                error = None
+            except (OSError, CheckpointException) as failure:
+                error = _first_line(failure)
+        error = error or self._together(write)
+        return error or self._together(lambda: self._alone(write_numbers))
+
+    def _fresh(self, part):
+        def make():
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir()
+
+        self._alone(make)
+
+    def _replace(self, folder, part, error):
+        def replace():
+            if error:
+                shutil.rmtree(part, ignore_errors=True)
+                return
+            os.replace(part, folder)
+            for old in checkpoints(self.args.save)[:-1]:
+                shutil.rmtree(old)
+
+        self._alone(replace)
+
+    def _resume(self):
+        found = checkpoints(self.args.save)
+        if not found:
+            self.meter.print("- no checkpoint to go on from yet: beginning anew")
+            return
+        folder = found[-1]
+        try:
+            numbers = json.loads((folder / NUMBERS).read_text())
+            self._same_training(numbers["training"])
+            own = load_file(folder / _own_file(self.meter.rank))
+            shards.read(self.model, self.optimizer, folder / "tensors")
+            for group, values in zip(self.optimizer.param_groups, numbers["groups"], strict=True):
+                group.update(values)
+            self.stored = list(numbers["others"])
+            torch.set_rng_state(own["generator"])
+            if self.meter.cuda:
+                torch.cuda.set_rng_state(own["generator of the GPU"], self.meter.device)
+            self.meter.resume(numbers, own)
+        except UserError:
+            raise
+        except DAMAGED as error:
+            raise UserError(
+                f"the checkpoint {folder} is damaged ({_first_line(error)}); remove it to begin "
+                "anew"
+            ) from None
+        self.epoch = numbers["epoch"]
+        self.meter.print(f"- goes on from {folder}, after update {self.meter.steps}")
+
+    def _same_training(self, before):
+        for name, now in _identity(self.args).items():
+            if before.get(name) != now:
+                raise UserError(
+                    f"--resume: the training in {self.args.save} has {name} {before.get(name)}, "
+                    f"this one {now}; give the same options, or choose another folder"
+                )
+
+    def _alone(self, action):
+        if self.meter.rank == 0:
+            action()
+
+    def _together(self, action):
+        """Does something in every process, and waits for all; returns why it failed, if it did."""
+        try:
+            action()
+            error = None
+        except (OSError, SafetensorError) as failure:
+            error = _first_line(failure)
+        if not self.parallel:
+            return error
+        errors = [None] * self.meter.world_size
+        dist.all_gather_object(errors, error)
+        return next((found for found in errors if found), None)
+
+
+def _identity(args):
+    """Returns what two trainings must have in common so that one can go on with the other."""
+    names = ("script", "model", "dataset", "pretrained", "seed", "epochs", "updates", "batch_size")
+    found = {name: getattr(args, name) for name in (*names, "micro_batch_size", "world_size")}
+    # Paths and other values become what they are after reading.
+    return json.loads(json.dumps({**found, **args.task.settings(args)}, default=str))
+
+
+def _groups(optimizer):
+    return [
+        {key: value for key, value in group.items() if key != "params"}
+        for group in optimizer.param_groups
+    ]
+
+
+def _own_file(rank):
+    return f"process-{rank}.safetensors"
+
+
+def _first_line(error):
+    if isinstance(error, CheckpointException) and error.failures:
+        error = next(iter(error.failures.values()))[0]
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

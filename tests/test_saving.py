@@ -1,0 +1,188 @@
+"""Promise: a training that was killed goes on with the same losses; --save keeps its model."""
+
+import json
+import random
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from conftest import read_json, run
+from PIL import Image
+
+from shared.common import scripts
+from shared.common.errors import UserError
+from shared.common.kept import CHECKPOINT, checkpoints
+from shared.images import data, models
+
+OFTEN = ("--save-minutes", "1e-9")  # as often as possible
+
+
+@pytest.fixture(scope="module")
+def textures(tmp_path_factory):
+    """112 pictures of two classes, larger than the model takes them: they are cropped at random."""
+    folder, rng = tmp_path_factory.mktemp("pictures") / "textures", np.random.default_rng(0)
+    for name, low, high in (("dark", 0, 150), ("light", 100, 255)):
+        (folder / name).mkdir(parents=True)
+        for i in range(56):
+            pixels = rng.integers(low, high, (40, 40, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{i}.png")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "n, name", [(1, "06_sgd/train"), (4, "08_fsdp/plain"), (4, "11_llm/train")]
+)
+def test_killed_at_random_it_goes_on_with_the_same_losses(n, name, tmp_path, textures):
+    """SGD with a schedule; on four processes without Fabric; Adam, sharded on the host."""
+    options = ["--preset", "tiny", "--epochs", "3"]
+    options += ["--limit", "70"] if name.startswith("11") else ["--data", textures]
+    file, saved = tmp_path / "out.jsonl", tmp_path / "saved"
+    keep = ("--save", saved, *OFTEN)
+
+    def train(file, kill_at, *more, code=0):
+        run("tests/resumed.py", n, kill_at, file, name, *options, *more, code=code)
+
+    def lines(file):
+        *losses, record = [json.loads(line) for line in file.read_text().splitlines()]
+        return losses, record
+
+    train(tmp_path / "whole.jsonl", 0)
+    whole, record = lines(tmp_path / "whole.jsonl")
+    kill_at = random.randint(5, len(whole) - 5)
+    print(f"killed after update {kill_at} of {len(whole)}")
+    train(file, kill_at, *keep, code=-9 if n == 1 else 1)
+    [checkpoint] = checkpoints(saved)
+    train(file, 0, *keep, "--resume")
+    parts, last = lines(file)
+    losses = dict(whole)
+    assert all(losses[update] == found for update, found in parts)
+    assert {update for update, _ in parts} == losses.keys()
+    same = ["load", "test_accuracy", "train_accuracy", "first_loss", "last_loss", "steps"]
+    # The first updates of a process are measured, and texts differ in length.
+    same += [] if name.startswith("11") else ["train"]
+    assert {key: last[key] for key in same} == {key: record[key] for key in same}
+    assert last["resumed_at"] == (kill_at - 1) // 4 * 4 == int(checkpoint.name[-9:])
+    assert last["save"]["device_peak_gb"] >= last["train"]["breakdown_gb"]["parameters"]
+    assert record["save"] is None and record["resumed_at"] is None
+    assert not checkpoints(saved) and (saved / "model.safetensors").is_file()
+
+
+@pytest.fixture(scope="module")
+def of_digits(tmp_path_factory):
+    """What 06 has saved after an epoch of digits, with checkpoints; and its record."""
+    folder = tmp_path_factory.mktemp("digits") / "saved"
+    options = ["--preset", "tiny", "--save", str(folder), *OFTEN]
+    return folder, scripts.get("06_sgd/train").load().main(options)
+
+
+def test_a_saved_model_names_pictures(of_digits, tmp_path, capsys):
+    folder, record = of_digits
+    assert sorted(file.name for file in folder.iterdir()) == ["config.json", "model.safetensors"]
+    from sklearn.datasets import load_digits
+
+    raw = load_digits()
+    paths = [str(tmp_path / f"{i}.png") for i in range(40)]
+    for path, picture in zip(paths, raw.images):
+        Image.fromarray((picture * 255 / 16).astype(np.uint8)).save(path)
+    printed = run("10_offload/classify.py", folder, *paths).splitlines()
+    assert len(printed) == 40
+    right = sum(line.startswith(f"{digit} (") for line, digit in zip(printed, raw.target))
+    assert right / 40 > record["test_accuracy"] - 0.1
+
+
+def test_pictures_are_read_as_in_an_evaluation(of_digits, textures):
+    _, made = models.load(of_digits[0])
+    made.cropped = True
+    test = data.image_folder(textures, made.image_px, seed=0)[0][2]
+    paths = [test.source.paths[i] for i in test.indices]
+    assert torch.equal(data.read(paths, made), torch.stack([x for x, _ in test]))
+
+
+def test_checkpoints_do_not_change_what_a_training_holds(of_digits, ladder):
+    record = ladder[2]["06_sgd/train"]
+    for key in ("load", "train", "first_loss", "last_loss", "test_accuracy"):
+        assert of_digits[1][key] == record[key], key
+    weights = record["train"]["breakdown_gb"]["parameters"]
+    assert of_digits[1]["save"]["device_peak_gb"] == pytest.approx(weights, rel=0.01)
+
+
+@pytest.fixture
+def interrupted(tmp_path, monkeypatch):
+    """A folder with the checkpoint of a training that was interrupted, and its options."""
+    options = ["--preset", "tiny", "--max-steps", "12", "--save", str(tmp_path / "saved"), *OFTEN]
+
+    def stop(meter, accuracy):
+        raise KeyboardInterrupt
+
+    script = scripts.get("06_sgd/train").load()
+    monkeypatch.setattr(script.Meter, "end_epoch", stop)
+    with pytest.raises(KeyboardInterrupt):
+        script.main(options)
+    monkeypatch.undo()
+    return script, tmp_path / "saved", options
+
+
+def test_what_is_wrong_with_resuming_is_said_in_one_line(interrupted, tmp_path):
+    script, folder, options = interrupted
+    [checkpoint] = checkpoints(folder)
+    numbers = checkpoint / "training.json"
+    tensors = next((checkpoint / "tensors").iterdir())
+
+    def refused(said, options):
+        with pytest.raises(UserError, match=said) as found:
+            script.main(options)
+        assert "\n" not in str(found.value)
+
+    refused("add --resume", options)
+    refused("--resume is about what --save", ["--preset", "tiny", "--resume"])
+    refused("--save-minutes is about what --save", ["--preset", "tiny", "--save-minutes", "3"])
+    refused("has seed 123, this one 5", [*options, "--resume", "--seed", "5"])
+    refused("has updates 12, this one 13", [*options, "--resume", "--max-steps", "13"])
+    for file in (tensors, checkpoint / "process-0.safetensors", numbers):
+        whole = file.read_bytes()
+        for damaged in (b"", whole[: len(whole) // 2], b"[]", None):
+            file.unlink()
+            if damaged is not None:
+                file.write_bytes(damaged)
+            refused("is damaged", [*options, "--resume"])
+            file.write_bytes(whole)
+    shutil.rmtree(checkpoint)
+    (folder / "letter.txt").write_text("Dear")
+    refused("no model", [*options, "--resume"])
+    (folder / "letter.txt").rename(folder / "config.json")
+    refused("has ended", [*options, "--resume"])
+    (tmp_path / "file").write_text("")
+    refused("choose another folder", ["--preset", "tiny", "--save", str(tmp_path / "file")])
+
+
+def test_resuming_without_a_checkpoint_begins_anew(tmp_path, capsys):
+    options = ["--preset", "tiny", "--max-steps", "2", "--save", str(tmp_path / "new"), "--resume"]
+    record = scripts.get("01_baseline/plain").load().main(options)
+    assert "beginning anew" in capsys.readouterr().out
+    assert record["steps"] == 2 and record["resumed_at"] is None
+    assert read_json(tmp_path / "new" / "config.json")["classes"] == data.DIGITS
+
+
+def test_a_checkpoint_that_cannot_be_written_does_not_end_the_training(
+    tmp_path, capsys, monkeypatch
+):
+    folder = tmp_path / "saved"
+    in_the_way = (folder / CHECKPOINT.format(10)).with_suffix(".part")
+    in_the_way.mkdir(parents=True)
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
+    options = ["--preset", "tiny", "--max-steps", "12", "--save", str(folder), *OFTEN]
+    record = scripts.get("01_baseline/train").load().main(options)
+    assert "no checkpoint after update 10: File exists" in capsys.readouterr().out
+    assert record["steps"] == 12 and record["save"] is None
+
+
+@pytest.mark.parametrize("wrong", ["config.json", "model.safetensors"])
+def test_a_damaged_model_is_said_in_one_line(of_digits, wrong, tmp_path):
+    folder = shutil.copytree(of_digits[0], tmp_path / "copy")
+    for damaged in (b"", b"{", b'{"model": "resnet18", "classes": []}', b"[]"):
+        (folder / wrong).write_bytes(damaged)
+        with pytest.raises(UserError, match="no usable model"):
+            models.load(folder)
+    with pytest.raises(UserError, match="holds no model"):
+        models.load(tmp_path / "nowhere")
