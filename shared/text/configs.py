@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from pathlib import Path
+import os
 
 import torch
 import transformers
@@ -116,7 +116,9 @@ def explained(args):
             wrong = (
                 "it comes with Python code of its own; if you trust that, pass --trust-remote-code"
             )
-        elif Path(args.model).is_dir():
+        elif os.path.isfile(args.model):
+            wrong = "this is a file; pass the folder that it is in, if save_pretrained() wrote that"
+        elif os.path.isdir(args.model):
             wrong = (
                 f"this folder holds no usable model ({why}); it must be one that save_pretrained()"
                 " wrote"
