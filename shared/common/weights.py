@@ -22,13 +22,15 @@ def wrong(path, build, but=()):
         str, such as "is damaged"; None if nothing is wrong.
     """
     try:
-        with open(path, "rb") as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of formats that are refused anyway
+        with open(path, "rb") as file:
             if file.read(len(ZIP)) != ZIP:
                 return "is no file of weights"
-            found = torch.load(path, weights_only=True, map_location="meta")
     except OSError as error:
-        return f"cannot be read ({error.strerror or error})"
+        return f"cannot be read ({error.strerror})"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of formats that are refused anyway
+            found = torch.load(path, weights_only=True, map_location="meta")
     except Exception:  # a damaged file has many names: those of zip, pickle and PyTorch
         return "is damaged"
     with torch.random.fork_rng(devices=[]), torch.device("meta"):

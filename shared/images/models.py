@@ -10,7 +10,7 @@ import torch
 import torchvision
 from torchvision.models.vision_transformer import VisionTransformer
 
-from shared.common.errors import UserError
+from shared.common.errors import UserError, shown
 from shared.common.files import OFFLINE, cache_folder, written_once
 from shared.common.weights import wrong
 
@@ -31,7 +31,9 @@ def image_px(name):
         UserError: there is no such model.
     """
     if name not in names():
-        raise UserError(f"--model {name}: there is no such model; choose from {', '.join(names())}")
+        raise UserError(
+            f"--model {shown(name)}: there is no such model; choose from {', '.join(names())}"
+        )
     if name == "vit_tiny":
         return TINY_PX
     return torchvision.models.get_model_weights(name).DEFAULT.meta["min_size"][0]

@@ -17,7 +17,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from shared.common.errors import UserError
+from shared.common.errors import UserError, shown
 
 transformers.logging.set_verbosity_error()  # it warns of new heads, which are intended here
 transformers.logging.disable_progress_bar()  # of loading; downloads have one of their own
@@ -132,7 +132,7 @@ def explained(args):
             )
         else:
             wrong = f"transformers cannot load it ({why})"
-        raise UserError(f"--model {args.model}: {wrong}") from None
+        raise UserError(f"--model {shown(args.model)}: {wrong}") from None
 
 
 def tokenizer(args):

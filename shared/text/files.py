@@ -42,12 +42,6 @@ def fits_memory(what, files):
         )
 
 
-def shown(text):
-    """Returns a user's text as a message can quote it: on one line, and not too long."""
-    line = " ".join(repr(text)[1:-1].split())
-    return line if len(line) <= 80 else f"{line[:60]}... ({len(text):,} characters)"
-
-
 def _csv(file):
     # Nothing is converted: "NA" may be a text, and "1" the name of a class.
     table = pandas.read_csv(file, dtype=str, keep_default_na=False)

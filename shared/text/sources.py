@@ -11,14 +11,15 @@ import torch
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from tqdm import tqdm
 
-from shared.common.errors import UserError
+from shared.common.errors import UserError, shown
 from shared.common.files import stamps
 from shared.common.loading import SPLIT_SEED
 from shared.text import reviews
-from shared.text.files import READERS, fits_memory, shown, text
+from shared.text.files import READERS, fits_memory, text
 
 PARTS = ("train", "val", "test")
 MOST_CLASSES = 100
+MOST_CHARACTERS = 1_000_000  # of a text: 500 pages; all of them are tokenized, then cut off
 NO_CLASSES = ("unsup", "lost+found")  # reviews without a label, in aclImdb; what was not lost
 
 
@@ -212,14 +213,19 @@ def _labelled(texts, labels, classes, where):
         where: for each text what to call it.
 
     Raises:
-        UserError: a text or a label holds half a character.
+        UserError: a text is too long, or holds half a character, or its label does.
     """
     for columns in (texts, labels):
         for name, value in zip(where, columns):
+            if len(value) > MOST_CHARACTERS:
+                raise UserError(
+                    f"{name} has {len(value):,} characters in one piece, and {MOST_CHARACTERS:,} are"
+                    " the most; cut it off or remove it"
+                )
             if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
                 raise UserError(
-                    f"{name} has half of a surrogate pair in it, which is no character; mend or"
-                    " remove it"
+                    f"{shown(str(name))} has half of a surrogate pair in it, which is no character;"
+                    " mend or remove it"
                 )
     names = list(classes)
     features = Features({"text": Value("string"), "label": ClassLabel(names=names)})
