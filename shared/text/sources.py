@@ -42,9 +42,10 @@ def source(args):
             raise UserError(f"--data {path}: the name of a file must end in .csv or .jsonl")
         return path.stem, stamps([path]), lambda: _split(from_file(path))
     if not os.path.isdir(path):
+        none = "this is no" if os.path.exists(path) else "there is no such"
         raise UserError(
-            f"--data {shown(args.data)}: there is no such file or folder; pass reviews, imdb, fake, a"
-            " folder like aclImdb, or a CSV or JSONL file"
+            f"--data {shown(args.data)}: {none} file or folder; pass reviews, imdb, fake, a folder like"
+            " aclImdb, or a CSV or JSONL file"
         )
     possible = [(part, path / (part + suffix)) for part in PARTS for suffix in READERS]
     files = {part: file for part, file in possible if file.is_file()}
