@@ -60,12 +60,12 @@ WRONG = [
     (["--save", "/proc/x"], "cannot write /proc/x/config.json"),
     (["--data", ""], "--data is empty; leave it out"),
     (["--model", ""], "--model is empty; leave it out"),
-    (["--data", "x" * 5000], "x... (5,000 characters): there is no such file or folder"),
+    (["--data", "x" * 5000], "xxx...xxx"),
     (["--data", "a/" * 5000 + "b.csv"], "there is no such file or folder"),
     (["--data", "a\0b"], "there is no such file or folder"),
-    (["--data", "a\nb"], "--data a\\nb: there is no such file or folder"),
-    (["--model", "x" * 5000], "x... (5,000 characters): there is no such folder"),
-    (["--model", "a\nb\0"], "--model a\\nb\\x00: there is no such folder"),
+    (["--data", "a\nb"], "--data 'a\\nb': there is no such file or folder"),
+    (["--model", "x" * 5000], "xxx: there is no such folder"),
+    (["--model", "a\nb\0"], "--model 'a\\nb\\x00': there is no such folder"),
     (["--model", "/"], "this folder holds no usable model"),
     (["--model", "{odd}/pipe.csv"], "there is no such folder"),
     (["--model", "{odd}/loop"], "there is no such folder"),
@@ -91,10 +91,10 @@ WRONG = [
     (["--data", "{tmp}/nul.jsonl"], "cannot be read (Expecting value"),
     (["--data", "{tmp}/lists.jsonl"], "cannot be read ("),
     (["--data", "{tmp}/long.jsonl"], "row 1 has 2,000,000 characters in one piece"),
-    (["--data", "{tmp}/nul.csv"], "there is no column text, only \\x00\\x00"),
-    (["--data", "{tmp}/lines.csv"], "there is no column text, only te\\nxt, label"),
-    (["--data", "{tmp}/wide.csv"], "x... (100,006 characters)"),
-    (["--data", "{tmp}/one_line.csv"], "every label is u\\np; there must be two classes or more"),
+    (["--data", "{tmp}/nul.csv"], "there is no column text, only '\\x00\\x00"),
+    (["--data", "{tmp}/lines.csv"], "there is no column text, only 'te\\nxt, label'"),
+    (["--data", "{tmp}/wide.csv"], "only xxx"),
+    (["--data", "{tmp}/one_line.csv"], "every label is 'u\\np'; there must be two classes or more"),
     (["--data", "{tmp}/utf16.csv"], "cannot be read ('utf-8' codec can't decode byte"),
     (["--data", "{tmp}/digits.csv"], "are no classes"),
 ]
@@ -175,7 +175,8 @@ def test_bad_input(monkeypatch, broken, argv, message):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(UserError) as error:
         BEFORE.load().main([*TINY, *(a.format(**broken) for a in argv)])
-    assert message in str(error.value) and "\n" not in str(error.value)
+    said = str(error.value)
+    assert message in said and "\n" not in said and len(said) < 1500
 
 
 def classify(*argv):

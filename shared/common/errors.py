@@ -8,7 +8,8 @@ class UserError(ValueError):
     """
 
 
-def shown(text):
-    """Returns a user's text as a message can quote it: on one line, and not too long."""
-    line = " ".join(repr(text)[1:-1].split())
-    return line if len(line) <= 80 else f"{line[:60]}... ({len(text):,} characters)"
+def shown(path):
+    """Returns how a path appears in a message: in one line, not too long, and printable."""
+    text = str(path)
+    text = text if len(text) <= 300 else f"{text[:200]}...{text[-50:]}"
+    return text if text.isprintable() else ascii(text)

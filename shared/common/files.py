@@ -1,6 +1,7 @@
 """Files and folders: those that are written once for all processes, and those that a user names."""
 
 import contextlib
+import glob
 import os
 import shutil
 import stat
@@ -45,7 +46,7 @@ def written_once(path, make, wrong):
     Raises:
         UserError: it cannot be written, or make() raises one.
     """
-    # ModelParallelStrategy (lightning 2.6.6) does not pass on the weights_only that load_raw() gets.
+    # Fabric's ModelParallelStrategy (lightning 2.6.6) does not pass on load_raw()'s weights_only.
     # With this variable, torch.load() would then run code that a file brings with it.
     os.environ.pop("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", None)
     if path in _usable and _usable[path] == _mark(path):
@@ -135,9 +136,12 @@ def holds_texts(what):
 
 def _texts(what):
     """Yields the tables and text files of a folder where --data takes them from."""
+    what = os.fspath(what)
     if os.path.isdir(what):
         for pattern in ("*.csv", "*.jsonl", "*/*.txt", "train/*/*.txt", "test/*/*.txt"):
-            yield from Path(what).glob(pattern)
+            # Path.glob() would raise an error for a folder that is gone meanwhile, as in /proc.
+            found = glob.iglob(os.path.join(glob.escape(what), pattern), include_hidden=True)
+            yield from map(Path, found)
 
 
 def data_files(what):

@@ -1,18 +1,18 @@
 """Images for all stages: the same ones, in the same order, on any number of devices."""
 
 import contextlib
+import os
 from pathlib import Path
 
 import numpy as np
 import torch
 import torchvision
-from filelock import FileLock
 from PIL import Image
 from torch.utils.data import Dataset, Subset, TensorDataset
 from torchvision.transforms import v2
 
 from shared.common.errors import UserError
-from shared.common.files import OFFLINE, cache_folder, cannot_cache
+from shared.common.files import OFFLINE, cache_folder, cannot_cache, lock, remove
 from shared.common.loading import SPLIT_SEED, loader, set_updates
 
 # The statistics of ImageNet, which the pretrained models expect:
@@ -112,8 +112,9 @@ def cifar10(folder, image_px, download):
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # One process downloads, the others wait.
-        lock = FileLock(folder / ".lock") if download else contextlib.nullcontext()
-        with lock:
+        with lock(folder / ".lock") if download else contextlib.nullcontext():
+            if download:
+                _clear(folder)
             train = torchvision.datasets.CIFAR10(
                 folder, train=True, transform=train_transform, download=download
             )
@@ -133,6 +134,18 @@ def cifar10(folder, image_px, download):
         raise cannot_cache(folder, error) from None
     train_part, val_part = _split(len(train), [0.9, 0.1])
     return [Subset(train, train_part), Subset(val, val_part), test]
+
+
+def _clear(folder):
+    """Removes what is no file where CIFAR-10 is downloaded to, such as a pipe, which would wait."""
+    kind = torchvision.datasets.CIFAR10
+    inside = folder / kind.base_folder
+    if not inside.is_dir():
+        remove(inside)
+    names = [name for name, _ in [*kind.train_list, *kind.test_list]]
+    for file in (folder / kind.filename, *(inside / name for name in names)):
+        if not os.path.isfile(file):
+            remove(file)
 
 
 def image_folder(folder, image_px):

@@ -44,8 +44,8 @@ def source(args):
     if not os.path.isdir(path):
         none = "this is no" if os.path.exists(path) else "there is no such"
         raise UserError(
-            f"--data {shown(args.data)}: {none} file or folder; pass reviews, imdb, fake, a folder like"
-            " aclImdb, or a CSV or JSONL file"
+            f"--data {shown(args.data)}: {none} file or folder; pass reviews, imdb, fake, a folder"
+            " like aclImdb, or a CSV or JSONL file"
         )
     possible = [(part, path / (part + suffix)) for part in PARTS for suffix in READERS]
     files = {part: file for part, file in possible if file.is_file()}
@@ -108,15 +108,18 @@ def _parts_of(folder):
 
 def _texts(folder):
     """Returns the texts in a folder's folders, in order: (class, file)."""
+    found = []
     try:
-        named = sorted(file for file in os.listdir(folder) if file not in NO_CLASSES)
-        classes = [name for name in named if os.path.isdir(folder / name)]
-        inside = [(name, file) for name in classes for file in sorted(os.listdir(folder / name))]
+        for name in sorted(os.listdir(folder)):
+            if os.path.isdir(folder / name) and name not in NO_CLASSES:
+                with contextlib.suppress(FileNotFoundError):  # it is gone meanwhile
+                    found += [(name, folder / name / file) for file in os.listdir(folder / name)]
     except OSError as error:
         raise UserError(
-            f"--data {folder}: {error.filename} cannot be read ({error.strerror}); mend or remove it"
+            f"--data {folder}: {error.filename} cannot be read ({error.strerror}); mend or remove"
+            " it"
         ) from None
-    return [(name, folder / name / file) for name, file in inside if file.endswith(".txt")]
+    return sorted((name, file) for name, file in found if file.name.endswith(".txt"))
 
 
 def _read_classes(folder):
@@ -187,8 +190,8 @@ def from_file(file):
     if len(classes) > MOST_CLASSES or len(classes) > max(2, len(labels) // 2):
         raise UserError(
             f"--data {file}: {len(classes)} different labels in {len(labels)} rows, such as"
-            f" {shown(classes[0])} and {shown(classes[-1])}, are no classes; label must be one of at most"
-            f" {MOST_CLASSES} classes"
+            f" {shown(classes[0])} and {shown(classes[-1])}, are no classes; label must be one of"
+            f" at most {MOST_CLASSES} classes"
         )
     if len(classes) < 2:
         raise UserError(
@@ -220,8 +223,8 @@ def _labelled(texts, labels, classes, where):
         for name, value in zip(where, columns):
             if len(value) > MOST_CHARACTERS:
                 raise UserError(
-                    f"{name} has {len(value):,} characters in one piece, and {MOST_CHARACTERS:,} are"
-                    " the most; cut it off or remove it"
+                    f"{name} has {len(value):,} characters in one piece, and {MOST_CHARACTERS:,}"
+                    " are the most; cut it off or remove it"
                 )
             if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
                 raise UserError(
@@ -240,8 +243,8 @@ def _same_classes(folder, sets):
         if names[part] != names["train"]:
             odd = sorted(set(names[part]) ^ set(names["train"]))
             raise UserError(
-                f"--data {folder}: train and {part} must have the same classes, but {shown(odd[0])} is in"
-                " one of them only"
+                f"--data {folder}: train and {part} must have the same classes, but"
+                f" {shown(odd[0])} is in one of them only"
             )
     return sets
 
