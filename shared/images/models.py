@@ -72,8 +72,9 @@ def checkpoint(args):
     """Returns the path of the file with the weights that every stage starts from.
 
     The state dict is in fp32, with a new last layer for `args.num_classes` classes. The file is
-    written when it is first needed: from pretrained weights, or from random ones that depend on
-    `args.seed` alone. A simulation has a file of its own, `args.checkpoint_file`.
+    written when it is first needed, and again if it is damaged: from pretrained weights, or from
+    random ones that depend on `args.seed` alone. A simulation has a file of its own,
+    `args.checkpoint_file`.
 
     Raises:
         UserError: the weights cannot be downloaded, are damaged, or cannot be written.

@@ -37,8 +37,9 @@ def classifier(args):
 def checkpoint(args):
     """Returns the path of the file with the weights that both scripts start from.
 
-    It holds a state dict in fp32. The file is written when it is first needed: from pretrained
-    weights, with a new head if they have none for `args.num_classes` classes; or from random ones.
+    It holds a state dict in fp32. The file is written when it is first needed, and again if it is
+    damaged: from pretrained weights, with a new head if they have none for `args.num_classes`
+    classes; or from random ones.
     What is random depends on `args.seed` alone. A simulation has a file of its own,
     `args.checkpoint_file`.
 
