@@ -50,7 +50,7 @@ def build(fabric, args):
     with fabric.init_module(empty_init=True):
         model = models.vit(args)
     model = fabric.setup_module(model)
-    fabric.load_raw(models.checkpoint(args), model)
+    fabric.load_raw(models.checkpoint(args), model, weights_only=True)
     # the factor is 1; it is larger for the tiny model, which needs larger steps
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01 * args.sgd_lr_factor)
     optimizer = fabric.setup_optimizers(optimizer)

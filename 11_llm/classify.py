@@ -1,5 +1,6 @@
 """Tells the class of texts by a fine-tuned model: python 11_llm/classify.py DIR "a text" ..."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def classify(folder, texts):
     Raises:
         UserError: there is no such model.
     """
-    if not (Path(folder) / "config.json").is_file():
+    if not os.path.isfile(Path(folder) / "config.json"):
         raise UserError(
             f"{folder} holds no model; pass a folder that 11_llm/train.py --save has written"
         )

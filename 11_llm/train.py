@@ -50,7 +50,7 @@ def build(fabric, args):
     with fabric.init_module(empty_init=True):
         model = models.classifier(args)
     model = fabric.setup_module(model)
-    fabric.load_raw(models.checkpoint(args), model)
+    fabric.load_raw(models.checkpoint(args), model, weights_only=True)
     models.restore_buffers(model, fabric.device)  # what no checkpoint holds, such as positions
     # the factor is 1; it is larger for the tiny model, which needs larger steps
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-5 * args.adam_lr_factor)

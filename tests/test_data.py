@@ -1,10 +1,12 @@
 """Promise: every stage sees the same pictures in the same order, and a user's own pictures work."""
 
 import hashlib
+import os
 import pickle
 import shutil
 import tarfile
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ import torch
 import torchvision
 from conftest import paint, read_json, run
 
-from shared.common import scripts
+from shared.common import files, scripts
 from shared.common.errors import UserError
 from shared.images import data
 
@@ -135,6 +137,31 @@ def test_damaged_cifar10(cifar10, tmp_path, monkeypatch):
     cifar10.write_bytes(cifar10.read_bytes()[:-10])
     with pytest.raises(UserError, match="damaged"):
         data.image_sets(options("cifar10"))
+
+
+SPOIL_CIFAR10 = {
+    "a batch is torn": lambda f: (f / "cifar-10-batches-py/data_batch_1").write_bytes(b"torn"),
+    "a batch is a pipe": lambda f: swap(f / "cifar-10-batches-py/data_batch_2", os.mkfifo),
+    "a batch is a folder": lambda f: swap(f / "cifar-10-batches-py/test_batch", os.mkdir),
+    "all are a file": lambda f: swap(f / "cifar-10-batches-py", Path.touch),
+    "all is torn": lambda f: [(f / name).write_bytes(b"torn") for name in ALL_OF_CIFAR10],
+    "all is a pipe": lambda f: [swap(f / name, os.mkfifo) for name in ALL_OF_CIFAR10],
+    "lock": lambda f: swap(f / ".lock", os.mkdir),
+}
+ALL_OF_CIFAR10 = ("cifar-10-python.tar.gz", "cifar-10-batches-py/data_batch_1")
+
+
+def swap(path, make):
+    files.remove(path)
+    make(path)
+
+
+def test_cifar10_in_the_cache_is_made_again(cifar10, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "home"))
+    (train, *_), _, _ = data.image_sets(options("cifar10"))
+    for spoil in SPOIL_CIFAR10.values():
+        spoil(tmp_path / "home" / "memory-ladder" / "cifar10")
+        assert len(data.image_sets(options("cifar10"))[0][0]) == len(train)
 
 
 def test_no_network(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Promise: pictures are prepared as torchvision does it, quicker; crops do not depend on processes."""
+"""Promise: pictures are prepared as by torchvision, and crops depend on no number of processes."""
 
 import io
 import os

@@ -12,6 +12,7 @@ import torch
 
 from shared.common import scripts
 from shared.common.errors import UserError
+from shared.common.files import data_files, holds_texts
 from shared.images.task import TASK as IMAGES
 from shared.text import cli, configs, data, reviews, sources
 from shared.text.task import TASK as TEXTS
@@ -132,6 +133,27 @@ def test_lines_are_what_json_says(tmp_path):
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     assert sources.from_file(file)["text"][:] == [row["text"] for row in rows]
+
+
+def test_only_what_is_read_is_looked_at(tmp_path):
+    """A data set in a folder with everything else in it is as quick as one that is alone."""
+    names = [f"{label}/{i}.txt" for label in ("a", "b") for i in range(3)]
+    others = ("deep/er/and/deeper/1.txt", "a/b/c/1.txt", "README", "a/picture.png")
+    write(tmp_path, dict.fromkeys([*names, *others], "x"))
+    (tmp_path / "round").symlink_to(tmp_path)
+    stamps = sources.source(SimpleNamespace(data=str(tmp_path)))[1]
+    assert [path for path, _, _ in stamps] == [str(tmp_path / name) for name in names]
+    assert sorted(data_files(tmp_path)) == [tmp_path / name for name in names]
+    write(tmp_path, {"train.csv": "x"})
+    assert tmp_path / "train.csv" in data_files(tmp_path)
+    assert data_files(tmp_path / "README") == [tmp_path / "README"] and not data_files("digits")
+    write(tmp_path / "pictures", {"train/cat/1.jpg": "x", "train/cat/x/2.jpg": "x", "notes": "x"})
+    pictures = {file.name for file in data_files(tmp_path / "pictures")}
+    assert pictures == {"cat", "1.jpg", "x", "2.jpg"}
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "pictures" / "folder.csv").mkdir()
+    assert not holds_texts(tmp_path / "pictures") and not holds_texts("x" * 5000)
+    assert not holds_texts("/proc") and not holds_texts("") and not holds_texts("a\0b")
 
 
 def test_folders_of_pictures_and_of_texts_are_told_apart(tmp_path):

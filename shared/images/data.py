@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import torch
 import torchvision
-from filelock import FileLock
 from torch.utils.data import Dataset, TensorDataset
 
 from shared.common.errors import UserError, shown
-from shared.common.files import OFFLINE, cache_folder, cannot_cache
+from shared.common.files import OFFLINE, cache_folder, cannot_cache, lock, remove
 from shared.common.loading import SPLIT_SEED, loader, set_updates, this_process
 from shared.images.folders import Folder
 from shared.images.pictures import NORMALIZE, Files, InMemory, Pictures
@@ -125,8 +124,9 @@ def cifar10(folder, image_px, seed, download):
         if download:
             folder.mkdir(parents=True, exist_ok=True)
         # One process downloads, the others wait.
-        lock = FileLock(folder / ".lock") if download else contextlib.nullcontext()
-        with lock:
+        with lock(folder / ".lock") if download else contextlib.nullcontext():
+            if download:
+                _clear(folder)
             train = torchvision.datasets.CIFAR10(folder, train=True, download=download)
         test = torchvision.datasets.CIFAR10(folder, train=False)
     except OFFLINE as error:
@@ -153,6 +153,18 @@ def cifar10(folder, image_px, seed, download):
         Pictures(InMemory(test.data), test.targets, list(range(len(test))), image_px),
     ]
     return sets, train.classes
+
+
+def _clear(folder):
+    """Removes what is no file where CIFAR-10 is downloaded to, such as a pipe, which would wait."""
+    kind = torchvision.datasets.CIFAR10
+    inside = folder / kind.base_folder
+    if not inside.is_dir():
+        remove(inside)
+    names = [name for name, _ in [*kind.train_list, *kind.test_list]]
+    for file in (folder / kind.filename, *(inside / name for name in names)):
+        if not os.path.isfile(file):
+            remove(file)
 
 
 def image_folder(folder, image_px, seed):

@@ -1,4 +1,4 @@
-"""Which pictures a user's folder has: counted before anything is read, and refused if it has none."""
+"""Which pictures a user's folder has: counted before they are read, or refused."""
 
 import os
 
@@ -39,8 +39,8 @@ class Folder:
         self.classes = sorted(entry.name for entry in _entries(folder) if _is_folder(entry))
         if len(self.classes) > MOST_CLASSES:
             raise UserError(
-                f"--data {shown(folder)}: it has {len(self.classes):,} folders, but each is a class,"
-                f" and more than {MOST_CLASSES:,} are no data set"
+                f"--data {shown(folder)}: it has {len(self.classes):,} folders, but each is a"
+                f" class, and more than {MOST_CLASSES:,} are no data set"
             )
         # Links from it to these would never end.
         above = {_identity(path) for path in (folder, *folder.resolve().parents)}

@@ -1,8 +1,11 @@
 """Vision transformers, and their weights in one file on disk, the same for every stage."""
 
+import errno
 import hashlib
 import json
+import os
 import types
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -10,8 +13,9 @@ import torchvision
 from safetensors.torch import load_file, save_file
 from torchvision.models.vision_transformer import VisionTransformer
 
-from shared.common.errors import UserError
+from shared.common.errors import UserError, shown
 from shared.common.files import OFFLINE, cache_folder, written_once
+from shared.common.weights import wrong
 
 # Made by shared/images/pretrain.py.
 TINY_WEIGHTS = Path(__file__).parent / "weights" / "vit_tiny.pt"
@@ -30,7 +34,9 @@ def image_px(name):
         UserError: there is no such model.
     """
     if name not in names():
-        raise UserError(f"--model {name}: there is no such model; choose from {', '.join(names())}")
+        raise UserError(
+            f"--model {shown(name)}: there is no such model; choose from {', '.join(names())}"
+        )
     if name == "vit_tiny":
         return TINY_PX
     return torchvision.models.get_model_weights(name).DEFAULT.meta["min_size"][0]
@@ -69,8 +75,9 @@ def checkpoint(args):
     """Returns the path of the file with the weights that every stage starts from.
 
     The state dict is in fp32, with a new last layer for `args.num_classes` classes. The file is
-    written when it is first needed: from pretrained weights, or from random ones that depend on
-    `args.seed` alone. A simulation has a file of its own, `args.checkpoint_file`.
+    written when it is first needed, and again if it is damaged: from pretrained weights, or from
+    random ones that depend on `args.seed` alone. A simulation has a file of its own,
+    `args.checkpoint_file`.
 
     Raises:
         UserError: the weights cannot be downloaded, are damaged, or cannot be written.
@@ -80,14 +87,19 @@ def checkpoint(args):
     source = "pretrained" if args.pretrained else f"random-seed{args.seed}"
     path = cache_folder() / f"{args.model}-{args.image_px}px-{args.num_classes}classes-{source}.pt"
     if args.pretrained and args.model == "vit_tiny":  # new weights, new file
-        path = path.with_stem(f"{path.stem}-{_sha256(TINY_WEIGHTS)[:8]}")
-    return written_once(path, lambda: _state_dict(args))
+        try:
+            path = path.with_stem(f"{path.stem}-{_sha256(TINY_WEIGHTS)[:8]}")
+        except OSError as error:
+            raise _tiny_damaged(f"cannot be read ({error.strerror})") from None
+    return written_once(path, lambda: _state_dict(args), partial(wrong, build=lambda: vit(args)))
 
 
 def _state_dict(args):
     pretrained = {}
     if args.pretrained:  # first, so that a missing file is said before a model is built
-        pretrained = _tiny_weights() if args.model == "vit_tiny" else _imagenet_weights(args.model)
+        pretrained = (
+            _tiny_weights(args) if args.model == "vit_tiny" else _imagenet_weights(args.model)
+        )
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):  # of the GPUs, none is touched
         torch.manual_seed(args.seed)
         state = vit(args).state_dict()
@@ -97,8 +109,17 @@ def _state_dict(args):
     return {**pretrained, **head}
 
 
-def _tiny_weights():
+def _tiny_weights(args):
+    if why := wrong(TINY_WEIGHTS, lambda: vit(args), but=["heads."]):
+        raise _tiny_damaged(why)
     return torch.load(TINY_WEIGHTS, weights_only=True)
+
+
+def _tiny_damaged(why):
+    return UserError(
+        f"{TINY_WEIGHTS} {why}; get it again with git checkout, or make it again with python -m"
+        " shared.images.pretrain"
+    )
 
 
 def _imagenet_weights(name):
@@ -106,10 +127,17 @@ def _imagenet_weights(name):
     file = Path(torch.hub.get_dir()) / "checkpoints" / Path(weights.url).name
     # torch.hub checks the hash of what it downloads, but not of a file that is already there. The
     # file's name ends in the first 8 digits of its hash.
-    if file.exists() and not _sha256(file).startswith(file.stem.rsplit("-", 1)[-1]):
-        raise UserError(
-            f"{file} is damaged (its checksum is wrong); delete it to download it again"
-        )
+    if os.path.exists(file):
+        try:
+            digest = _sha256(file)
+        except OSError as error:
+            raise UserError(
+                f"{file} cannot be read ({error.strerror}); delete it to download it again"
+            ) from None
+        if not digest.startswith(file.stem.rsplit("-", 1)[-1]):
+            raise UserError(
+                f"{file} is damaged (its checksum is wrong); delete it to download it again"
+            )
     try:
         return weights.get_state_dict(
             progress=True, check_hash=True, map_location="cpu", weights_only=True
@@ -128,6 +156,8 @@ def _imagenet_weights(name):
 
 
 def _sha256(file):
+    if not os.path.isfile(file):  # opening a named pipe would wait
+        raise FileNotFoundError(errno.ENOENT, "there is no such file")
     with open(file, "rb") as f:
         return hashlib.file_digest(f, "sha256").hexdigest()
 

@@ -20,7 +20,7 @@ import torch
 
 from shared.common import scripts
 from shared.common.errors import UserError
-from shared.common.files import writable
+from shared.common.files import data_files, stamps, writable
 from shared.common.options import choose as choose_model
 from shared.common.options import command_of, parser
 from shared.common.scripts import ROOT
@@ -65,9 +65,8 @@ def fingerprint(name, options, task):
             asked = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
             machine.append(asked.stdout)
     # Each of these may be a folder, a file, or just a name.
-    named = [Path(options[options.index(option) + 1]) for option in ("--data", "--model")]
-    found = (file for path in named for file in (path, *sorted(path.rglob("*"))) if file.exists())
-    inputs = [(str(file), file.stat().st_size, file.stat().st_mtime) for file in found]
+    data, model = (options[options.index(option) + 1] for option in ("--data", "--model"))
+    inputs = stamps([*data_files(data), *Path(model).glob("*")])
     parts = [json.dumps([options, machine, versions(task), inputs]).encode()]
     return hashlib.sha256(b"".join([*parts, *(f.read_bytes() for f in files)])).hexdigest()[:16]
 

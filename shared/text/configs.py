@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from pathlib import Path
+import os
 
 import torch
 import transformers
@@ -17,7 +17,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from shared.common.errors import UserError
+from shared.common.errors import UserError, shown
 
 transformers.logging.set_verbosity_error()  # it warns of new heads, which are intended here
 transformers.logging.disable_progress_bar()  # of loading; downloads have one of their own
@@ -116,7 +116,9 @@ def explained(args):
             wrong = (
                 "it comes with Python code of its own; if you trust that, pass --trust-remote-code"
             )
-        elif Path(args.model).is_dir():
+        elif os.path.isfile(args.model):
+            wrong = "this is a file; pass the folder that it is in, if save_pretrained() wrote that"
+        elif os.path.isdir(args.model):
             wrong = (
                 f"this folder holds no usable model ({why}); it must be one that save_pretrained()"
                 " wrote"
@@ -130,7 +132,7 @@ def explained(args):
             )
         else:
             wrong = f"transformers cannot load it ({why})"
-        raise UserError(f"--model {args.model}: {wrong}") from None
+        raise UserError(f"--model {shown(args.model)}: {wrong}") from None
 
 
 def tokenizer(args):

@@ -3,17 +3,15 @@
 import hashlib
 import json
 import os
-import shutil
 from pathlib import Path
 
 import datasets
 import torch
 from datasets import DatasetDict
-from filelock import FileLock
 from transformers import AutoTokenizer
 
 from shared.common.errors import UserError
-from shared.common.files import cache_folder, cannot_cache, stamps
+from shared.common.files import cache_folder, cannot_cache, lock, remove, stamps
 from shared.common.loading import SPLIT_SEED, loader, set_updates
 from shared.text import configs, reviews
 from shared.text.sources import PARTS, source
@@ -82,11 +80,7 @@ def prepared(args):
             sets[part] = fake_texts(n, config.get_text_config(), args.max_length)
     else:
         args.dataset, fingerprint, read = source(args)
-        folder = tokenized(args, fingerprint, read)
-        sets = DatasetDict.load_from_disk(folder / "data")
-        tokenizer = AutoTokenizer.from_pretrained(
-            folder / "tokenizer", trust_remote_code=args.trust_remote_code
-        )
+        sets, tokenizer = tokenized(args, fingerprint, read)
         names = sets["train"].features["label"].names
         for part in (config, config.get_text_config()):
             part.pad_token_id = tokenizer.pad_token_id
@@ -116,9 +110,10 @@ def fake_texts(n, config, max_length):
 
 
 def tokenized(args, fingerprint, read):
-    """Returns the folder with the tokenized texts; makes it if it is not there yet.
+    """Returns the tokenized texts and the tokenizer from the cache.
 
-    The texts are in data/, the tokenizer is in tokenizer/.
+    They are in a folder, in data/ and tokenizer/, which is made if it is not there yet or of no
+    use. contents.json tells what was written.
 
     Args:
         args: the options.
@@ -131,34 +126,82 @@ def tokenized(args, fingerprint, read):
     own, commit = stamps(Path(args.model).glob("*")), getattr(args.config, "_commit_hash", None)
     key = json.dumps([fingerprint, args.model, own, commit, args.max_length, args.limit])
     folder = cache_folder() / "tokenized" / hashlib.sha256(key.encode()).hexdigest()[:16]
+    if found := _kept(args, folder):
+        return found
     part = folder.with_suffix(".part")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{folder}.lock"):  # one process tokenizes, the others wait
-            if not folder.exists():
-                shutil.rmtree(part, ignore_errors=True)
-                sets = read()
-                if args.limit:
-                    sets = _limited(sets, args.limit)
-                if args.model == configs.TINY:
-                    tokenizer = new_tokenizer(sets["train"]["text"])
-                else:
-                    tokenizer = configs.tokenizer(args)
-                longest = min(args.max_length, tokenizer.model_max_length)
-                if args.wanted_length and longest < args.wanted_length:
-                    raise UserError(
-                        f"--max-length {args.max_length}: the tokenizer of {args.model} allows"
-                        f" {longest} tokens at most"
-                    )
-                tokenizer.model_max_length = longest  # for whoever loads it after --save
-                sets = _tokenized(sets, tokenizer)
+        with lock(f"{folder}.lock"):  # one process tokenizes, the others wait
+            if found := _kept(args, folder):
+                return found
+            if os.path.lexists(folder):
+                print(f"- {folder} is damaged: it is made again", flush=True)
+            remove(part)
+            sets, tokenizer = _made(args, read)
+            try:
                 datasets.disable_progress_bars()
                 sets.save_to_disk(part / "data")
                 tokenizer.save_pretrained(part / "tokenizer")
+                (part / CONTENTS).write_text(json.dumps(_contents(part)))
+                remove(folder)
                 os.replace(part, folder)
+            finally:
+                remove(part)
     except OSError as error:
         raise cannot_cache(folder, error) from None
-    return folder
+    return _kept(args, folder) or (sets, tokenizer)
+
+
+CONTENTS = "contents.json"
+
+
+def _contents(folder):
+    """Returns the size of every file in a folder, and the hash of those that are not texts."""
+    found = {}
+    for file in sorted(folder.glob("*/**/*")):
+        if file.is_file():
+            digest = None if file.suffix == ".arrow" else hashlib.sha256(file.read_bytes())
+            size = file.stat().st_size
+            found[str(file.relative_to(folder))] = [size, digest and digest.hexdigest()]
+    return found
+
+
+def _kept(args, folder):
+    """Returns the tokenized texts and the tokenizer in a folder; None if it is damaged."""
+    contents = folder / CONTENTS
+    if not os.path.isfile(contents):  # opening a named pipe would wait
+        return None
+    try:
+        # Others may have put files there, but what was written must be as it was.
+        if not json.loads(contents.read_text()).items() <= _contents(folder).items():
+            return None
+        sets = DatasetDict.load_from_disk(folder / "data")
+        for part in PARTS:
+            sets[part].data.validate(full=True)  # a false length in it would end the process
+        tokenizer = AutoTokenizer.from_pretrained(
+            folder / "tokenizer", trust_remote_code=args.trust_remote_code
+        )
+    except Exception:  # a damaged file has many names: those of json, Arrow and tokenizers
+        return None
+    return sets, tokenizer
+
+
+def _made(args, read):
+    sets = read()
+    if args.limit:
+        sets = _limited(sets, args.limit)
+    if args.model == configs.TINY:
+        tokenizer = new_tokenizer(sets["train"]["text"])
+    else:
+        tokenizer = configs.tokenizer(args)
+    longest = min(args.max_length, tokenizer.model_max_length)
+    if args.wanted_length and longest < args.wanted_length:
+        raise UserError(
+            f"--max-length {args.max_length}: the tokenizer of {args.model} allows"
+            f" {longest} tokens at most"
+        )
+    tokenizer.model_max_length = longest  # for whoever loads it after --save
+    return _tokenized(sets, tokenizer), tokenizer
 
 
 def _limited(sets, n):

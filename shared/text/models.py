@@ -5,6 +5,7 @@ The functions here also serve to shard it, checkpoint it, load it without a seco
 
 import hashlib
 import json
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -12,6 +13,7 @@ from transformers import AutoModelForSequenceClassification
 
 from shared.common.errors import UserError
 from shared.common.files import cache_folder, stamps, written_once
+from shared.common.weights import wrong
 from shared.text.configs import explained
 
 
@@ -34,8 +36,9 @@ def classifier(args):
 def checkpoint(args):
     """Returns the path of the file with the weights that both scripts start from.
 
-    It holds a state dict in fp32. The file is written when it is first needed: from pretrained
-    weights, with a new head if they have none for `args.num_classes` classes; or from random ones.
+    It holds a state dict in fp32. The file is written when it is first needed, and again if it is
+    damaged: from pretrained weights, with a new head if they have none for `args.num_classes`
+    classes; or from random ones.
     What is random depends on `args.seed` alone. A simulation has a file of its own,
     `args.checkpoint_file`.
 
@@ -55,7 +58,10 @@ def checkpoint(args):
     source.append(stamps(folder.glob("*")))  # another model may have been saved there since
     name = folder.resolve().name if folder.is_dir() else args.model.replace("/", "--")
     digest = hashlib.sha256(json.dumps(source).encode()).hexdigest()[:16]
-    return written_once(cache_folder() / f"{name}-{digest}.pt", lambda: _state_dict(args))
+    path = cache_folder() / f"{name}-{digest}.pt"
+    return written_once(
+        path, lambda: _state_dict(args), partial(wrong, build=lambda: classifier(args))
+    )
 
 
 def _state_dict(args):

@@ -1,22 +1,26 @@
 """Where texts and labels come from: made-up reviews, IMDb, folders of text files, CSV and JSONL."""
 
+import contextlib
 import hashlib
-import json
+import os
 import re
 from pathlib import Path
 
 import datasets
-import pandas
 import torch
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+from tqdm import tqdm
 
-from shared.common.errors import UserError
+from shared.common.errors import UserError, shown
 from shared.common.files import stamps
 from shared.common.loading import SPLIT_SEED
 from shared.text import reviews
+from shared.text.files import READERS, fits_memory, text
 
 PARTS = ("train", "val", "test")
 MOST_CLASSES = 100
+MOST_CHARACTERS = 1_000_000  # of a text: 500 pages; all of them are tokenized, then cut off
+NO_CLASSES = ("unsup", "lost+found")  # reviews without a label, in aclImdb; what was not lost
 
 
 def source(args):
@@ -33,26 +37,29 @@ def source(args):
         return "reviews", hashlib.sha256(Path(reviews.__file__).read_bytes()).hexdigest(), made_up
     if args.data == "imdb":
         return "imdb", "stanfordnlp/imdb", imdb
-    if path.is_file():
+    if os.path.isfile(path):  # Path.is_file() would raise an error for a name that is too long
         if path.suffix not in READERS:
             raise UserError(f"--data {path}: the name of a file must end in .csv or .jsonl")
         return path.stem, stamps([path]), lambda: _split(from_file(path))
-    if not path.is_dir():
+    if not os.path.isdir(path):
+        none = "this is no" if os.path.exists(path) else "there is no such"
         raise UserError(
-            f"--data {path}: there is no such file or folder; pass reviews, imdb, fake, a folder"
+            f"--data {shown(args.data)}: {none} file or folder; pass reviews, imdb, fake, a folder"
             " like aclImdb, or a CSV or JSONL file"
         )
     possible = [(part, path / (part + suffix)) for part in PARTS for suffix in READERS]
     files = {part: file for part, file in possible if file.is_file()}
     if files:
         return path.resolve().name, stamps(files.values()), lambda: from_files(path, files)
-    return path.resolve().name, stamps(path.rglob("*.txt")), lambda: from_folder(path)
+    files = [file for part in _parts_of(path) for _, file in _texts(part)]
+    return path.resolve().name, stamps(files), lambda: from_folder(path)
 
 
 def made_up():
     """Returns 4,000 made-up reviews: 3,200 to train with, 400 each to validate and test."""
     texts, labels = reviews.reviews(4000)
-    return _split(_labelled(texts, [reviews.CLASSES[y] for y in labels], reviews.CLASSES))
+    names = [reviews.CLASSES[y] for y in labels]
+    return _split(_labelled(texts, names, reviews.CLASSES, range(len(texts))))
 
 
 def imdb():
@@ -65,9 +72,9 @@ def imdb():
     """
     try:
         sets = datasets.load_dataset("stanfordnlp/imdb")
-    except (OSError, ValueError) as error:
-        # Without a network, it is one or the other, depending on what is in the cache.
-        why = str(error).splitlines()[0]
+    except Exception as error:
+        # Without a network, or with a damaged cache, it depends on what is there.
+        why = shown((str(error).splitlines() or [type(error).__name__])[0])
         raise UserError(
             f"IMDb could not be downloaded ({why}); pass --data reviews, --data fake, or --data"
             " FOLDER with aclImdb unpacked"
@@ -88,28 +95,47 @@ def from_folder(folder):
             f"--data {folder}: there is only one of train and test; add the other, or pass a folder"
             " with <class>/*.txt to have it split"
         )
-    if not (folder / "train").is_dir():
-        return _split(_read_classes(folder))
-    train, test = _read_classes(folder / "train"), _read_classes(folder / "test")
-    return _validated(_same_classes(folder, {"train": train, "test": test}))
+    sets = [_read_classes(part) for part in _parts_of(folder)]
+    if len(sets) == 1:
+        return _split(sets[0])
+    return _validated(_same_classes(folder, dict(zip(("train", "test"), sets))))
+
+
+def _parts_of(folder):
+    split = [folder / part for part in ("train", "test")]
+    return split if all(part.is_dir() for part in split) else [folder]
+
+
+def _texts(folder):
+    """Returns the texts in a folder's folders, in order: (class, file)."""
+    found = []
+    try:
+        for name in sorted(os.listdir(folder)):
+            if os.path.isdir(folder / name) and name not in NO_CLASSES:
+                with contextlib.suppress(FileNotFoundError):  # it is gone meanwhile
+                    found += [(name, folder / name / file) for file in os.listdir(folder / name)]
+    except OSError as error:
+        raise UserError(
+            f"--data {folder}: {error.filename} cannot be read ({error.strerror}); mend or remove"
+            " it"
+        ) from None
+    return sorted((name, file) for name, file in found if file.name.endswith(".txt"))
 
 
 def _read_classes(folder):
-    # In aclImdb, unsup holds reviews without a label.
-    files = sorted(f for f in folder.glob("*/*.txt") if f.parent.name != "unsup")
-    classes = sorted({f.parent.name for f in files})
+    found = _texts(folder)
+    labels, files = zip(*found) if found else ((), ())
+    classes = sorted(set(labels))
     if len(classes) < 2:
-        found = f"{classes[0]} is the only class" if classes else "there are no texts"
+        found = f"{shown(classes[0])} is the only class" if classes else "there are no texts"
         raise UserError(
             f"--data {folder}: {found}; there must be two classes or more, each a folder with *.txt"
             " in it"
         )
-    try:
-        texts = [f.read_text(encoding="utf-8") for f in files]
-    except UnicodeDecodeError as error:
-        bad = next(f for f in files if f.read_bytes() == error.object)
-        raise UserError(f"{bad} is not UTF-8 text; convert or remove it") from None
-    return _labelled(texts, [f.parent.name for f in files], classes)
+    fits_memory(folder, files)
+    about = f"reading {len(files):,} texts of {len(classes)} classes in {folder}"
+    texts = [text(file) for file in tqdm(files, desc=about, unit="text", delay=1)]
+    return _labelled(texts, labels, classes, files)
 
 
 def from_files(folder, files):
@@ -135,14 +161,15 @@ def from_file(file):
         UserError: it has no such columns, no rows, rows without text or label, or labels that are
             not classes.
     """
+    fits_memory(file, [file])
     try:
         columns, rows = READERS[file.suffix](file)
-    except (OSError, ValueError, AttributeError) as error:
-        # The errors of pandas and json are ValueErrors.
-        if file.read_bytes().strip():
-            why = f"cannot be read ({str(error).splitlines()[0]})"
-        else:
-            why = "the file is empty"
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        # The errors of pandas and json are ValueErrors; json follows lists in lists only so far.
+        why = getattr(error, "strerror", None) or (str(error).splitlines() or [type(error)])[0]
+        why = f"cannot be read ({shown(why)})"
+        with contextlib.suppress(OSError):
+            why = why if file.read_bytes().strip() else "the file is empty"
         raise UserError(
             f"--data {file}: {why}; it must be {file.suffix[1:].upper()} with the columns text and"
             " label"
@@ -151,7 +178,8 @@ def from_file(file):
         if column not in columns:
             raise UserError(
                 f"--data {file}: there is no column {column}, only"
-                f" {', '.join(columns) or 'nothing'}; the columns must be called text and label"
+                f" {shown(', '.join(map(str, columns))) or 'nothing'}; the columns must be called"
+                " text and label"
             )
     for i, row in enumerate(rows, 1):
         for column in ("text", "label"):
@@ -162,44 +190,47 @@ def from_file(file):
     if len(classes) > MOST_CLASSES or len(classes) > max(2, len(labels) // 2):
         raise UserError(
             f"--data {file}: {len(classes)} different labels in {len(labels)} rows, such as"
-            f" {classes[0]} and {classes[-1]}, are no classes; label must be one of at most"
-            f" {MOST_CLASSES} classes"
+            f" {shown(classes[0])} and {shown(classes[-1])}, are no classes; label must be one of"
+            f" at most {MOST_CLASSES} classes"
         )
     if len(classes) < 2:
         raise UserError(
-            f"--data {file}: {'every label is ' + classes[0] if classes else 'there are no rows'};"
+            f"--data {file}: "
+            f"{'every label is ' + shown(classes[0]) if classes else 'there are no rows'};"
             " there must be two classes or more"
         )
-    return _labelled(texts, labels, classes)
-
-
-def _csv(file):
-    # Nothing is converted: "NA" may be a text, and "1" the name of a class.
-    table = pandas.read_csv(file, dtype=str, keep_default_na=False)
-    if not isinstance(table.index, pandas.RangeIndex):
-        raise ValueError(
-            "rows have more cells than the heading; texts with a comma must be in quotes"
-        )
-    return list(table.columns), table.to_dict("records")
-
-
-def _jsonl(file):
-    lines = file.read_text(encoding="utf-8").split("\n")
-    rows = [json.loads(line) for line in lines if line.strip()]
-    if not rows:
-        raise ValueError("no rows")
-    return list(dict.fromkeys(name for row in rows for name in row.keys())), rows
-
-
-READERS = {".csv": _csv, ".jsonl": _jsonl}
+    return _labelled(texts, labels, classes, [f"{file}: row {i + 1}" for i in range(len(texts))])
 
 
 def _natural(text):
     parts = re.split(r"(\d+)", text)
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+    numbers = {part: part.lstrip("0") for part in parts if part.isdecimal()}
+    return [(len(numbers[p]), numbers[p]) if p in numbers else (-1, p) for p in parts]
 
 
-def _labelled(texts, labels, classes):
+def _labelled(texts, labels, classes, where):
+    """Makes a Dataset of texts and their labels.
+
+    Args:
+        texts, labels: lists of str.
+        classes: the names of the labels in order.
+        where: for each text what to call it.
+
+    Raises:
+        UserError: a text is too long, or holds half a character, or its label does.
+    """
+    for columns in (texts, labels):
+        for name, value in zip(where, columns):
+            if len(value) > MOST_CHARACTERS:
+                raise UserError(
+                    f"{name} has {len(value):,} characters in one piece, and {MOST_CHARACTERS:,}"
+                    " are the most; cut it off or remove it"
+                )
+            if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+                raise UserError(
+                    f"{shown(str(name))} has half of a surrogate pair in it, which is no character;"
+                    " mend or remove it"
+                )
     names = list(classes)
     features = Features({"text": Value("string"), "label": ClassLabel(names=names)})
     columns = {"text": texts, "label": [names.index(y) for y in labels]}
@@ -212,8 +243,8 @@ def _same_classes(folder, sets):
         if names[part] != names["train"]:
             odd = sorted(set(names[part]) ^ set(names["train"]))
             raise UserError(
-                f"--data {folder}: train and {part} must have the same classes, but {odd[0]} is in"
-                " one of them only"
+                f"--data {folder}: train and {part} must have the same classes, but"
+                f" {shown(odd[0])} is in one of them only"
             )
     return sets
 

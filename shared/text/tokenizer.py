@@ -1,5 +1,7 @@
 """A tokenizer for the tiny model, with a vocabulary made from the training texts."""
 
+import re
+
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
@@ -27,7 +29,9 @@ def new_tokenizer(texts):
         special_tokens=list(SPECIAL.values()),
         show_progress=False,
     )
-    core.train_from_iterator(texts, trainer)
+    # The time that a word takes grows with the square of its length. Words of more than 100 letters
+    # become [UNK] anyway.
+    core.train_from_iterator((re.sub(r"[^\W_]{1000,}", "", text) for text in texts), trainer)
     sep, cls = (SPECIAL[name] for name in ("sep_token", "cls_token"))
     core.post_processor = processors.BertProcessing(
         (sep, core.token_to_id(sep)), (cls, core.token_to_id(cls))
