@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import json
 import platform
 import time
 
@@ -16,6 +15,7 @@ from watermark import watermark
 
 from shared.common.devices import precision_on
 from shared.common.errors import UserError
+from shared.common.writing import append
 from shared.memory import bf16
 from shared.memory.counters import Counters
 from shared.memory.ledger import Ledger, tensors
@@ -246,10 +246,11 @@ class Meter:
             last_loss=sum(last_losses) / len(last_losses),
             command=args.command,
         )
-        self._print_summary(record)
-        if args.record and self.rank == 0:
-            with args.record.open("a") as file:
-                file.write(json.dumps(record) + "\n")
+        try:
+            if args.record and self.rank == 0:
+                append(args.record, record)
+        finally:
+            self._print_summary(record)
         return record
 
     def print(self, text):

@@ -134,6 +134,9 @@ def parse(file, argv, task, *, batch_size, micro_batch_size=None, devices=1, lau
     p = parser(f"{script.title}: {script.idea}", task)
     record = "append what was measured to FILE, one JSON object per line"
     p.add_argument("--record", type=Path, metavar="FILE", help=record)
+    if devices > 1:
+        wait = "give up if processes on other machines have not come in SECONDS (default: 120)"
+        p.add_argument("--timeout", type=number, default=120, metavar="SECONDS", help=wait)
     args = p.parse_args(argv)
     args.script, args.headline = name, f"{name}, {script.title}: {script.idea}"
     args.command = command_of([f"{name}.py"], argv)

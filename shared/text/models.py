@@ -13,6 +13,7 @@ from transformers import AutoModelForSequenceClassification
 
 from shared.common.errors import UserError
 from shared.common.files import cache_folder, stamps, written_once
+from shared.common.writing import whole_folder
 from shared.text.configs import explained
 
 
@@ -160,13 +161,9 @@ def save(fabric, model, args):
     if fabric.is_global_zero:
         with torch.device("meta"):  # it needs no weights, since save_pretrained() gets the state
             plain = classifier(args)
-        try:
-            args.tokenizer.save_pretrained(args.save)
-            plain.save_pretrained(args.save, state_dict=state)
-        except OSError as error:
-            raise UserError(
-                f"cannot write {args.save} ({error.strerror or error}); what was measured is not"
-                " lost, but the model is"
-            ) from None
+        lost = "what was measured is not lost, but the model is"
+        with whole_folder(args.save, lost) as part:
+            args.tokenizer.save_pretrained(part)
+            plain.save_pretrained(part, state_dict=state)
         print(f'saved to {args.save}: python 11_llm/classify.py {args.save} "a text"')
     fabric.barrier()
