@@ -72,6 +72,7 @@ def choose_devices(args, default, launcher):
 
 
 def _prepare_to_meet(args, started, launcher):
+    meeting.check_interface()
     if started and args.world_size > 1 and environment.number("RANK") is not None:
         # Fabric asks for the machine's number, if it was not torchrun that started the processes.
         os.environ["NODE_RANK"] = str(environment.number("RANK") // started)

@@ -11,6 +11,8 @@ import re
 from shared.common.errors import UserError
 
 OF_TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+# Set by `fabric run`; they would win over what a script says.
+OF_FABRIC = ("LT_ACCELERATOR", "LT_DEVICES", "LT_NUM_NODES", "LT_PRECISION", "LT_STRATEGY")
 # The smallest and the largest value of each.
 NUMBERS = dict.fromkeys(("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK"), (0, 10**6))
 NUMBERS |= dict.fromkeys(("SLURM_PROCID", "JSM_NAMESPACE_RANK"), (0, 10**6))
@@ -38,13 +40,13 @@ def check():
     for name in NUMBERS:
         value = os.environ.get(name, _set_aside.get(name))
         if value is not None and (why := _wrong(name, value)):
-            raise UserError(f"the environment has {name}={_shown(value)}, {why}; {_right(name)}")
+            raise UserError(f"the environment has {name}={shown(value)}, {why}; {_right(name)}")
     if "LOCAL_WORLD_SIZE" not in os.environ:
         return
     if "WORLD_SIZE" not in os.environ:
         raise UserError(
             f"the environment has LOCAL_WORLD_SIZE={os.environ['LOCAL_WORLD_SIZE']}, but no "
-            f"WORLD_SIZE; {_right('WORLD_SIZE')}"
+            f"WORLD_SIZE; {_right('LOCAL_WORLD_SIZE')}"
         )
     here, everywhere = number("LOCAL_WORLD_SIZE"), number("WORLD_SIZE")
     if everywhere % here:
@@ -75,6 +77,11 @@ def check_complete():
         UserError: variables are missing.
     """
     check()
+    for name in OF_FABRIC:
+        if name in os.environ:
+            raise UserError(
+                f"the environment has {name}, which changes what this script tells Fabric; unset it"
+            )
     if started_by_fabric() or number("WORLD_SIZE") == 1:
         return
     several = [name for name in OF_TORCHRUN[:4] if name in os.environ]
@@ -122,5 +129,6 @@ def _right(name):
     return f"torchrun sets all that is needed; without it, unset {name}"
 
 
-def _shown(value):
+def shown(value):
+    """Returns a variable's value as it can be shown in one line."""
     return value if value.isprintable() and len(value) < 100 else f"{ascii(value)[:100]}..."

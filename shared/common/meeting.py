@@ -3,11 +3,13 @@
 PyTorch's init_process_group() waits for half an hour, and then ends in a traceback.
 """
 
+import contextlib
 import os
 import socket
 import time
 from datetime import timedelta
 
+import psutil
 import torch.distributed as dist
 
 from shared.common import environment
@@ -68,6 +70,21 @@ def meet(limit):
         ) from None
 
 
+def check_interface():
+    """Makes sure that gloo, which connects CPUs, can use the network interface it is told to.
+
+    Raises:
+        UserError: there is no such interface.
+    """
+    there = psutil.net_if_addrs()
+    for name in os.environ.get("GLOO_SOCKET_IFNAME", "").split(","):
+        if name and name not in there:
+            raise UserError(
+                f"the environment has GLOO_SOCKET_IFNAME={environment.shown(name)}, which is no "
+                f"network interface of this machine; there are {', '.join(there)}"
+            )
+
+
 def host_store(limit):
     """Opens the store at MASTER_ADDR:MASTER_PORT that the processes find each other in.
 
@@ -98,7 +115,7 @@ def host_store(limit):
                 server.accept()[0].close()
         except OSError:
             raise UserError(
-                f"MASTER_ADDR={host} is not this machine, where the first process is; {ADDRESS}"
+                f"MASTER_ADDR={environment.shown(host)} is not this machine, where the first process is; {ADDRESS}"
             ) from None
     if port:
         _kept[f"{host}:{port}"] = _store(host, port, time.monotonic() + limit, is_master=True)
@@ -108,11 +125,25 @@ def host_store(limit):
 def _store(host, port, deadline, is_master=False):
     left = timedelta(seconds=max(1, deadline - time.monotonic()))
     try:
-        return dist.TCPStore(
-            host, port, None, is_master, timeout=left, wait_for_workers=False, multi_tenant=True
-        )
+        with _quiet():
+            return dist.TCPStore(
+                host, port, None, is_master, timeout=left, wait_for_workers=False, multi_tenant=True
+            )
     except dist.DistError as error:
         raise UserError(f"cannot meet at {host}:{port}: {str(error).splitlines()[0]}") from None
+
+
+@contextlib.contextmanager
+def _quiet():
+    """Hides PyTorch's warnings, pages of C++, for what is then said in one line."""
+    stderr, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    try:
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(nothing)
 
 
 def _resolve(host, port):
@@ -120,7 +151,9 @@ def _resolve(host, port):
         socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or "this is no name of a machine"
-        raise UserError(f"MASTER_ADDR={host} cannot be found: {why}; {ADDRESS}") from None
+        raise UserError(
+            f"MASTER_ADDR={environment.shown(host)} cannot be found: {why}; {ADDRESS}"
+        ) from None
 
 
 def _wait_for_first(host, port, deadline, limit):

@@ -19,8 +19,9 @@ from shared.common.errors import UserError
 NO_MORE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 # Libraries that do not raise OSError (torch.save, safetensors, tokenizers) say it in these words.
 SAID = re.compile(
-    r"PytorchStreamWriter failed|os error (28|27|122|5|30)\b"
-    r"|No space left on device|Disk quota exceeded|File too large"
+    r"PytorchStreamWriter failed|inline_container.*unexpected pos|iostream error"
+    r"|os error (28|27|122|5|30)\b"
+    r"|(?P<why>No space left on device|Disk quota exceeded|File too large)"
 )
 
 
@@ -40,9 +41,7 @@ def unwritable(error):
             return cause.strerror
         cause = cause.__cause__ or cause.__context__
     found = SAID.search(str(error))
-    if not found:
-        return None
-    return "the disk takes no more" if "error" in found[0] or "failed" in found[0] else found[0]
+    return found and (found["why"] or "the disk takes no more")
 
 
 ADVICE = "choose another place with free space"

@@ -18,7 +18,7 @@ from shared.records.record import (
     usable,
     where,
 )
-from shared.records.units import size
+from shared.records.units import one_line, size
 
 
 def datasets(own=()):
@@ -48,7 +48,7 @@ def measurements(file, name=""):
     last = by_script(usable(file)[0])
     found = []
     for group in by_model([last[script] for script in sorted(last)]):
-        title = f"{setting(group[0])}, measured on {group[0]['device']}{name}"
+        title = f"{setting(group[0])}, measured on {one_line(group[0]['device'])}{name}"
         found.append(dataset(group, title, origin(group, file), {}))
     return found
 
