@@ -115,7 +115,8 @@ def host_store(limit):
                 server.accept()[0].close()
         except OSError:
             raise UserError(
-                f"MASTER_ADDR={environment.shown(host)} is not this machine, where the first process is; {ADDRESS}"
+                f"MASTER_ADDR={environment.shown(host)} is not this machine, where the first "
+                f"process is; {ADDRESS}"
             ) from None
     if port:
         _kept[f"{host}:{port}"] = _store(host, port, time.monotonic() + limit, is_master=True)
@@ -167,8 +168,8 @@ def _wait_for_first(host, port, deadline, limit):
             why = error.strerror or "no answer"
         if time.monotonic() > deadline:
             raise UserError(
-                f"waited {limit:g} s for the first process (rank 0) at {host}:{port} ({why}); start "
-                f"it, or wait longer with --timeout; {ADDRESS}"
+                f"waited {limit:g} s for the first process (rank 0) at {host}:{port} ({why}); "
+                f"start it, or wait longer with --timeout; {ADDRESS}"
             )
         if time.monotonic() > noted:
             print(f"- waiting for the first process (rank 0) at {host}:{port}: {why}", flush=True)
