@@ -2,8 +2,3 @@
 
 README.md in this folder describes the folders. What is particular to one stage is never in here.
 """
-
-from shared.common import environment, writing
-
-environment.set_aside()
-writing.standard_streams()
