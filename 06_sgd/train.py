@@ -5,11 +5,11 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from lightning.fabric import Fabric
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # finds shared/ from any folder
 from shared.images import cli, data, models
 from shared.metrics import Meter
+from lightning.fabric import Fabric
 
 BATCH_SIZE = 16  # images per update
 MICRO_BATCH_SIZE = 4  # images per forward and backward pass

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from lightning.fabric import Fabric
-from lightning.fabric.strategies import ModelParallelStrategy
 from torch.distributed.fsdp import fully_shard
 from torch.utils.checkpoint import checkpoint
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # finds shared/ from any folder
 from shared.images import cli, data, models
 from shared.metrics import Meter
+from lightning.fabric import Fabric
+from lightning.fabric.strategies import ModelParallelStrategy
 
 BATCH_SIZE = 16  # images per update
 MICRO_BATCH_SIZE = 4  # images per forward and backward pass
