@@ -87,7 +87,7 @@ def run(main):
         if lost:
             _report(f"{LOST} ({str(error).strip().splitlines()[-1]})")
         elif full := writing.unwritable(error):
-            place = getattr(error, "filename", None) or "something"
+            place = getattr(error, "filename", None) or "a file"
             _report(f"cannot write {place}: {full}; make room on that disk")
             _end(2)
         elif not several and isinstance(error, (dist.DistNetworkError, dist.DistStoreError)):
