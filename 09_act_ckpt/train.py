@@ -6,8 +6,6 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from lightning.fabric import Fabric
-from lightning.fabric.strategies import ModelParallelStrategy
 from torch.distributed.fsdp import fully_shard
 from torch.utils.checkpoint import checkpoint
 
@@ -15,6 +13,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # finds shared/ from 
 from shared.images import cli, data, models
 from shared.metrics import Meter
 from shared.saving import Saving
+from lightning.fabric import Fabric
+from lightning.fabric.strategies import ModelParallelStrategy
 
 BATCH_SIZE = 16  # images per update
 MICRO_BATCH_SIZE = 4  # images per forward and backward pass
@@ -98,9 +98,8 @@ def main(argv=None):
                 meter.update(loss, logits, labels)
                 saving.checkpoint()  # sometimes, if --save asks for it
             meter.end_epoch(meter.evaluate(model, val_loader))
-    record = meter.report(meter.evaluate(model, test_loader))
     saving.save()
-    return record
+    return meter.report(meter.evaluate(model, test_loader))
 
 
 if __name__ == "__main__":

@@ -97,9 +97,8 @@ def main(argv=None):
                 meter.update(loss, logits, labels)
                 saving.checkpoint()  # sometimes, if --save asks for it
             meter.end_epoch(meter.evaluate(model, val_loader))
-    record = meter.report(meter.evaluate(model, test_loader))
     saving.save()
-    return record
+    return meter.report(meter.evaluate(model, test_loader))
 
 
 if __name__ == "__main__":

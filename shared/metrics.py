@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import json
 import platform
 import time
 
@@ -16,12 +15,13 @@ from watermark import watermark
 
 from shared.common.devices import precision_on
 from shared.common.errors import UserError
+from shared.common.writing import append
 from shared.memory import bf16
 from shared.memory.phases import LEDGER_UPDATES, Phases
 from shared.records import record as records
 from shared.records.advice import out_of_memory
 from shared.records.machine import PACKAGES, device_name
-from shared.records.units import size
+from shared.records.tables import summary
 
 
 class Meter:
@@ -67,9 +67,9 @@ class Meter:
         self.timed = 0  # images or texts of the updates whose time counts
         self.seconds = self.timed_seconds = self.apart_seconds = 0.0
         self.first_loss = self.last_loss = None
-        self.of_accuracy = {}
+        self.failed = None  # what to say at the end, after the record is written
         self.shown = 0.0  # when the progress bar got its last loss
-        self.accuracies = {}
+        self.accuracies, self.of_accuracy = {}, {}
         packages = ",".join((*PACKAGES, *args.task.packages))
         self.print(watermark(packages=packages).strip())
         self.print(f"python      : {platform.python_version()}\n\n{args.headline}")
@@ -220,18 +220,21 @@ class Meter:
                 self.of_accuracy[name.removeprefix("accuracy.")] = t.to(self.device)
 
     def report(self, test_accuracy):
-        """Prints the record, appends it to --record, and returns it."""
+        """Prints the record, appends it to --record, and returns it.
+
+        Raises:
+            UserError: it cannot be written, or the model could not be saved before.
+        """
         memory, losses = self.memory, (self.first_loss.item(), self.last_loss.item())
         everyone = [(memory.found, *losses, memory.shapes)]
         if self.world_size > 1:
             everyone = self.world_size * everyone
             dist.all_gather_object(everyone, everyone[0])
         phases, first_losses, last_losses, shapes = zip(*everyone)
-        most = {}  # for each phase, the process that needs most
+        args, most = self.args, {}  # for each phase, the process that needs most
         for name in self.memory.found:
             peaks = [found[name]["device_peak_gb"] for found in phases]
             most[name] = peaks.index(max(peaks))
-        args = self.args
         record = records.new(
             args.task,
             script=args.script,
@@ -259,29 +262,19 @@ class Meter:
             last_loss=sum(last_losses) / len(last_losses),
             command=args.command,
         )
-        self._print_summary(record)
-        if args.record and self.rank == 0:
-            with args.record.open("a") as file:
-                file.write(json.dumps(record) + "\n")
+        try:
+            if args.record and self.rank == 0:
+                append(args.record, record)
+        finally:
+            self.print("\n".join(summary(record)))
+        if self.failed:
+            raise UserError(self.failed)
         return record
 
     def print(self, text):
         """Prints, in the first process only."""
         if self.rank == 0:
             print(text, flush=True)
-
-    def _print_summary(self, record):
-        for name in self.memory.found:
-            m = record[name]
-            reserved = ""
-            if self.cuda:
-                amounts = (size(m[key]) for key in ("device_reserved_gb", "host_peak_gb"))
-                reserved = " ({} reserved, {} on the host)".format(*amounts)
-            held = ", ".join(f"{label} {size(gb)}" for label, gb in records.breakdown(m))
-            self.print(f"{name:5} peak {size(m['device_peak_gb'])}{reserved}: {held}")
-        speed = f", {self._speed():.0f} {self.args.task.unit}/s" if self.timed else ""
-        updates = f"{self.steps} update{'s' * (self.steps != 1)} in {self.seconds:.1f} s{speed}"
-        self.print(f"{updates}; test accuracy {record['test_accuracy']:.1%}")
 
     def _speed(self):
         return self.timed / self.timed_seconds if self.timed else None

@@ -15,6 +15,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 from shared.common import shards
 from shared.common.errors import UserError
 from shared.common.kept import CHECKPOINT, checkpoints
+from shared.common.writing import whole_folder
 
 # The processes agree so often, in updates, whether it is time for a checkpoint. To do so, they wait
 # for the device.
@@ -96,10 +97,8 @@ class Saving:
     def save(self):
         """Writes the model, as the stages' classify.py and Hugging Face's libraries read it.
 
-        The first process gathers all shards and writes them. The checkpoints are then removed.
-
-        Raises:
-            UserError: the folder cannot be written.
+        The first process gathers all shards and writes them. The checkpoints are then removed. A
+        failure is said by Meter.report(), after the record is written.
         """
         folder = self.args.save
         if not folder:
@@ -108,21 +107,15 @@ class Saving:
         state = get_model_state_dict(self.model, options=options)
 
         def write():
-            part = folder / "model.part"
-            shutil.rmtree(part, ignore_errors=True)
-            self.args.task.save(self.args, state, part)
-            for file in part.iterdir():
-                shutil.rmtree(folder / file.name, ignore_errors=True)
-                os.replace(file, folder / file.name)
-            part.rmdir()
+            with whole_folder(folder) as part:
+                self.args.task.save(self.args, state, part)
             for old in checkpoints(folder):
                 shutil.rmtree(old)
 
         if error := self._together(lambda: self._alone(write)):
-            raise UserError(
-                f"cannot write {folder} ({error}); what was measured is not lost, but the model is"
-            )
-        self.meter.print(f"saved to {folder}: {self.args.task.use_of(folder)}")
+            self.meter.failed = f"{error}; what was measured is not lost, but the model is"
+        else:
+            self.meter.print(f"saved to {folder}: {self.args.task.use_of(folder)}")
 
     def _write(self, part):
         """Writes a checkpoint into a new folder; returns why that failed, if it did."""
@@ -213,7 +206,7 @@ class Saving:
         try:
             action()
             error = None
-        except (OSError, SafetensorError) as failure:
+        except (OSError, SafetensorError, UserError) as failure:
             error = _first_line(failure)
         if not self.parallel:
             return error

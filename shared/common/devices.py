@@ -4,6 +4,7 @@ import os
 
 import torch
 
+from shared.common import environment, meeting
 from shared.common.errors import UserError
 
 
@@ -25,8 +26,11 @@ def choose_devices(args, default, launcher):
     Raises:
         UserError: the devices that are wanted do not fit the script, the batch or the machine.
     """
-    started = int(os.environ.get("LOCAL_WORLD_SIZE", 0))  # by torchrun, before the script
-    args.num_nodes = int(os.environ["WORLD_SIZE"]) // started if started else 1
+    environment.check()
+    started = environment.number("LOCAL_WORLD_SIZE", 0)  # by torchrun, before the script
+    args.num_nodes = environment.number("WORLD_SIZE") // started if started else 1
+    if not started and not launcher:
+        environment.check_complete()
     if started:
         wanted = _started_by_torchrun(args, started)
     elif launcher:
@@ -44,6 +48,8 @@ def choose_devices(args, default, launcher):
         raise UserError(
             f"torchrun has started {n} processes, but this script trains on one device; {later}"
         )
+    if not started and (wanted == 1 or default == 1):
+        _alone_in_batch_job(default)
     if default == 1 and wanted > 1:
         args.notes.append(f"{wanted} devices wanted, but this script trains on one; {later}")
         wanted = 1
@@ -61,6 +67,33 @@ def choose_devices(args, default, launcher):
         args.devices = max(n for n in fits if n <= here)
         args.notes.append(f"{wanted} GPUs wanted, {here} here: training on {args.devices}")
     args.world_size = args.devices * nodes
+    if default > 1:
+        _prepare_to_meet(args, started, launcher)
+
+
+def _prepare_to_meet(args, started, launcher):
+    meeting.check_interface()
+    if started and args.world_size > 1 and environment.number("RANK") is not None:
+        # Fabric asks for the machine's number, if it was not torchrun that started the processes.
+        os.environ["NODE_RANK"] = str(environment.number("RANK") // started)
+        meeting.meet(args.timeout)
+    elif not (started or launcher or "LOCAL_RANK" in os.environ):
+        os.environ[environment.PARENT] = str(os.getpid())
+        if "MASTER_ADDR" in os.environ or "MASTER_PORT" in os.environ:
+            meeting.host_store(args.timeout)  # where Fabric is going to open it
+
+
+def _alone_in_batch_job(default):
+    """Makes Fabric overlook a SLURM job, where it would look for variables that may be missing."""
+    if not _in_batch_job():
+        return
+    if (n := environment.number("SLURM_NTASKS")) > 1:
+        this = "this script trains on one device" if default == 1 else "--devices 1 is one process"
+        raise UserError(
+            f"SLURM starts {n} processes (SLURM_NTASKS={n}), but {this}; pass srun or sbatch "
+            "--ntasks 1"
+        )
+    del os.environ["SLURM_NTASKS"]
 
 
 def _started_by_torchrun(args, started):
@@ -84,8 +117,8 @@ def _one_process(args, default, launcher):
             f"--devices {args.devices}: this script starts no further processes; "
             f"{by_launcher(args.devices)} does"
         )
-    several = int(os.environ.get("WORLD_SIZE", 1)) > 1
-    if several or _in_batch_job() and int(os.environ["SLURM_NTASKS"]) > 1:
+    several = environment.number("WORLD_SIZE", 1) > 1
+    if several or _in_batch_job() and environment.number("SLURM_NTASKS") > 1:
         raise UserError(
             "several processes seem to be wanted (WORLD_SIZE, SLURM_NTASKS), but this script "
             f"works together with what torchrun starts: {by_launcher('GPUS')}"

@@ -177,7 +177,8 @@ def writable(path):
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.open("a").close()
+        # Without a reader, opening a pipe would wait forever.
+        os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o666))
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}; choose another file") from None
 

@@ -1,9 +1,12 @@
 """The folder of --save: what is in it, and whether a training may write there."""
 
+import re
+
 from shared.common.errors import UserError
 from shared.common.files import writable_folder
 
 MODEL = "config.json"  # of the model, which is written last
+_PART = re.compile(r"^\.part-|\.part$")  # what an interrupted training has left
 CHECKPOINT = "checkpoint-{:09d}"  # after so many updates
 
 
@@ -42,7 +45,7 @@ def check(args):
             f"--resume: the training in {folder} has ended, and its model is there; leave "
             "--resume out to train anew"
         )
-    strange = [p for p in folder.iterdir() if p not in there and not p.name.endswith(".part")]
+    strange = [p for p in folder.iterdir() if p not in there and not _PART.search(p.name)]
     if strange and not (folder / MODEL).is_file():
         raise UserError(
             f"--save {folder}: there are files in it that are no model; choose another folder"

@@ -151,6 +151,9 @@ def parse(file, argv, task, *, batch_size, micro_batch_size=None, devices=1, lau
     p.add_argument("--save", type=Path, metavar="DIR", help=save)
     p.add_argument("--save-minutes", type=number, metavar="N", help=minutes)
     p.add_argument("--resume", action="store_true", help=resume)
+    if devices > 1:
+        wait = "give up if processes on other machines have not come in SECONDS (default: 120)"
+        p.add_argument("--timeout", type=number, default=120, metavar="SECONDS", help=wait)
     args = p.parse_args(argv)
     args.script, args.headline = name, f"{name}, {script.title}: {script.idea}"
     args.command = command_of([f"{name}.py"], argv)

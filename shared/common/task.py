@@ -91,7 +91,7 @@ class Task(abc.ABC):
         Args:
             args: the options.
             state: the model's state dict, whole, on the host.
-            folder: pathlib.Path; it is not there yet.
+            folder: pathlib.Path, empty.
 
         Raises:
             OSError: it cannot be written.

@@ -168,12 +168,11 @@ def save(args, state, folder):
     Args:
         args: the options.
         state: its state dict, whole, on the host.
-        folder: pathlib.Path; it is not there yet.
+        folder: pathlib.Path.
 
     Raises:
         OSError: it cannot be written.
     """
-    folder.mkdir()
     config = {name: getattr(args, name) for name in ("model", "image_px", "classes", "cropped")}
     save_file(state, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")

@@ -6,7 +6,6 @@ random and reduced to 8x8 counts, as the digits of scikit-learn were. It takes a
 two cores.
 """
 
-import argparse
 import string
 import types
 from pathlib import Path
@@ -18,6 +17,9 @@ import torch.nn.functional as F
 from PIL import Image, ImageDraw, ImageFont
 from tqdm import tqdm
 
+from shared.common.ending import run
+from shared.common.options import Parser
+from shared.common.writing import replaceable, room, whole
 from shared.images import data, models
 
 # Lower-case letters only where they look different from the capitals.
@@ -114,17 +116,19 @@ def pretrain(pictures, epochs, seed=0):
     return model.state_dict(), (predicted == test_labels).float().mean().item()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(argv=None):
+    parser = Parser(description=__doc__.splitlines()[0])
     where = f"where to write them (default: {models.TINY_WEIGHTS})"
     parser.add_argument("--out", type=Path, default=models.TINY_WEIGHTS, help=where)
-    out = parser.parse_args().out
+    out = parser.parse_args(argv).out
+    replaceable(out, "--out")
+    room(out.parent, megabytes=4)
     state, accuracy = pretrain(PICTURES, EPOCHS)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    torch.save(state, out)
+    with whole(out) as part:
+        torch.save(state, part)
     megabytes = out.stat().st_size / 1e6
     print(f"{accuracy:.1%} of fresh characters recognised; {out} has {megabytes:.2f} MB")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -1,6 +1,9 @@
 """Runs `python -m shared.ladder`."""
 
-print("- starting: importing PyTorch", flush=True)  # which takes some seconds
+import contextlib
+
+with contextlib.suppress(OSError):  # run() looks after the next lines
+    print("- starting: importing PyTorch", flush=True)  # which takes some seconds
 
 from shared.common.ending import run
 from shared.ladder.command import main

@@ -20,12 +20,14 @@ import torch
 
 from shared.common import scripts
 from shared.common.errors import UserError
-from shared.common.files import data_files, stamps, writable
+from shared.common.files import data_files, stamps, writable, writable_folder
 from shared.common.options import choose as choose_model
 from shared.common.options import command_of, parser
 from shared.common.scripts import ROOT
+from shared.common.writing import append, replaceable, room
 from shared.images.models import TINY_WEIGHTS
 from shared.images.task import TASK as IMAGES
+from shared.ladder.folder import alone, readable
 from shared.predict.jobs import PRELOADED, Wanted, run_jobs
 from shared.predict.simulation import predict as simulate
 from shared.records import bars, tables
@@ -154,7 +156,8 @@ class Expectation:
         Args:
             known: records of measurements that have "seconds".
         """
-        whole = [r for r in known if r["epochs"] == 1 and "--max-steps" not in r["command"]]
+        asked = ((r, r["command"] or "") for r in known)
+        whole = [r for r, command in asked if r["epochs"] == 1 and "--max-steps" not in command]
         self.before = {_same(r): r.get("seconds") for r in whole}
         self.here = self.there = 0.0
 
@@ -190,12 +193,9 @@ def measure(args, chosen):
     Returns:
         the scripts that failed.
     """
-    (args.out / "logs").mkdir(exist_ok=True)
+    writable_folder(args.out / "logs", "--out")
     file = args.out / "ladder.jsonl"
-    known, broken = read(file)
-    if broken:
-        print(f"- {broken} unreadable line{'s' * (broken > 1)} in {file} left out")
-        file.write_text("".join(json.dumps(r) + "\n" for r in known))
+    known = readable(file)
     expected = Expectation([*read(TINY_MEASURED)[0], *known])
     records, failed = [], []
     for name, its in chosen.items():
@@ -209,6 +209,7 @@ def measure(args, chosen):
             seconds = expected.of(name, its)
             about = f", about {seconds:.0f} s" if seconds else ""
             print(f"{name:24} starts{about}", flush=True)
+            room(args.out)
             started = time.perf_counter()
             log = args.out / "logs" / f"{name.replace('/', '_')}.log"
             # Without a GPU, starting Python anew would take a third of the whole time. (Forks are
@@ -231,8 +232,7 @@ def measure(args, chosen):
             print(f"{name:24} done in {seconds:.0f} s", flush=True)
             expected.took(name, its, seconds)
             record.update(seconds=seconds, fingerprint=mark, ladder=args.command)
-            with file.open("a") as f:
-                f.write(json.dumps(record) + "\n")
+            append(file, record)
         records.append(record)
     if records:
         print("- predicting the same, to compare", flush=True)
@@ -256,11 +256,15 @@ def main(argv=None):
     args = p.parse_args(argv)
     args.command = command_of(["-m", "shared.ladder"], argv)
     names = scripts.select([args.stages], "--stages") if args.stages else None
-    writable(args.out / "ladder.jsonl")
     file = args.out / "ladder.jsonl"
-    print(f"- records go to {file}; interrupted, the same command goes on from there", flush=True)
-    chosen = choose(args, names)
-    for note in dict.fromkeys(note for options in chosen.values() for note in options.notes):
-        print(f"- {note}", flush=True)
-    if measure(args, chosen):
+    writable(file)
+    replaceable(args.out / "ladder.png")
+    with alone(args.out, args.command):
+        going_on = "interrupted, the same command goes on from there"
+        print(f"- records go to {file}; {going_on}", flush=True)
+        chosen = choose(args, names)
+        for note in dict.fromkeys(note for options in chosen.values() for note in options.notes):
+            print(f"- {note}", flush=True)
+        failed = measure(args, chosen)
+    if failed:
         sys.exit(1)

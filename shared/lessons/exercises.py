@@ -16,9 +16,9 @@ from pathlib import Path
 from shared.common import scripts
 from shared.common.ending import run
 from shared.common.errors import UserError
-from shared.common.files import writable
 from shared.common.options import Parser
 from shared.common.scripts import ROOT
+from shared.common.writing import replaceable, write_text
 from shared.lessons import answers, markdown, stored
 from shared.predict import command as predictor
 from shared.predict.jobs import environment, run_jobs
@@ -226,7 +226,7 @@ def main(argv=None):
     stale = "write nothing; exit code 1 if a stored answer is not what the commands give now"
     parser.add_argument("--check", action="store_true", help=stale)
     check = parser.parse_args(argv).check
-    then = stored_entries() if check else writable(stored.EXERCISES)
+    then = stored_entries() if check else replaceable(stored.EXERCISES)
     asked = list(dict.fromkeys(command for e in every() for command in commands(e)))
     printed = predictions([command for command in asked if is_prediction(command)])
     with tempfile.TemporaryDirectory() as folder:
@@ -238,7 +238,7 @@ def main(argv=None):
         found = [line for pair in pairs for line in answers.differences(*pair)]
         print("\n".join(found) or "the stored answers are what the commands give now")
         sys.exit(1 if found else 0)
-    stored.EXERCISES.write_text(json.dumps(now, indent=1) + "\n")
+    write_text(stored.EXERCISES, json.dumps(now, indent=1) + "\n")
     print(f"{stored.EXERCISES.relative_to(ROOT)}: {len(now)} answers")
 
 

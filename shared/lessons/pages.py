@@ -11,6 +11,7 @@ import sys
 from shared.common import scripts
 from shared.common.options import Parser
 from shared.common.scripts import ROOT
+from shared.common.writing import replaceable, write_text
 from shared.lessons import exercises, parts
 
 PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -63,11 +64,13 @@ def main(argv=None):
     stale = "change nothing; exit code 1 if a page is stale"
     parser.add_argument("--check", action="store_true", help=stale)
     check = parser.parse_args(argv).check
+    for page in () if check else pages():
+        replaceable(page)
     found = [page for page in pages() if fill(page) != page.read_text()]
     for page in found:
         said = "is stale: python -m shared.lessons" if check else "written"
         print(f"{page.relative_to(ROOT)} {said}")
         if not check:
-            page.write_text(fill(page))
+            write_text(page, fill(page))
     if check and found:
         sys.exit(1)

@@ -13,7 +13,8 @@ import torch
 
 from shared.common import options, scripts
 from shared.common.errors import UserError
-from shared.common.files import writable, writable_folder
+from shared.common.files import writable_folder
+from shared.common.writing import replaceable
 from shared.images import models as vits
 from shared.images.task import TASK as IMAGES
 from shared.predict import tables, timeline
@@ -82,7 +83,8 @@ def parse(argv):
                 raise UserError(f"--check runs the scripts as they are; leave {option} out")
     if args.timeline:
         writable_folder(args.timeline, "--timeline")
-        writable(args.timeline / "timeline.png")
+        for file in ("timeline.png", "timelines.json"):
+            replaceable(args.timeline / file)
     if args.timeline and (args.one_by_one or len(args.models) > 1):
         raise UserError(
             "--timeline draws the scripts of one model; leave --one-by-one and further models out"

@@ -5,9 +5,10 @@ import json
 import matplotlib
 import numpy as np
 
+from shared.common.writing import write_text
 from shared.memory.ledger import CATEGORIES
 from shared.predict.history import condensed, expanded
-from shared.records.bars import COLORS, png_text
+from shared.records.bars import COLORS, save
 from shared.records.record import by_model, folder, on_host, setting, unit, where
 
 matplotlib.use("Agg")  # draws into files, needs no screen
@@ -28,9 +29,9 @@ def draw_all(results, out):
     """
     for record, history in results:
         figure = _draw(record, history, (11, 4.8))
-        _save(figure, out / f"{record['script'].replace('/', '_')}.png", [record])
+        save(figure, out / f"{record['script'].replace('/', '_')}.png", [record])
     moments = [condensed(*result) for result in results]
-    (out / "timelines.json").write_text(json.dumps(moments) + "\n")
+    write_text(out / "timelines.json", json.dumps(moments) + "\n")
     groups = by_model([record for record, _ in results])
     for group in groups:
         if len(group) > 1:
@@ -47,7 +48,7 @@ def slide(record, moments, file):
         moments: from condensed().
         file: for the picture.
     """
-    _save(_draw(record, expanded(moments), (13, 7.3 / (1 + on_host(record)))), file, [record])
+    save(_draw(record, expanded(moments), (13, 7.3 / (1 + on_host(record)))), file, [record])
 
 
 def _draw(record, history, figsize):
@@ -129,7 +130,7 @@ def _draw_together(results, file):
         " darker: step",
         fontsize=11,
     )
-    _save(figure, file, [r for r, _ in results])
+    save(figure, file, [r for r, _ in results])
 
 
 def _peak_gb(result):
@@ -204,8 +205,3 @@ def _title(record):
         f"{record['script']}: {setting(record)}, {record['batch_size']}"
         f" {unit(record)}{processes}{micro}, {record['precision']}, {record['device']}"
     )
-
-
-def _save(figure, file, records):
-    figure.savefig(file, dpi=130, metadata=png_text(records))
-    plt.close(figure)

@@ -1,13 +1,17 @@
 """The picture of a ladder: a bar per script, stacked by who holds the memory."""
 
 import json
+import warnings
 
 import matplotlib
 
+from shared.common.writing import whole
 from shared.memory.ledger import CATEGORIES
 from shared.records.record import by_model, scale, setting
+from shared.records.units import one_line
 
 matplotlib.use("Agg")  # draws into files, needs no screen
+matplotlib.rcParams["text.parse_math"] = False  # a dollar in a name is a dollar
 import matplotlib.pyplot as plt
 
 COLORS = dict(zip(CATEGORIES, plt.get_cmap("tab10").colors))
@@ -39,13 +43,26 @@ def draw(records, file):
     for ax, part in zip(axes[0], parts):
         _draw_bars(ax, part)
     axes[0][0].legend(frameon=False)
-    on = [f", on {r['dataset']}" if r["dataset"] else "" for r, *_ in by_model(records)]
+    on = [f", on {one_line(r['dataset'])}" if r["dataset"] else "" for r, *_ in by_model(records)]
     what = "; ".join(setting(group[0]) + data for group, data in zip(by_model(records), on))
     r = records[0]
-    made = f"{r['device']}, torch {r['versions']['torch']}, {r['date']}"
+    made = f"{one_line(r['device'])}, torch {r['versions']['torch']}, {r['date']}"
     figure.suptitle(f"Peak device memory: {what}; {made}", fontsize=10)
-    figure.savefig(file, dpi=130, metadata=png_text(records))
-    plt.close(figure)
+    save(figure, file, records)
+
+
+def save(figure, file, records):
+    """Writes a figure as a PNG file, and closes it.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    try:
+        with whole(file) as part, warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing from")  # in a name, such as CJK
+            figure.savefig(part, format="png", dpi=130, metadata=png_text(records))
+    finally:
+        plt.close(figure)
 
 
 def _draw_bars(axes, records):
@@ -66,7 +83,7 @@ def _draw_bars(axes, records):
         peak = r["train"]["device_peak_gb"] * factor
         at, above = (x, max(peak, bottoms[x])), {"xytext": (0, 4), "textcoords": "offset points"}
         axes.annotate(f"{peak:.3g}", at, ha="center", **above)
-    names = [r["script"].replace("_", "\n").replace("/", "\n") for r in records]
+    names = [one_line(r["script"]).replace("_", "\n").replace("/", "\n") for r in records]
     axes.set_xticks(positions, names, fontsize=8)
     axes.set_ylabel(gb_or_mb)
     axes.spines[["top", "right"]].set_visible(False)

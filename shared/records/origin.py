@@ -2,7 +2,7 @@
 
 from shared.common.scripts import ROOT
 from shared.records.record import setting
-from shared.records.units import listed
+from shared.records.units import listed, one_line
 
 
 def is_prediction(record):
@@ -30,6 +30,7 @@ def origin(records, file, what=None):
         device = listed(r["device"] for r in records)
         gpus = f"; scripts that share the work, on each of {most}" if most > 1 else ""
         return f"Predicted with {listed(commands)}: {models}, {device}{gpus}; {made}"
-    device, data = (listed(r[key] for r in records) for key in ("device", "dataset"))
+    device = listed(one_line(r["device"]) for r in records)
+    data = listed(r["dataset"] and one_line(r["dataset"]) for r in records)
     runs = "one run each" if len(records) > 1 else "one run"
     return f"Measured with {listed(commands)}: {models}, {data}, {device}, {runs}; {made}"

@@ -7,10 +7,14 @@ figure that was not measured is null, never 0.
 import datetime
 import itertools
 import json
+import types
+import typing
 from typing import TypedDict
 
+from shared.common.errors import UserError
 from shared.common.scripts import ROOT
 from shared.records.machine import git_commit, versions
+from shared.records.units import one_line
 
 RESULTS = ROOT / "shared" / "results"
 TINY_MEASURED = RESULTS / "tiny-cpu.jsonl"  # by `python -m shared.ladder --preset tiny`
@@ -74,6 +78,10 @@ class Record(TypedDict, total=False):
 
 
 OF_ALL = list(Record.__annotations__)[: list(Record.__annotations__).index("technique")]
+NEEDED = (
+    "script model dataset device world_size epochs load train test_accuracy versions git_commit "
+    "command date"
+).split()
 OF_ONE_UNIT = {
     "image_px": "images",
     "max_length": "texts",
@@ -100,13 +108,31 @@ def new(task, **known):
 
 
 def read(file):
-    """Returns the records in a file of one JSON object per line, and how many lines are none."""
-    found, broken = [], 0
-    for line in file.read_text().splitlines() if file.exists() else []:
+    """Returns the records in a file of one JSON object per line, and how many lines are none.
+
+    Raises:
+        UserError: it is no file.
+        OSError: it cannot be read.
+    """
+    found, lines = split(file)
+    return found, len(lines)
+
+
+def split(file):
+    """Returns the records in a file of one JSON object per line, and the lines that are none.
+
+    Raises: as read().
+    """
+    if file.exists() and not file.is_file():  # reading a pipe would wait for a writer
+        raise UserError(f"{file} is no file; there must be records in it, one per line")
+    found, broken = [], []
+    for line in file.read_bytes().splitlines() if file.exists() else []:
         try:
-            found.append(today(json.loads(line)))
-        except (json.JSONDecodeError, TypeError, KeyError, AttributeError):
-            broken += 1  # such as a last line that is incomplete
+            record = today(json.loads(line.decode()))
+            json.dumps(record, ensure_ascii=False).encode()  # halves of characters cannot be shown
+            found.append(record)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            broken.append(line)  # such as a last line that is incomplete
     return found, broken
 
 
@@ -119,16 +145,83 @@ def today(record):
     """Returns a record in today's form; older ones have folder and file in separate fields.
 
     Raises:
-        TypeError, KeyError, AttributeError: it is no record.
+        TypeError, KeyError, AttributeError, ValueError: it is no record.
     """
     if "stage" not in record:
-        if not isinstance(record["script"], str):
-            raise TypeError("script must be a name")
-        return record
+        return checked(record)
     rest = {key: value for key, value in record.items() if key not in ("stage", "script")}
     if "measured" in rest:
         rest["measured"] = today(rest["measured"])
-    return {"script": f"{record['stage']}/{record['script']}", **rest}
+    return checked({"script": f"{record['stage']}/{record['script']}", **rest})
+
+
+def checked(record):
+    """Returns a record, whose fields can be shown.
+
+    Raises:
+        TypeError, KeyError, ValueError: a field is of another type than Record says, or a size is
+            no positive number.
+    """
+    if not isinstance(record["script"], str):
+        raise TypeError("script must be a name")
+    _check_fields(record, Record)
+    for phase in (record[name] for name in ("load", "train") if name in record):
+        sizes = [
+            phase["device_peak_gb"],
+            phase.get("device_reserved_gb"),
+            phase.get("host_peak_gb"),
+        ]
+        for gb in (*sizes, *phase.get("breakdown_gb", {}).values()):
+            if gb is not None and not 0 <= gb < 1e9:
+                raise ValueError("this is no size of a memory")
+    return record
+
+
+def usable(file):
+    """Returns the records in a file that can be shown, and how many lines of it cannot.
+
+    Raises: as read().
+    """
+    found, broken = read(file)
+    shown = [record for record in found if complete(record)]
+    return shown, broken + len(found) - len(shown)
+
+
+def complete(record):
+    """Tells whether a record has what the table and the picture of a ladder need."""
+    one = "max_length" if "max_length" in record else "image_px"
+    at = record.get("peak_at", {"train": {"phase": "", "module": ""}})
+    return (
+        {*NEEDED, one, f"{OF_ONE_UNIT[one]}_per_second"} <= record.keys()
+        and all(record[phase].keys() >= Phase.__annotations__.keys() for phase in ("load", "train"))
+        and record["train"]["device_peak_gb"] > 0
+        and {"torch", "lightning"} <= record["versions"].keys()
+        and {"phase", "module"} <= at.get("train", {}).keys()
+    )
+
+
+def _check_fields(record, kind):
+    for field, its in typing.get_type_hints(kind).items():
+        if field in record and not _is(record[field], its):
+            raise TypeError(f"{field} is not what it must be")
+
+
+def _is(value, kind):
+    """Tells whether a value is of a type, as it is written in Record."""
+    origin, inside = typing.get_origin(kind), typing.get_args(kind)
+    if typing.is_typeddict(kind):
+        if isinstance(value, dict):
+            _check_fields(value, kind)
+        return isinstance(value, dict)
+    if origin in (types.UnionType, typing.Union):
+        return any(_is(value, one) for one in inside)
+    if origin is dict:
+        return isinstance(value, dict) and all(_is(v, inside[1]) for v in value.values())
+    if kind is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, kind)
 
 
 def by_script(records):
@@ -144,8 +237,8 @@ def folder(record):
 def setting(record):
     """Writes which model a record is of, and with what inputs, for people."""
     if "max_length" in record:
-        return f"{record['model']}, {record['max_length']} tokens"
-    return f"{record['model']} at {record['image_px']} px"
+        return f"{one_line(record['model'])}, {record['max_length']} tokens"
+    return f"{one_line(record['model'])} at {record['image_px']} px"
 
 
 def unit(record):

@@ -19,6 +19,7 @@ import torch
 
 from shared.common import scripts
 from shared.common.ending import LOST
+from shared.common.writing import saying
 from shared.records.record import read
 
 
@@ -57,7 +58,8 @@ def run_script(name, options, log, processes=None, context=None):
     record_file = log.with_suffix(".jsonl")
     record_file.unlink(missing_ok=True)
     options = [*options, "--record", str(record_file)]
-    log.write_text("")
+    with saying(log):
+        log.write_text("")
     arguments = (scripts.get(name).path, options, log, processes)
     running = Forked(context, *arguments) if context else Started(*arguments)
     started = time.perf_counter()

@@ -1,7 +1,25 @@
 """What a ladder measured, as a table of text."""
 
-from shared.records.record import accuracy, scale, speed, unit
-from shared.records.units import aligned, less
+from shared.records.record import accuracy, breakdown, scale, speed, unit
+from shared.records.units import aligned, less, size
+
+
+def summary(record):
+    """Returns what a script prints at its end: a line per phase, and one on speed and accuracy."""
+    lines = []
+    for name in ("load", "train", "save"):
+        if not (phase := record[name]):
+            continue
+        reserved = ""
+        if phase["device_reserved_gb"] is not None:
+            amounts = (size(phase[key]) for key in ("device_reserved_gb", "host_peak_gb"))
+            reserved = " ({} reserved, {} on the host)".format(*amounts)
+        held = ", ".join(f"{label} {size(gb)}" for label, gb in breakdown(phase))
+        lines.append(f"{name:5} peak {size(phase['device_peak_gb'])}{reserved}: {held}")
+    updates = record["steps"] - (record["resumed_at"] or 0)
+    taken = f"{updates} update{'s' * (updates != 1)} in {record['train_seconds']:.1f} s"
+    fast = f", {speed(record):.0f} {unit(record)}/s" if speed(record) else ""
+    return [*lines, f"{taken}{fast}; test accuracy {record['test_accuracy']:.1%}"]
 
 
 def measured(records, predicted):

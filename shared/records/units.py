@@ -33,6 +33,12 @@ def aligned(heading, rows):
     ]
 
 
+def one_line(text, most=80):
+    """Returns a name from outside as it can be shown: in one line, printable, and not too long."""
+    text = text if text.isprintable() else ascii(text)[1:-1]
+    return text if len(text) <= most else f"{text[: most - 20]}...{text[-17:]}"
+
+
 def listed(texts):
     """Returns different texts with commas between them."""
     return ", ".join(dict.fromkeys(map(str, texts)))

@@ -11,14 +11,14 @@ from shared.records.record import (
     by_model,
     by_script,
     on_host,
-    read,
     scale,
     setting,
     speed,
     unit,
+    usable,
     where,
 )
-from shared.records.units import size
+from shared.records.units import one_line, size
 
 
 def datasets(own=()):
@@ -44,16 +44,11 @@ def datasets(own=()):
 
 
 def measurements(file, name=""):
-    """Returns a dictionary as in datasets() for each model of a file of records.
-
-    Raises:
-        KeyError, TypeError, ValueError, AttributeError, OverflowError: what is in the file are no
-            records.
-    """
-    last = by_script(read(file)[0])
+    """Returns a dictionary as in datasets() for each model of a file of records."""
+    last = by_script(usable(file)[0])
     found = []
     for group in by_model([last[script] for script in sorted(last)]):
-        title = f"{setting(group[0])}, measured on {group[0]['device']}{name}"
+        title = f"{setting(group[0])}, measured on {one_line(group[0]['device'])}{name}"
         found.append(dataset(group, title, origin(group, file), {}))
     return found
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from shared.common.errors import UserError
 from shared.common.files import writable_folder
 from shared.common.options import Parser
+from shared.common.writing import replaceable, room, write_text
 from shared.lessons import stored
 from shared.predict import timeline
 from shared.records import bars
-from shared.records.record import read
-from shared.report import charts, page
+from shared.records.record import usable
+from shared.report import page
 
 WHAT = "pass what --record or the ladder has written, such as out/ladder.jsonl"
-NO_RECORDS = (OSError, KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 def parse(argv):
@@ -35,22 +35,21 @@ def parse(argv):
     for file in args.records:
         _check(file)
     writable_folder(args.out, "--out")
+    replaceable(args.out / "index.html")
+    room(args.out, megabytes=10)
     return args
 
 
 def _check(file):
     try:
-        records, broken = read(file)
-        for data in charts.measurements(file):
-            for row in data["rows"]:
-                charts.costs(row["script"], None, [data])
-    except NO_RECORDS as error:
-        wrong = error.strerror if isinstance(error, OSError) else "these are no records of scripts"
-        raise UserError(f"--records {file}: {wrong}; {WHAT}") from None
+        records, left_out = usable(file)
+    except OSError as error:
+        raise UserError(f"--records {file}: {error.strerror}; {WHAT}") from None
     if not records:
-        raise UserError(f"--records {file}: there are no records in it; {WHAT}")
-    if broken:
-        print(f"- {broken} unreadable line{'s' * (broken > 1)} in {file} left out")
+        wrong = ": these are no records of scripts" if left_out else ""
+        raise UserError(f"--records {file}: there are no records in it{wrong}; {WHAT}")
+    if left_out:
+        print(f"- {left_out} unreadable line{'s' * (left_out > 1)} in {file} left out")
 
 
 def main(argv=None):
@@ -62,7 +61,7 @@ def main(argv=None):
     for moments in page.moments_of_all():
         name = moments["script"].replace("/", "-")
         timeline.slide(records[moments["script"]], moments, args.out / f"timeline-{name}.png")
-    (args.out / "index.html").write_text(html)
+    write_text(args.out / "index.html", html)
     pictures = len(list(args.out.glob("*.png")))
     megabytes = f"{len(html) / 1e6:.1f} MB"
     file = args.out / "index.html"
