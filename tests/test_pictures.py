@@ -34,7 +34,7 @@ def folder(tmp_path):
     for i, pixels in enumerate(NOISE):
         kind = tmp_path / "noise" / "ab"[i % 2]
         kind.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels).resize((40 + i, 50)).save(kind / f"{i:02}.png")
+        Image.fromarray(pixels).resize((32 + 16 * (i % 3), 64)).save(kind / f"{i:02}.png")
     return tmp_path / "noise"
 
 

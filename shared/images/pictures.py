@@ -3,6 +3,7 @@
 import hashlib
 
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from torch.utils.data import Dataset
 from torchvision.transforms import v2
@@ -99,15 +100,8 @@ class InMemory:
         self.planes = torch.from_numpy(pixels).permute(0, 3, 1, 2)
 
     def resized(self, i, edge):
-        times = edge / self.pixels.shape[1]
-        if times in (1, 2, 4, 8, 16):
-            # The weights are then multiples of a power of 1/2: PyTorch, which is quicker, and
-            # Pillow round to the same bits. (Elsewhere they differ by 1 or 2 of 255.)
-            picture = self.planes[i : i + 1]
-            size = (edge, edge)
-            return torch.nn.functional.interpolate(
-                picture, size=size, mode="bilinear", antialias=True
-            )[0]
+        if _is_exact(self.pixels.shape[1:3], edge):
+            return _enlarged(self.planes[i], edge)
         return _resized(Image.fromarray(self.pixels[i]), edge)
 
 
@@ -133,5 +127,20 @@ class Files:
 
 
 def _resized(image, edge):
-    image = image.resize((edge, edge), Image.Resampling.BILINEAR)
-    return v2.functional.pil_to_tensor(image)
+    if _is_exact(image.size, edge):
+        return _enlarged(v2.functional.pil_to_tensor(image), edge)
+    return v2.functional.pil_to_tensor(image.resize((edge, edge), Image.Resampling.BILINEAR))
+
+
+def _is_exact(sizes, edge):
+    """Tells whether PyTorch, which is quicker, resizes to the same bits as Pillow.
+
+    All weights are then multiples of a power of 1/2. Elsewhere a few pixels differ by 1 or 2 of
+    255, because the two round differently.
+    """
+    return all(edge / size in (1, 2, 4, 8, 16) for size in sizes)
+
+
+def _enlarged(planes, edge):
+    size = (edge, edge)
+    return F.interpolate(planes[None], size=size, mode="bilinear", antialias=True)[0]

@@ -15,12 +15,12 @@ from torchvision import transforms
 from shared.common.ending import run
 from shared.common.errors import UserError
 from shared.common.loading import Order
-from shared.common.options import Parser, positive
+from shared.common.options import Parser, name, positive
 from shared.images import data
 from shared.images.pictures import NORMALIZE, InMemory, Pictures
 from shared.records.machine import device_name
 
-ROUNDS = 3  # the quickest counts: other programs can only slow one down
+ROUNDS = 4  # the quickest counts: other programs can only slow one down
 
 
 class As2023(Dataset):
@@ -80,27 +80,29 @@ def speeds(pictures, batch_size, workers):
     """
     order = Order(pictures, batch_size, shuffle=True, seed=0, with_epoch=True)
     options = {"batch_size": batch_size, "num_workers": workers, "persistent_workers": workers > 0}
-    found = []
     loaders = [
         DataLoader(pictures, sampler=order, **options),
         DataLoader(As2023(pictures), shuffle=True, **options),
     ]
-    for loader in loaders:
-        seconds = []
-        for _ in range(1 + ROUNDS):  # in the first, the workers start
-            started = time.perf_counter()
-            for _ in loader:
-                pass
-            seconds.append(time.perf_counter() - started)
-        found.append(len(pictures) / min(seconds[1:]))
-    return found
+    seconds = []
+    for _ in range(1 + ROUNDS):  # in turns, so that what else the machine does slows both
+        seconds.append([_seconds(loader) for loader in loaders])
+    here, before = zip(*seconds[1:])  # in the first, workers start
+    return len(pictures) / min(here), len(pictures) / min(before)
+
+
+def _seconds(loader):
+    started = time.perf_counter()
+    for _ in loader:
+        pass
+    return time.perf_counter() - started
 
 
 def main(argv=None):
     p = Parser(description=__doc__.splitlines()[0])
     what = "cifar10, or a folder of pictures (default: noise in the form of CIFAR-10)"
     workers = "worker processes that prepare them (default: none, this process does)"
-    p.add_argument("--data", metavar="WHAT", help=what)
+    p.add_argument("--data", type=name, metavar="WHAT", help=what)
     p.add_argument("--workers", type=positive, default=0, metavar="N", help=workers)
     p.add_argument("--image-px", type=positive, default=224, metavar="PX", help="default: 224")
     p.add_argument("--batch-size", type=positive, default=64, metavar="N", help="default: 64")
@@ -113,8 +115,8 @@ def main(argv=None):
     print(f"{len(pictures):,} pictures to {args.image_px} px on {device_name(torch.device('cpu'))}")
     print(f"{busy}, batches of {args.batch_size}\n")
     here, before = speeds(pictures, args.batch_size, args.workers)
-    for name, speed in (("here", here), ("2023 transforms", before)):
-        print(f"{name:15}  {speed:7,.0f} images/s  {speed / cores:7,.0f} per core")
+    for way, speed in (("here", here), ("2023 transforms", before)):
+        print(f"{way:15}  {speed:7,.0f} images/s  {speed / cores:7,.0f} per core")
     print(f"{'here / 2023':15}  {here / before:7.2f}")
     return here, before
 
