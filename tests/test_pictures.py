@@ -179,7 +179,7 @@ def test_pictures_in_many_forms(folder):
     os.rename(folder / "a" / "16 bits.png", os.fsencode(folder / "a") + b"/\xff.png")
     sets, classes, _ = data.image_sets(options(folder))
     pictures = {Path(p).name: i for i, p in enumerate(sets[0].source.paths)}
-    assert classes == 2 and len(pictures) == 24 + len(FORMS)
+    assert len(classes) == 2 and len(pictures) == 24 + len(FORMS)
     for i in pictures.values():
         assert sets[0].source.resized(i, 20).shape == (3, 20, 20)
     grey = sets[0].source.resized(pictures["\udcff.png"], 20)
@@ -296,4 +296,4 @@ def test_folders_that_are_linked_again_and_again_are_read_once(tmp_path):
         inner = folder
     link(tmp_path / "data" / "c", inner)
     sets, classes, _ = data.image_sets(options(tmp_path / "data"))
-    assert classes == 3 and len(sets[0].source.paths) == 18
+    assert len(classes) == 3 and len(sets[0].source.paths) == 18
