@@ -22,6 +22,11 @@ def test_one_device_equals_what_is_measured_to_the_byte(on_one_device):
     measured = on_one_device[1]
     record = simulated(["10_offload/train"], "cpu", "tiny", devices=1)["10_offload/train"]
     assert record["load"] == measured["load"] and record["train"] == measured["train"]
+    # One process gathers nothing from others, but its copies of whole weights are no activations:
+    # these are the inputs of the four blocks, 4 pictures of 65 tokens, 96 wide, in bf16.
+    held = record["train"]["breakdown_gb"]
+    assert held["activations"] < 4.1 * 4 * 65 * 96 * 2 / 1e9
+    assert held["gathered"] > record["train"]["breakdown_gb"]["recomputed"] / 2
 
 
 def test_is_a_record_without_what_was_not_measured(ladder, on_cpu):

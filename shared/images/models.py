@@ -9,6 +9,7 @@ from torchvision.models.vision_transformer import VisionTransformer
 
 from shared.common.errors import UserError
 from shared.common.files import OFFLINE, cache_folder, written_once
+from shared.common.mapping import mappable
 
 # Made by shared/images/pretrain.py.
 TINY_WEIGHTS = Path(__file__).parent / "weights" / "vit_tiny.pt"
@@ -78,7 +79,7 @@ def checkpoint(args):
     path = cache_folder() / f"{args.model}-{args.image_px}px-{args.num_classes}classes-{source}.pt"
     if args.pretrained and args.model == "vit_tiny":  # new weights, new file
         path = path.with_stem(f"{path.stem}-{_sha256(TINY_WEIGHTS)[:8]}")
-    return written_once(path, lambda: _state_dict(args))
+    return mappable(written_once(path, lambda: _state_dict(args)))
 
 
 def _state_dict(args):

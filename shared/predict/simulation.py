@@ -18,6 +18,7 @@ from shared.common import options as common
 from shared.common import scripts
 from shared.common.devices import precision_on
 from shared.common.errors import UserError
+from shared.common.mapping import mappable
 from shared.memory.ledger import Ledger, tensors
 from shared.predict import allocator, gpu, processes
 from shared.predict.history import history
@@ -98,7 +99,7 @@ class Simulation:
         without_data = torch.serialization.skip_data(materialize_fake_tensors=True)
         with gpu.tensors_without_memory(), without_data:
             torch.save(args.task.classifier(args).state_dict(), file)
-        args.checkpoint_file = file
+        args.checkpoint_file = mappable(file)
 
     def _zero_grad_late(self):
         if self.args.micro_batch_size:

@@ -13,6 +13,7 @@ from transformers import AutoModelForSequenceClassification
 
 from shared.common.errors import UserError
 from shared.common.files import cache_folder, stamps, written_once
+from shared.common.mapping import mappable
 from shared.text.configs import explained
 
 
@@ -56,7 +57,7 @@ def checkpoint(args):
     source.append(stamps(folder.glob("*")))  # another model may have been saved there since
     name = folder.resolve().name if folder.is_dir() else args.model.replace("/", "--")
     digest = hashlib.sha256(json.dumps(source).encode()).hexdigest()[:16]
-    return written_once(cache_folder() / f"{name}-{digest}.pt", lambda: _state_dict(args))
+    return mappable(written_once(cache_folder() / f"{name}-{digest}.pt", lambda: _state_dict(args)))
 
 
 def _state_dict(args):
