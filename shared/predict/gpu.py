@@ -127,7 +127,29 @@ def register():
         libraries[-1].impl(name, kernel, "AutocastPrivateUse1")
 
 
-mode = FakeTensorMode(allow_non_fake_inputs=True)  # only one, as tensors of two modes do not mix
+class Mode(FakeTensorMode):
+    """Makes tensors without memory, and says what operations return that depend on numbers."""
+
+    # A small tensor that is made from numbers, such as an index, is computed with as far as
+    # possible. But the simulated device has no memory to move it to. Without this, DeBERTa and
+    # Falcon could not be simulated.
+    avoid_device_init = True
+    texts = None  # how many texts were found to have equally many ends
+
+    # T5 and BART classify by the last token of each text: they make sure that all texts of a batch
+    # have equally many ends, and then choose the ends with a mask. Every text has one. Without
+    # this, they could not be simulated.
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.unique_consecutive.default:
+            self.texts = len(args[0])
+            return tuple(args[0].new_empty(n) for n in (1, 0, 0))
+        if func is torch.ops.aten.nonzero.default and self.texts == len(args[0]):
+            self.texts = None
+            return args[0].new_empty(len(args[0]), args[0].ndim, dtype=torch.long)
+        return super().__torch_dispatch__(func, types, args, kwargs or {})
+
+
+mode = Mode(allow_non_fake_inputs=True)  # only one, as tensors of two modes do not mix
 libraries = []  # kept here, because what they register is removed with them
 # id of a weight -> (the weight, its copy in 16 bit). Autocast makes one copy per forward pass.
 weight_copies = {}
@@ -161,6 +183,8 @@ def tensors_without_memory():
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(mode)
+        # An error in a thread of the backward pass would end the process without a word.
+        stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         stack.callback(register_module_buffer_registration_hook(_forget_numbers).remove)
         for owner, name, wrapper in (
             (torch.Tensor, "__bool__", _no),
