@@ -1,5 +1,6 @@
 """The generated parts of pages that show diffs and records, each from the page's folder."""
 
+import json
 import os
 
 from shared.common import scripts
@@ -173,6 +174,18 @@ def one_by_one(folder):
             cells.append(size(now) + (change if n else ""))
         table.append((f"+ {rows[0]['technique']}" if n else "before.py", *cells))
     return "\n".join(markdown.table(table))
+
+
+def families(folder):
+    """Returns which families of language models can be predicted, and why others cannot."""
+    found = json.loads(stored.FAMILIES.read_text())
+    names = ", ".join(f"{name} {found['versions'][name]}" for name in ("torch", "transformers"))
+    table = [("family", *found["outcomes"])]
+    for family in next(iter(found["outcomes"].values())):
+        whys = (of_script[family] for of_script in found["outcomes"].values())
+        table.append((family, *(why or "works" for why in whys)))
+    note = f"`python -m shared.lessons.families` with {names}; a very small model of each family."
+    return "\n".join([*markdown.table(table), "", note])
 
 
 def published(folder):

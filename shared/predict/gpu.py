@@ -16,7 +16,13 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from lightning.fabric.accelerators import CUDAAccelerator
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    unset_fake_temporarily,
+)
 from torch.distributed import _state_dict_utils
 from torch.nn.modules.module import register_module_buffer_registration_hook
 from torch.optim.optimizer import _foreach_supported_types
@@ -27,6 +33,8 @@ from shared.memory.torch_private import wrapped
 from shared.predict import attention
 
 DEVICE = "gpu"
+# What is raised by operations whose result, or its size, depends on numbers.
+NEEDS_NUMBERS = (DataDependentOutputException, DynamicOutputShapeException)
 # Which operations of our models CUDA's autocast runs in 16 bit, and which in 32 bit:
 # https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float16
 LOWER = ("conv2d", "linear", "matmul", "mm", "addmm", "bmm", "baddbmm")
@@ -113,7 +121,9 @@ class Accelerator(CUDAAccelerator):
 
 
 def register():
-    """Registers the simulated device with PyTorch."""
+    """Registers the simulated device with PyTorch, once."""
+    if libraries:
+        return
     _setup_privateuseone_for_python_backend(DEVICE, backend_module=Backend())
     # Optimizers take their fast path, which holds more, only for parameters of known types. Without
     # this, Adam would take the slow one, unlike on CUDA.

@@ -7,6 +7,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import os
+import re
 import sys
 from concurrent.futures.process import BrokenProcessPool
 
@@ -16,6 +17,7 @@ from tqdm import tqdm
 
 from shared.common.errors import UserError
 from shared.common.scripts import ROOT
+from shared.predict import gpu
 from shared.records.running import forks
 
 # What simulations import, and in a ladder the scripts before them.
@@ -89,7 +91,7 @@ def run_jobs(jobs):
         workers, context, initializer=_without_gpu, max_tasks_per_child=1
     )
     with pool:
-        waiting = [pool.submit(_call, *job) for job in jobs]
+        waiting = [pool.submit(call, *job) for job in jobs]
         done = concurrent.futures.as_completed(waiting)
         quiet = not sys.stderr.isatty()
         try:
@@ -107,19 +109,36 @@ def _without_gpu():
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
-def _call(function, *arguments):
+def call(function, *arguments):
+    """Calls the function of a job.
+
+    Raises:
+        UserError: with one line for any error, also because not every exception can be pickled.
+    """
     try:
         return function(*arguments)
     except UserError:
         raise
     except Exception as error:
-        if "overflow" in str(error):
-            raise UserError(
-                "a tensor would have more bytes than can be counted; choose smaller sizes"
-            ) from None
-        # The error becomes one line, also because not every exception can be pickled.
-        what = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:300]}"
-        raise UserError(f"the simulation of {arguments[0]} failed: {what}") from None
+        raise UserError(_why(error, *arguments)) from None
+
+
+def _why(error, name=None, options=None, *_):
+    model = getattr(options, "model", None)
+    what = f"{name} with {model}" if model else str(name)
+    said = str(error).strip().splitlines() or [""]
+    if isinstance(error, gpu.NEEDS_NUMBERS):
+        return (
+            f"{what} cannot be simulated: the result of {said[0]} depends on the numbers in a "
+            "tensor, and simulated tensors have none"
+        )
+    if missing := re.match(
+        rf"Could not run '(.+?)' with arguments from the '{gpu.DEVICE}'", said[0]
+    ):
+        return f"{what} cannot be simulated: the simulated GPU does not know {missing[1]}"
+    if "overflow" in str(error):
+        return "a tensor would have more bytes than can be counted; choose smaller sizes"
+    return f"the simulation of {what} failed: {type(error).__name__}: {said[0][:300]}"
 
 
 @contextlib.contextmanager

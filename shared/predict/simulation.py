@@ -29,6 +29,7 @@ from shared.records import record as records
 WARNINGS = (
     "Accessing the data pointer of FakeTensor",  # torchmetrics copies its zeros
     "You passed `Fabric.accelerator='cpu', precision='16-mixed'.` but",
+    "FSDP2-wrapped module .* returned a view tensor",  # the training itself says so
     "(.*GradScaler.*|User provided device_type of 'cuda').*CUDA is not available",
 )
 
