@@ -79,7 +79,11 @@ FAMILIES = {
         | {f"{part}_attention_heads": HEADS for part in ("encoder", "decoder")}
         | {f"{part}_ffn_dim": 2 * WIDTH for part in ("encoder", "decoder")},
     ),
-    "GPT-2": ("GPT2", {"n_embd": WIDTH, "n_layer": 1, "n_head": HEADS, "n_positions": POSITIONS}),
+    "GPT-2": (
+        "GPT2",
+        {"n_embd": WIDTH, "n_layer": 1, "n_head": HEADS, "n_positions": POSITIONS}
+        | {"bos_token_id": 1, "eos_token_id": 2},
+    ),
     "OPT": ("OPT", {**USUAL, "ffn_dim": 2 * WIDTH, "word_embed_proj_dim": WIDTH}),
     "BLOOM": ("Bloom", {"hidden_size": WIDTH, "n_layer": 1, "n_head": HEADS}),
     "Falcon": ("Falcon", USUAL),
@@ -88,7 +92,7 @@ FAMILIES = {
     "Mixtral": ("Mixtral", {**LIKE_LLAMA, "num_local_experts": 4}),
     "Gemma-2": ("Gemma2", {**LIKE_LLAMA, "head_dim": 8}),
     "Qwen3": ("Qwen3", {**LIKE_LLAMA, "head_dim": 8}),
-    "Phi-3": ("Phi3", LIKE_LLAMA),
+    "Phi-3": ("Phi3", {**LIKE_LLAMA, "bos_token_id": 1, "eos_token_id": 2}),
 }
 SCRIPTS = [name for name in scripts.stages() if name not in scripts.ladder()]
 TOKENS = 32

@@ -135,8 +135,9 @@ def measured_ladder(folder):
 
 def language_models(folder):
     """Returns what language models need before and after, on four GPUs and on one."""
-    on_four = ("train.py on 4 GPUs, each: allocated", "reserved", "", "host, per process")
-    on_one = ("train.py on 1 GPU: allocated", "reserved", "", "host")
+    factor = "reserved vs before.py"
+    on_four = ("train.py on 4 GPUs, each: allocated", "reserved", factor, "host, per process")
+    on_one = ("train.py on 1 GPU: allocated", "reserved", factor, "host")
     table = [("model", "tokens", "before.py: allocated", "reserved", *on_four, *on_one)]
     for model, records in stored.text_records().items():
         before = records[0]["train"]
@@ -145,13 +146,13 @@ def language_models(folder):
         for n in (4, 1):
             all_of_it = (r for r in reversed(records) if r["script"].endswith("/train"))
             after = next(r["train"] for r in all_of_it if r["world_size"] == n)
-            factor = less(before["device_reserved_gb"], after["device_reserved_gb"])
+            fallen = less(before["device_reserved_gb"], after["device_reserved_gb"])
             peaks = (size(after[key]) for key in ("device_peak_gb", "device_reserved_gb"))
-            row += [*peaks, factor, size(after["host_peak_gb"])]
+            row += [*peaks, fallen, size(after["host_peak_gb"])]
         table.append(tuple(row))
     everything = [r for records in stored.text_records().values() for r in records]
     note = (
-        "Factors are of what is reserved. None of this has been compared with a GPU. A card needs "
+        "None of this has been compared with a GPU. A card needs "
         "what is reserved and about 1 GB that is not simulated; `--fits` adds it."
     )
     from_where = sources(everything, stored.TEXT, what="language models")

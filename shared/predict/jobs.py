@@ -9,6 +9,7 @@ import dataclasses
 import os
 import re
 import sys
+import time
 from concurrent.futures.process import BrokenProcessPool
 
 import torch
@@ -21,6 +22,7 @@ from shared.predict import gpu
 from shared.records.running import forks
 
 # What simulations import, and in a ladder the scripts before them.
+SILENCE = 30  # seconds after which those who wait are told how far it is
 PRELOADED = ["shared.metrics", "shared.images.cli", "shared.text.cli"]
 
 
@@ -92,16 +94,34 @@ def run_jobs(jobs):
     )
     with pool:
         waiting = [pool.submit(call, *job) for job in jobs]
-        done = concurrent.futures.as_completed(waiting)
-        quiet = not sys.stderr.isatty()
         try:
-            for job in tqdm(done, total=len(jobs), unit="script", leave=False, disable=quiet):
-                job.result()  # raises an error at once, before the others are done
+            _watch(waiting)
             return [job.result() for job in waiting]
         except BrokenProcessPool:
             raise UserError("a simulation was killed; each needs about 1 GB of memory") from None
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _watch(waiting):
+    """Waits until all jobs are done or one has raised an error; shows that something happens."""
+    quiet, started = not sys.stderr.isatty(), time.monotonic()
+    said, left = started, set(waiting)
+    with tqdm(total=len(left), unit="script", leave=False, disable=quiet) as bar:
+        while left:
+            done, left = concurrent.futures.wait(left, 1, concurrent.futures.FIRST_COMPLETED)
+            for job in done:
+                job.result()  # raises an error at once, before the others are done
+            bar.update(len(done))
+            bar.refresh()
+            now = time.monotonic()
+            if quiet and left and now - said >= SILENCE:
+                said, finished = now, len(waiting) - len(left)
+                print(
+                    f"simulating for {now - started:.0f} s, {finished} of {len(waiting)} done",
+                    file=sys.stderr,
+                    flush=True,
+                )
 
 
 def _without_gpu():
