@@ -184,7 +184,8 @@ def families(folder):
     table = [("family", *found["outcomes"])]
     for family in next(iter(found["outcomes"].values())):
         whys = (of_script[family] for of_script in found["outcomes"].values())
-        table.append((family, *(why or "works" for why in whys)))
+        cells = (why.rpartition("simulated: ")[2] if why else "works" for why in whys)
+        table.append((family, *cells))
     note = f"`python -m shared.lessons.families` with {names}; a very small model of each family."
     return "\n".join([*markdown.table(table), "", note])
 
