@@ -15,10 +15,11 @@ import torch.distributed as dist
 from conftest import tokens_of
 from forks import side_by_side
 from lightning.fabric import Fabric
+from sharded import hashed
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForSequenceClassification
 
-from shared.common import scripts
+from shared.common import mapping, scripts
 from shared.text import cli, data, models
 
 PROCESSES = 4
@@ -37,6 +38,8 @@ def watch(folder, table, precision):
     fabric = module.make_fabric(args)
     fabric.launch()
     loader = fabric.setup_dataloaders(data.loaders(args)[0], use_distributed_sampler=False)
+    file = models.checkpoint(args)
+    before = hashed(file)
     model, optimizer = module.build(fabric, args)
     seen = {"all sharded": all(isinstance(p, DTensor) for p in model.parameters()), "losses": []}
     seen["dtypes"] = sorted({str(p.dtype) for p in model.parameters()})
@@ -50,12 +53,14 @@ def watch(folder, table, precision):
         mean = module.train_step(fabric, model, optimizer, tokens, labels)[0].clone()
         dist.all_reduce(mean)
         seen["losses"].append(mean.item() / dist.get_world_size())
+    seen["same file"] = before == hashed(file)
     models.save(fabric, model, args)
     return seen
 
 
 def work(folders, table, out):
     """Does what this file is for, as one of the processes."""
+    mapping._private_is_refused = lambda path: True  # as if the weights were larger than memory
     dist.init_process_group("gloo")
     asked = [(folder, precision) for folder in folders for precision in TYPES]
     results = {f"{f.name} {precision}": watch(f, table, precision) for f, precision in asked}

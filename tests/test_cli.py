@@ -63,9 +63,9 @@ ENDINGS = {
     "01_baseline to 10_offload have one",
     "-m shared.ladder --out /proc/nowhere": "python -m shared.ladder: "
     "cannot write /proc/nowhere/ladder.jsonl: No such file or directory; choose another file",
-    "-m shared.ladder --preset tiny --stages 06 --limit 9": "python -m shared.ladder: --limit is "
-    "about texts, and none of the scripts asked for is; leave it out, or add 11 to --stages",
-    "-m shared.ladder --stages 42": "python -m shared.ladder: --stages 42: there is no stage 42; "
+    "-m shared.ladder 06 --preset tiny --limit 9": "python -m shared.ladder: --limit is "
+    "about texts, and none of the scripts asked for is; leave it out, or add stage 11",
+    "-m shared.ladder 42": "python -m shared.ladder: stage 42: there is no stage 42; "
     f"there are 01 to {scripts.folders()[-1][:2]}",
     "-m shared.ladder --data nowhere": f"python -m shared.ladder: {NO_FOLDER}",
 }

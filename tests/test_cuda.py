@@ -36,9 +36,7 @@ def test_plain_is_fabric(records, stage, tmp_path):
     """The same bytes, and the same losses within rounding; 08 and later on one GPU each."""
     fabric = records[stage]
     if stage in SHARDED and fabric["world_size"] > 1:
-        fabric = measured(tmp_path, "--model", "vit_b_16", "--stages", stage[:2], "--devices", 1)[
-            stage
-        ]
+        fabric = measured(tmp_path, "--model", "vit_b_16", "--devices", 1, stage[:2])[stage]
     file = tmp_path / "record.jsonl"
     options = [
         "--preset",
@@ -68,7 +66,7 @@ def test_plain_is_fabric(records, stage, tmp_path):
 @pytest.fixture(scope="module")
 def text_records(tmp_path_factory):
     """Both scripts of 11_llm with DistilBERT."""
-    return measured(tmp_path_factory.mktemp("cuda"), "--stages", "11")
+    return measured(tmp_path_factory.mktemp("cuda"), "11")
 
 
 def test_nothing_is_unmeasured(records):

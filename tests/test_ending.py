@@ -13,7 +13,7 @@ from shared.records.record import read
 
 
 def test_interrupted_it_leaves_no_processes_and_goes_on_where_it_stopped(tmp_path):
-    options = ["--preset", "tiny", "--stages", "06,08", "--max-steps", "4", "--out", str(tmp_path)]
+    options = ["06", "08", "--preset", "tiny", "--max-steps", "4", "--out", str(tmp_path)]
     command = [sys.executable, "-m", "shared.ladder", *options]
     process = subprocess.Popen(
         command, cwd=ROOT, env=cpu_only(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT

@@ -194,6 +194,7 @@ def test_every_process_holds_a_quarter(sharded, stage):
         # whole on rank 0.
         if shape[0] % 4 == 0:
             assert set(shares) == {math.prod(shape) / 4}
+    assert len({hashed for s in seen for hashed in s["bytes"]}) == 1  # before and after training
     held = seen[0]["train"]["breakdown_gb"]["parameters"] * 1e9 / 2  # two bytes each
     assert held == pytest.approx(total / 4, rel=0.05)
 

@@ -31,7 +31,11 @@ def test_fits_tells_the_first_that_does():
     for a, r in zip(answers, records.values()):
         assert a["needs_gb"] == r["train"]["device_reserved_gb"] + tables.ALLOWANCE_GB
     printed = tables.fitting(list(records.values()))
-    assert printed[-1] == "The first that fits: 04_batchsize/train" and len(printed) == 5
+    assert printed[-1] == "The first that fits: 04_batchsize/train on 1 GPU" and len(printed) == 5
+    shared = {**records["04_batchsize/train"], "world_size": 4}
+    heading, row, below = tables.fitting([shared])[1:]
+    assert heading.split()[1] == "GPUs" and row.split()[1] == "4"
+    assert below == "The first that fits: 04_batchsize/train on 4 GPUs"
     assert tables.fitting([records["01_baseline/train"]])[-1] == "None of these fits as it is."
 
 

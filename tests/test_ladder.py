@@ -113,10 +113,9 @@ def test_a_stage_that_fails_is_shown_and_the_others_run(tmp_path):
     printed = run(
         "-m",
         "shared.ladder",
+        "08,06",
         "--preset",
         "tiny",
-        "--stages",
-        "08,06",
         "--devices",
         3,
         "--max-steps",
@@ -164,7 +163,7 @@ def test_table_names_the_unit_and_what_was_saved():
         return {"script": name, "image_px": 32, "load": phase, "train": phase, **told}
 
     heading, first, second = tables.measured([record("01_a/x", 2.0), record("02_b/x", 1.0)], {})
-    words = "script load GB train GB vs before vs first test acc."
+    words = "script load GB train GB train vs before train vs first test acc."
     assert heading.split() == words.split()
     assert first.split() == ["01_a/x", "2.00", "2.00", "50.0%"]
     assert second.split() == ["02_b/x", "1.00", "1.00", "-50.0%", "2.0x", "less", "50.0%"]

@@ -1,7 +1,7 @@
 """Promise: a prediction is what would be measured, and device memory falls at every stage."""
 
 import pytest
-from conftest import NAMES, PLAIN, SHARDED
+from conftest import NAMES, PLAIN, ROOT, SHARDED
 from simulations import predicted, simulated
 
 from shared.lessons import stored
@@ -22,6 +22,11 @@ def test_one_device_equals_what_is_measured_to_the_byte(on_one_device):
     measured = on_one_device[1]
     record = simulated(["10_offload/train"], "cpu", "tiny", devices=1)["10_offload/train"]
     assert record["load"] == measured["load"] and record["train"] == measured["train"]
+    # One process gathers nothing from others, but its copies of whole weights are no activations:
+    # these are the inputs of the four blocks, 4 pictures of 65 tokens, 96 wide, in bf16.
+    held = record["train"]["breakdown_gb"]
+    assert held["activations"] < 4.1 * 4 * 65 * 96 * 2 / 1e9
+    assert held["gathered"] > record["train"]["breakdown_gb"]["recomputed"] / 2
 
 
 def test_is_a_record_without_what_was_not_measured(ladder, on_cpu):
@@ -114,6 +119,19 @@ def test_weights_by_hand(on_gpu):
     assert held["06_sgd/train"]["parameters"] == held["06_sgd/train"]["gradients"] == 2 * n / 1e9
     assert held["08_fsdp/train"]["parameters"] == pytest.approx(2 * n / 4 / 1e9, rel=0.01)
     assert on_gpu["full"]["06_sgd/train"]["load"]["host_peak_gb"] == 8 * n / 1e9
+
+
+@pytest.mark.parametrize(
+    "stage, images, nbytes, values",
+    # In fp32, memory-efficient attention's output is copied before out_proj.
+    [("01_baseline", 64, 4, 17), ("03_bf16", 64, 2, 16), ("06_sgd", 4, 2, 16)],
+)
+def test_activations_by_hand(on_gpu, stage, images, nbytes, values):
+    """The pages of 01 and 03 count how many times its width a block keeps for each token."""
+    kept = on_gpu["full"][f"{stage}/train"]["train"]["breakdown_gb"]["activations"] * 1e9
+    layers, tokens, width = 24, 14 * 14 + 1, 1024
+    assert kept == pytest.approx(values * width * tokens * images * nbytes * layers, rel=0.003)
+    assert f"{values} × width" in (ROOT / stage / "README.md").read_text() or stage == "06_sgd"
 
 
 @pytest.mark.parametrize("stage", NAMES)

@@ -1,6 +1,8 @@
 """Promise: `python -m shared.predict` draws, checks and refuses as it says."""
 
 import json
+import re
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +14,7 @@ from simulations import simulated
 from shared.common import ending, scripts
 from shared.common.errors import UserError
 from shared.memory.ledger import CATEGORIES
-from shared.predict import check, command, history, jobs, simulation
+from shared.predict import check, command, history, jobs, limits, simulation, tables
 from shared.predict.jobs import Wanted, run_jobs
 
 
@@ -132,6 +134,7 @@ def test_check_fails_when_a_prediction_is_wrong(monkeypatch, capsys):
         ),
         (["11_llm/before", "--one-by-one"], "--one-by-one leads from before.py to train.py"),
         (["01_baseline/plain", "--late-zero-grad"], "--late-zero-grad changes the train.py"),
+        (["--fits", "1e30"], "--fits 1e+30: no GPU has that much memory"),
         (["--fits", "24", "--on", "cpu"], "--fits asks for a GPU's memory"),
         (["--timeline", "/dev/null/x"], "--timeline /dev/null/x: Not a directory"),
     ],
@@ -159,6 +162,31 @@ def test_bad_input(argv, message):
             "05_grad_accum/train",
             {"micro_batch_size": 32},
             "05_grad_accum/train: --micro-batch-size 32: a device gets only 16 images of a batch",
+        ),
+        (
+            "01_baseline/train",
+            {"batch_size": 10**10},
+            "01_baseline/train: 10,000,000,000 images per device are 122,880 GB before a model",
+        ),
+        (
+            "01_baseline/train",
+            {"image_px": 100_000},
+            "01_baseline/train: 64 images per device are 7,680 GB before a model has seen them",
+        ),
+        (
+            "05_grad_accum/train",
+            {"batch_size": 2_000_000},
+            "05_grad_accum/train: an update of 500,000 micro-batches would be simulated for hours",
+        ),
+        (
+            "08_fsdp/plain",
+            {"batch_size": 10**6, "devices": 10**6},
+            "--devices 1000000: so many are not simulated; 1,024 is the most",
+        ),
+        (
+            "11_llm/train",
+            {"model": "bigscience/bloom-560m", "max_length": 10**10},
+            "11_llm/train: 3 texts per device are 480 GB before a model has seen them",
         ),
     ],
 )
@@ -192,6 +220,39 @@ def test_bad_input_ends_in_one_line():
 def test_sizes_beyond_counting(argv):
     with pytest.raises(UserError, match="more bytes than can be counted|choose smaller"):
         command.main([*argv, "--preset", "tiny"])
+
+
+def test_what_no_gpu_holds_is_refused():
+    limits.reasonable_peak("06_sgd/train", 9_999)
+    with pytest.raises(UserError, match="06_sgd/train would need 10,001 GB on a GPU, and no GPU"):
+        limits.reasonable_peak("06_sgd/train", 10_001)
+    with pytest.raises(UserError, match="11_llm/before would need .* GB on a GPU"):
+        command.main(["11_llm/before", "--preset", "tiny", "--batch-size", "12000000"])
+
+
+def test_who_waits_long_is_told(monkeypatch, capsys):
+    monkeypatch.setattr(jobs, "SILENCE", 0)
+    slow = [(time.sleep, 0.1), (time.sleep, 2.5)]
+    run_jobs(slow)
+    said = capsys.readouterr().err.splitlines()
+    assert said and re.fullmatch(r"simulating for \d+ s, [01] of 2 done", said[0])
+
+
+def test_tables_say_what_factors_and_sizes_are_of():
+    phase = {"device_peak_gb": 8.0, "device_reserved_gb": 9.0, "host_peak_gb": None}
+    first = {"script": "a/x", "image_px": 32, "world_size": 16, "seconds": 1.0}
+    first |= {"batch_size": 16, "micro_batch_size": 4, "peak_at": {"train": {"module": None}}}
+    first["peak_at"]["train"]["phase"] = "step"
+    first |= {phase_name: {**phase, "breakdown_gb": {}} for phase_name in ("load", "train")}
+    second = {
+        **first,
+        "train": {**first["train"], "device_peak_gb": 1.0, "device_reserved_gb": 3.0},
+    }
+    heading, row, last = tables.predictions([first, second])[:3]
+    names = re.split(r" {2,}", heading)
+    assert re.split(r" {2,}", row)[names.index("at once")] == "1"  # not the script's 4
+    cells = dict(zip(names, re.split(r" {2,}", last)))
+    assert cells["allocated vs first"] == "8.0x less" and cells["reserved vs first"] == "3.0x less"
 
 
 def test_unsupported_torch(monkeypatch):

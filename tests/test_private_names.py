@@ -22,6 +22,7 @@ NAMES = {
     "torch.distributed.tensor._sharding_prop.ShardingPropagator": [
         "_propagate_tensor_meta_non_cached"
     ],
+    "torch.distributed.fsdp._fully_shard._fsdp_param_group.FSDPParamGroup": ["wait_for_unshard"],
     "torch.utils._pytree": ["tree_leaves", "tree_map_only"],
     "torch.utils._python_dispatch": ["TorchDispatchMode"],
     "torch.nn.Module": ["_apply"],

@@ -5,7 +5,7 @@ import json
 import pytest
 from conftest import NAMES, PLAIN, TEXT
 
-from shared.common import scripts
+from shared.common import options, scripts
 from shared.common.errors import UserError
 from shared.images.task import TASK as IMAGES
 from shared.records import record as records
@@ -76,7 +76,16 @@ def test_the_scripts_of_this_repository():
 
 def test_select():
     four = ["01_baseline/train", "02_mixed_precision/train", "03_bf16/train", "08_fsdp/train"]
-    assert scripts.select(["01-03,08"], "--stages") == four
+    for words in (
+        ["01-03,08"],
+        ["08", "01,02-03"],
+        ["--stages", "01-03,08"],
+        ["08", "--stages=01-3"],
+    ):
+        parser = options.Parser()  # as the ladder and the predictor have it
+        options.add_stages(parser)
+        assert options.selected(parser.parse_args(words)) == four
+    assert options.selected(parser.parse_args([])) is None
     assert scripts.select(["03", "01-02", "08_fsdp/"], "stage") == four
     assert scripts.select(["11"], "stage") == TEXT
     assert scripts.select(["06_sgd/plain.py"], "stage") == ["06_sgd/plain"]

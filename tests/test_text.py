@@ -99,7 +99,7 @@ def test_loads_what_from_pretrained_loads(sharded, family, precision):
     """Also what no checkpoint holds: positions, rotary frequencies in full precision."""
     for rank in sharded[0]:
         seen = rank[f"{family} {precision}"]
-        assert seen["same logits"] and seen["all sharded"]
+        assert seen["same logits"] and seen["all sharded"] and seen["same file"]
         assert seen["dtypes"] == ["torch.float32" if precision == "32-true" else "torch.bfloat16"]
 
 

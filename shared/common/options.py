@@ -75,6 +75,27 @@ def seed(text):
     raise argparse.ArgumentTypeError(f"{text} is not a whole number from 0 to {2**32 - 1}")
 
 
+def add_stages(parser):
+    """Adds the arguments that tell a command which scripts; selected() reads them.
+
+    Stages may have spaces or commas between them. --stages is for commands written down earlier.
+    """
+    which = "which, such as 06, 01-06,08 or 06_sgd/plain (default: all stages that --model suits)"
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help=which)
+    older = {"dest": "further", "action": "append", "default": [], "help": argparse.SUPPRESS}
+    parser.add_argument("--stages", metavar="LIST", **older)
+
+
+def selected(args):
+    """Returns the scripts that the arguments of add_stages() name, None if they name none.
+
+    Raises:
+        UserError: one of them is not there.
+    """
+    texts = [*args.stages, *args.further]
+    return scripts.select(texts, "stage") if texts else None
+
+
 def command_of(program, argv):
     """Returns what a user would type to repeat this: a program, and the arguments it got."""
     return shlex.join(["python", *program, *(sys.argv[1:] if argv is None else argv)])

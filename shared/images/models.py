@@ -15,6 +15,7 @@ from torchvision.models.vision_transformer import VisionTransformer
 
 from shared.common.errors import UserError, shown
 from shared.common.files import OFFLINE, cache_folder, written_once
+from shared.common.mapping import mappable
 from shared.common.weights import wrong
 
 # Made by shared/images/pretrain.py.
@@ -91,7 +92,8 @@ def checkpoint(args):
             path = path.with_stem(f"{path.stem}-{_sha256(TINY_WEIGHTS)[:8]}")
         except OSError as error:
             raise _tiny_damaged(f"cannot be read ({error.strerror})") from None
-    return written_once(path, lambda: _state_dict(args), partial(wrong, build=lambda: vit(args)))
+    written_once(path, lambda: _state_dict(args), partial(wrong, build=lambda: vit(args)))
+    return mappable(path)
 
 
 def _state_dict(args):

@@ -21,8 +21,8 @@ import torch
 from shared.common import scripts
 from shared.common.errors import UserError
 from shared.common.files import data_files, stamps, writable, writable_folder
+from shared.common.options import add_stages, command_of, parser, selected
 from shared.common.options import choose as choose_model
-from shared.common.options import command_of, parser
 from shared.common.scripts import ROOT
 from shared.common.writing import append, replaceable, room
 from shared.images.models import TINY_WEIGHTS
@@ -133,7 +133,7 @@ def choose(args, names):
         if getattr(args, option) and TEXTS not in prepared:
             raise UserError(
                 f"--{option.replace('_', '-')} is about texts, and none of the scripts asked for "
-                "is; leave it out, or add 11 to --stages"
+                "is; leave it out, or add stage 11"
             )
     if not chosen:
         raise UserError(
@@ -247,15 +247,14 @@ def measure(args, chosen):
 
 def main(argv=None):
     p = parser(__doc__.splitlines()[0], IMAGES, TEXTS)
-    which = "which, such as 01-06,08 or 06_sgd/plain (default: all stages that --model suits)"
     out = "folder for ladder.jsonl, ladder.png and logs/ (default: out)"
     fresh = "measure everything again, also what ladder.jsonl has already"
-    p.add_argument("--stages", metavar="LIST", help=which)
+    add_stages(p)
     p.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help=out)
     p.add_argument("--fresh", action="store_true", help=fresh)
     args = p.parse_args(argv)
     args.command = command_of(["-m", "shared.ladder"], argv)
-    names = scripts.select([args.stages], "--stages") if args.stages else None
+    names = selected(args)
     file = args.out / "ladder.jsonl"
     writable(file)
     replaceable(args.out / "ladder.png")

@@ -19,6 +19,7 @@ PARTS = {
     "answer": exercises.part,
     "checked": parts.checked,
     "diff": parts.diff,
+    "families": parts.families,
     "ladder": parts.ladder,
     "language_models": parts.language_models,
     "measured": parts.measured,

@@ -1,5 +1,6 @@
 """The generated parts of pages that show diffs and records, each from the page's folder."""
 
+import json
 import os
 
 from shared.common import scripts
@@ -134,8 +135,9 @@ def measured_ladder(folder):
 
 def language_models(folder):
     """Returns what language models need before and after, on four GPUs and on one."""
-    on_four = ("train.py on 4 GPUs, each: allocated", "reserved", "", "host, per process")
-    on_one = ("train.py on 1 GPU: allocated", "reserved", "", "host")
+    factor = "reserved vs before.py"
+    on_four = ("train.py on 4 GPUs, each: allocated", "reserved", factor, "host, per process")
+    on_one = ("train.py on 1 GPU: allocated", "reserved", factor, "host")
     table = [("model", "tokens", "before.py: allocated", "reserved", *on_four, *on_one)]
     for model, records in stored.text_records().items():
         before = records[0]["train"]
@@ -144,13 +146,13 @@ def language_models(folder):
         for n in (4, 1):
             all_of_it = (r for r in reversed(records) if r["script"].endswith("/train"))
             after = next(r["train"] for r in all_of_it if r["world_size"] == n)
-            factor = less(before["device_reserved_gb"], after["device_reserved_gb"])
+            fallen = less(before["device_reserved_gb"], after["device_reserved_gb"])
             peaks = (size(after[key]) for key in ("device_peak_gb", "device_reserved_gb"))
-            row += [*peaks, factor, size(after["host_peak_gb"])]
+            row += [*peaks, fallen, size(after["host_peak_gb"])]
         table.append(tuple(row))
     everything = [r for records in stored.text_records().values() for r in records]
     note = (
-        "Factors are of what is reserved. None of this has been compared with a GPU. A card needs "
+        "None of this has been compared with a GPU. A card needs "
         "what is reserved and about 1 GB that is not simulated; `--fits` adds it."
     )
     from_where = sources(everything, stored.TEXT, what="language models")
@@ -173,6 +175,19 @@ def one_by_one(folder):
             cells.append(size(now) + (change if n else ""))
         table.append((f"+ {rows[0]['technique']}" if n else "before.py", *cells))
     return "\n".join(markdown.table(table))
+
+
+def families(folder):
+    """Returns which families of language models can be predicted, and why others cannot."""
+    found = json.loads(stored.FAMILIES.read_text())
+    names = ", ".join(f"{name} {found['versions'][name]}" for name in ("torch", "transformers"))
+    table = [("family", *found["outcomes"])]
+    for family in next(iter(found["outcomes"].values())):
+        whys = (of_script[family] for of_script in found["outcomes"].values())
+        cells = (why.rpartition("simulated: ")[2] if why else "works" for why in whys)
+        table.append((family, *cells))
+    note = f"`python -m shared.lessons.families` with {names}; a very small model of each family."
+    return "\n".join([*markdown.table(table), "", note])
 
 
 def published(folder):

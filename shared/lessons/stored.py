@@ -14,6 +14,8 @@ VITS = RESULTS / "predicted-vits.json"
 LATE = RESULTS / "predicted-full-late-zero-grad.json"
 # The lists that several `python -m shared.predict --check ... --json` printed, joined:
 CHECKED = RESULTS / "checked-full-cpu.json"
+# What `python -m shared.lessons.families` has stored:
+FAMILIES = RESULTS / "families.json"
 # What `python -m shared.lessons.exercises` has stored:
 EXERCISES = RESULTS / "exercises.json"
 

@@ -82,6 +82,7 @@ class Ledger(TorchDispatchMode):
         self._paused = False
         self._building = True  # until the first forward pass, nothing is an activation
         self._stepping = False
+        self._gathering = False
 
     def peak(self, device, since=0, until=None):
         """Finds a peak in the log.
@@ -156,6 +157,8 @@ class Ledger(TorchDispatchMode):
         return "backward" if torch_private.in_backward() else "forward"
 
     def _guess(self):
+        if self._gathering:
+            return "gathered"
         if self.phase() in ("load", "step"):
             return "temporaries"
         if self.phase() == "forward":
@@ -172,6 +175,15 @@ class Ledger(TorchDispatchMode):
             yield
         finally:
             self._paused = paused
+
+    @contextlib.contextmanager
+    def gathering(self):
+        """Notes that new storages are weights put together from shards while it is active."""
+        gathering, self._gathering = self._gathering, True
+        try:
+            yield
+        finally:
+            self._gathering = gathering
 
     def resized(self, storage):
         """Logs that the size of a storage has changed."""

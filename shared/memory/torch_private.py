@@ -9,6 +9,7 @@ import contextlib
 
 import torch
 import torch.distributed as dist
+from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -87,7 +88,14 @@ def reporting_to(ledger):
         with ledger.pause():
             return original(*args, **kwargs)
 
+    # A single process sends nothing: FSDP2 copies its shards, which are whole weights, with ordinary
+    # operations. Without this its gathered weights would seem to be activations.
+    def unshard(original, *args, **kwargs):
+        with ledger.gathering():
+            return original(*args, **kwargs)
+
     with (
+        wrapped(FSDPParamGroup, "wait_for_unshard", unshard),
         wrapped(dist.Work, "wait", wait),
         wrapped(torch.UntypedStorage, "resize_", resize),
         wrapped(torch, "load", load),

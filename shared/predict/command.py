@@ -21,6 +21,7 @@ from shared.predict import tables, timeline
 from shared.predict.check import check
 from shared.predict.fits import largest_micro_batch
 from shared.predict.jobs import Wanted, run_jobs, supported_torch
+from shared.predict.limits import reasonable_card
 from shared.predict.simulation import one_by_one, predict
 from shared.records.record import by_model, setting
 from shared.text.task import TASK as TEXTS
@@ -38,12 +39,11 @@ def make_parser():
     )
     late = "what if zero_grad() came between forward and backward pass, as in 2023; 01 to 04"
     run = "run the scripts for real as well, a few updates each on noise, and compare; on a GPU if "
-    stages = "which, such as 06, 01-06 or 06_sgd/plain (default: all stages that --model suits)"
     preset = "default: full, ViT-L/16 at 224 px and DistilBERT at 512 tokens"
     micro = "images or texts per forward pass and device, from 05 on (default: the script's)"
     batch = "images or texts per update (default: the script's)"
     on = "predict for a GPU (default), or for a computer without one, as the tests do"
-    add("stages", nargs="*", metavar="STAGE", help=stages)
+    options.add_stages(parser)
     add("--preset", choices=options.PRESETS, default="full", help=preset)
     add("--model", metavar="NAME[,NAME...]", help=f"{models} (default: the preset's)")
     add("--image-px", type=positive, metavar="N", help="edge of the images (default: the model's)")
@@ -74,6 +74,8 @@ def parse(argv):
     args = make_parser().parse_args(argv)
     args.command = options.command_of(["-m", "shared.predict"], argv)
     supported_torch()
+    if args.fits:
+        reasonable_card("--fits", args.fits)
     choose(args)
     if args.check:
         changing = ("image_px", "batch_size", "micro_batch_size", "one_by_one", "on")
@@ -103,10 +105,8 @@ def choose(args):
         UserError: there is no such model, or options and scripts do not suit each other.
     """
     args.models = args.model.split(",") if args.model else [None]
-    if args.plain:
-        chosen = scripts.plain(scripts.select(args.stages, "stage") if args.stages else None)
-    else:
-        chosen = scripts.select(args.stages, "stage") if args.stages else scripts.stages()
+    named = options.selected(args)
+    chosen = scripts.plain(named) if args.plain else named or scripts.stages()
     modules = {name: scripts.get(name).load() for name in chosen}
     given = [(IMAGES if IMAGES.knows(m) else TEXTS, f"--model {m}") for m in args.models if m]
     if args.image_px:
@@ -119,7 +119,7 @@ def choose(args):
         given.append((TEXTS, "--trust-remote-code"))
     for task, option in given:
         wrong = [name for name in chosen if modules[name].cli.TASK is not task]
-        if wrong and args.stages:
+        if wrong and named:
             other = modules[wrong[0]].cli.TASK.unit
             raise UserError(f"{option} is about {task.unit}, but {wrong[0]} is about {other}")
         chosen = [name for name in chosen if name not in wrong]

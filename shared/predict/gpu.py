@@ -16,7 +16,13 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from lightning.fabric.accelerators import CUDAAccelerator
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    unset_fake_temporarily,
+)
 from torch.distributed import _state_dict_utils
 from torch.nn.modules.module import register_module_buffer_registration_hook
 from torch.optim.optimizer import _foreach_supported_types
@@ -27,6 +33,8 @@ from shared.memory.torch_private import wrapped
 from shared.predict import attention
 
 DEVICE = "gpu"
+# What is raised by operations whose result, or its size, depends on numbers.
+NEEDS_NUMBERS = (DataDependentOutputException, DynamicOutputShapeException)
 # Which operations of our models CUDA's autocast runs in 16 bit, and which in 32 bit:
 # https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float16
 LOWER = ("conv2d", "linear", "matmul", "mm", "addmm", "bmm", "baddbmm")
@@ -113,7 +121,9 @@ class Accelerator(CUDAAccelerator):
 
 
 def register():
-    """Registers the simulated device with PyTorch."""
+    """Registers the simulated device with PyTorch, once."""
+    if libraries:
+        return
     _setup_privateuseone_for_python_backend(DEVICE, backend_module=Backend())
     # Optimizers take their fast path, which holds more, only for parameters of known types. Without
     # this, Adam would take the slow one, unlike on CUDA.
@@ -127,7 +137,29 @@ def register():
         libraries[-1].impl(name, kernel, "AutocastPrivateUse1")
 
 
-mode = FakeTensorMode(allow_non_fake_inputs=True)  # only one, as tensors of two modes do not mix
+class Mode(FakeTensorMode):
+    """Makes tensors without memory, and says what operations return that depend on numbers."""
+
+    # A small tensor that is made from numbers, such as an index, is computed with as far as
+    # possible. But the simulated device has no memory to move it to. Without this, DeBERTa and
+    # Falcon could not be simulated.
+    avoid_device_init = True
+    texts = None  # how many texts were found to have equally many ends
+
+    # T5 and BART classify by the last token of each text: they make sure that all texts of a batch
+    # have equally many ends, and then choose the ends with a mask. Every text has one. Without
+    # this, they could not be simulated.
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.unique_consecutive.default:
+            self.texts = len(args[0])
+            return tuple(args[0].new_empty(n) for n in (1, 0, 0))
+        if func is torch.ops.aten.nonzero.default and self.texts == len(args[0]):
+            self.texts = None
+            return args[0].new_empty(len(args[0]), args[0].ndim, dtype=torch.long)
+        return super().__torch_dispatch__(func, types, args, kwargs or {})
+
+
+mode = Mode(allow_non_fake_inputs=True)  # only one, as tensors of two modes do not mix
 libraries = []  # kept here, because what they register is removed with them
 # id of a weight -> (the weight, its copy in 16 bit). Autocast makes one copy per forward pass.
 weight_copies = {}
@@ -161,6 +193,8 @@ def tensors_without_memory():
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(mode)
+        # An error in a thread of the backward pass would end the process without a word.
+        stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         stack.callback(register_module_buffer_registration_hook(_forget_numbers).remove)
         for owner, name, wrapper in (
             (torch.Tensor, "__bool__", _no),

@@ -7,7 +7,9 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import os
+import re
 import sys
+import time
 from concurrent.futures.process import BrokenProcessPool
 
 import torch
@@ -16,9 +18,11 @@ from tqdm import tqdm
 
 from shared.common.errors import UserError
 from shared.common.scripts import ROOT
+from shared.predict import gpu
 from shared.records.running import forks
 
 # What simulations import, and in a ladder the scripts before them.
+SILENCE = 30  # seconds after which those who wait are told how far it is
 PRELOADED = ["shared.metrics", "shared.images.cli", "shared.text.cli"]
 
 
@@ -89,12 +93,9 @@ def run_jobs(jobs):
         workers, context, initializer=_without_gpu, max_tasks_per_child=1
     )
     with pool:
-        waiting = [pool.submit(_call, *job) for job in jobs]
-        done = concurrent.futures.as_completed(waiting)
-        quiet = not sys.stderr.isatty()
+        waiting = [pool.submit(call, *job) for job in jobs]
         try:
-            for job in tqdm(done, total=len(jobs), unit="script", leave=False, disable=quiet):
-                job.result()  # raises an error at once, before the others are done
+            _watch(waiting)
             return [job.result() for job in waiting]
         except BrokenProcessPool:
             raise UserError("a simulation was killed; each needs about 1 GB of memory") from None
@@ -102,24 +103,62 @@ def run_jobs(jobs):
             pool.shutdown(cancel_futures=True)
 
 
+def _watch(waiting):
+    """Waits until all jobs are done or one has raised an error; shows that something happens."""
+    quiet, started = not sys.stderr.isatty(), time.monotonic()
+    said, left = started, set(waiting)
+    with tqdm(total=len(left), unit="script", leave=False, disable=quiet) as bar:
+        while left:
+            done, left = concurrent.futures.wait(left, 1, concurrent.futures.FIRST_COMPLETED)
+            for job in done:
+                job.result()  # raises an error at once, before the others are done
+            bar.update(len(done))
+            bar.refresh()
+            now = time.monotonic()
+            if quiet and left and now - said >= SILENCE:
+                said, finished = now, len(waiting) - len(left)
+                print(
+                    f"simulating for {now - started:.0f} s, {finished} of {len(waiting)} done",
+                    file=sys.stderr,
+                    flush=True,
+                )
+
+
 def _without_gpu():
     """Makes a process compute the same whether there is a GPU or not."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
-def _call(function, *arguments):
+def call(function, *arguments):
+    """Calls the function of a job.
+
+    Raises:
+        UserError: with one line for any error, also because not every exception can be pickled.
+    """
     try:
         return function(*arguments)
     except UserError:
         raise
     except Exception as error:
-        if "overflow" in str(error):
-            raise UserError(
-                "a tensor would have more bytes than can be counted; choose smaller sizes"
-            ) from None
-        # The error becomes one line, also because not every exception can be pickled.
-        what = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:300]}"
-        raise UserError(f"the simulation of {arguments[0]} failed: {what}") from None
+        raise UserError(_why(error, *arguments)) from None
+
+
+def _why(error, name=None, options=None, *_):
+    model = getattr(options, "model", None)
+    what = f"{name} with {model}" if model else str(name)
+    said = str(error).strip().splitlines() or [""]
+    if isinstance(error, gpu.NEEDS_NUMBERS):
+        return (
+            f"{what} cannot be simulated: the result of {said[0]} depends on the numbers in a "
+            "tensor, and simulated tensors have none"
+        )
+    if missing := re.match(
+        rf"Could not run '(.+?)' with arguments from the '{gpu.DEVICE}'", said[0]
+    ):
+        return f"{what} cannot be simulated: the simulated GPU does not know {missing[1]}"
+    if "overflow" in str(error):
+        return "a tensor would have more bytes than can be counted; choose smaller sizes"
+    return f"the simulation of {what} failed: {type(error).__name__}: {said[0][:300]}"
 
 
 @contextlib.contextmanager

@@ -7,13 +7,15 @@ from torch.testing._internal.distributed import fake_pg
 
 
 def pretend_processes(n, device):
-    """Makes this process the first of n, as torchrun would; the others do not exist.
+    """Makes this process the first of n, as torchrun would, once; the others do not exist.
 
     Args:
         n: number of processes.
         device: type of the device whose tensors they exchange, "cpu" or that of
             shared/predict/gpu.py.
     """
+    if dist.is_initialized():
+        return
     ranks = dict.fromkeys(("RANK", "LOCAL_RANK", "GROUP_RANK"), "0")
     sizes = dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(n))
     os.environ.update(**ranks, **sizes, MASTER_ADDR="localhost", MASTER_PORT="1")

@@ -18,9 +18,11 @@ from shared.common import options as common
 from shared.common import scripts
 from shared.common.devices import precision_on
 from shared.common.errors import UserError
+from shared.common.mapping import mappable
 from shared.memory.ledger import Ledger, tensors
 from shared.predict import allocator, gpu, processes
 from shared.predict.history import history
+from shared.predict.limits import reasonable, reasonable_peak
 from shared.predict.whereabouts import Whereabouts
 from shared.records import record as records
 
@@ -28,6 +30,7 @@ from shared.records import record as records
 WARNINGS = (
     "Accessing the data pointer of FakeTensor",  # torchmetrics copies its zeros
     "You passed `Fabric.accelerator='cpu', precision='16-mixed'.` but",
+    "FSDP2-wrapped module .* returned a view tensor",  # the training itself says so
     "(.*GradScaler.*|User provided device_type of 'cuda').*CUDA is not available",
 )
 
@@ -50,6 +53,8 @@ class Simulation:
             UserError: the script cannot do this.
         """
         common.quiet(logging.ERROR)
+        # What fails there ends in one line.
+        logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
         warnings.filterwarnings("ignore", category=PossibleUserWarning)
         for message in WARNINGS:
             warnings.filterwarnings("ignore", message=message)
@@ -98,7 +103,7 @@ class Simulation:
         without_data = torch.serialization.skip_data(materialize_fake_tensors=True)
         with gpu.tensors_without_memory(), without_data:
             torch.save(args.task.classifier(args).state_dict(), file)
-        args.checkpoint_file = file
+        args.checkpoint_file = mappable(file)
 
     def _zero_grad_late(self):
         if self.args.micro_batch_size:
@@ -216,6 +221,7 @@ def arguments(name, script, options):
             f"{name}: --micro-batch-size {args.micro_batch_size}: a device gets only {here} "
             f"{task.unit} of a batch; choose a larger --batch-size"
         )
+    reasonable(args)
     return args
 
 
@@ -261,6 +267,7 @@ def predict(name, options, timeline=False):
     starts = simulation.run(args.batch_size, args.micro_batch_size, updates)
     load_phase, load_at, load_host = simulation.peaks(0, simulation.loaded)
     train_phase, train_at, train_host = simulation.peaks(simulation.loaded)
+    reasonable_peak(name, train_phase["device_peak_gb"])
     record = records.new(
         args.task,
         script=f"{scripts.get(name).folder}/before" if options.techniques == 0 else name,

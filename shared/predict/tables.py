@@ -1,7 +1,7 @@
 """What was predicted, as tables of text: peaks, who holds the memory, what fits on a card."""
 
 from shared.memory.ledger import CATEGORIES
-from shared.records.record import name, on_host, scale, unit, where
+from shared.records.record import at_once, name, on_host, scale, unit, where
 from shared.records.units import aligned, less
 
 # What a card holds besides the tensors that are simulated: the CUDA context with the kernels (about
@@ -27,11 +27,16 @@ def predictions(records):
         f"allocated {gb_or_mb}",
         f"reserved {gb_or_mb}",
         f"host {gb_or_mb}",
-        "vs first",
+        "allocated vs first",
+        "reserved vs first",
         "simulated in",
         "peak in",
     )
-    first = records[0]["train"]["device_peak_gb"]
+
+    def fallen(key, r):
+        before, now = (record["train"][key] for record in (records[0], r))
+        return less(before, now) if now and r is not records[0] else ""
+
     width = max(len(where(r)) for r in records)
     rows = []
     for r in records:
@@ -41,13 +46,13 @@ def predictions(records):
                 name(r),
                 str(r["world_size"]),
                 str(r["batch_size"]),
-                str(r["micro_batch_size"] or r["batch_size"]),
+                str(at_once(r)),
                 amount(load["device_peak_gb"]),
                 amount(load["host_peak_gb"]),
                 amount(train["device_peak_gb"]),
                 amount(train["device_reserved_gb"]),
                 amount(train["host_peak_gb"]),
-                less(first, train["device_peak_gb"]) if r is not records[0] else "",
+                *(fallen(key, r) for key in ("device_peak_gb", "device_reserved_gb")),
                 f"{r['seconds']:.1f} s",
                 where(r).ljust(width),
             )
@@ -82,14 +87,19 @@ def fitting(records):
     for r in records:
         fits = r["fits"]
         largest = str(fits["largest_micro_batch"] or "none fits")
-        rows.append((name(r), f"{fits['needs_gb']:.2f}", "yes" if fits["fits"] else "no", largest))
-    first = next((name(r) for r in records if r["fits"]["fits"]), None)
-    heading = ("script", "needs GB", "fits", f"largest micro-batch, {unit(records[0])}")
+        needed = (str(r["world_size"]), f"{fits['needs_gb']:.2f}")
+        rows.append((name(r), *needed, "yes" if fits["fits"] else "no", largest))
+    first = next((r for r in records if r["fits"]["fits"]), None)
+    many = f"largest micro-batch, {unit(records[0])}"
+    heading = ("script", "GPUs", "each needs GB", "fits", many)
     above = (
         f"On a card of {records[0]['fits']['card_gb']:g} GB, {ALLOWANCE_GB:g} GB of it for what is "
         "not simulated (CUDA context, NCCL, workspaces of cuBLAS):"
     )
-    below = f"The first that fits: {first}" if first else "None of these fits as it is."
+    below = "None of these fits as it is."
+    if first:
+        n = first["world_size"]
+        below = f"The first that fits: {name(first)} on {n} GPU{'s' * (n > 1)}"
     return [above, *aligned(heading, rows), below]
 
 

@@ -9,11 +9,13 @@ from shared.common.writing import write_text
 from shared.memory.ledger import CATEGORIES
 from shared.predict.history import condensed, expanded
 from shared.records.bars import COLORS, save
-from shared.records.record import by_model, folder, on_host, setting, unit, where
+from shared.records.record import at_once, by_model, folder, on_host, setting, unit, where
 
 matplotlib.use("Agg")  # draws into files, needs no screen
 import matplotlib.pyplot as plt
 
+MARK = {"marker": "v", "color": "black", "ms": 6, "linestyle": "none"}  # at the peak
+PEAK = matplotlib.lines.Line2D([], [], label="peak", **MARK)
 SHADES = {"forward": "#ffffff", "backward": "#eeeeee", "step": "#dcdcdc"}
 
 
@@ -73,7 +75,7 @@ def _draw(record, history, figsize):
         ax.set_xlabel("allocations and releases during one update, in order")
         place = where(record) if part == "device" else None
         _mark_peak(ax, history, part, factor, gb_or_mb, place)
-    _legend(figure, [record])
+    _legend(figure, [record], PEAK)
     figure.suptitle(_title(record))
     return figure
 
@@ -170,7 +172,7 @@ def _mark_peak(axes, history, part, factor, gb_or_mb, place):
     total = history[part].sum(1) * factor
     at = int(total.argmax())
     x, y = history.get("at", range(len(total)))[at], total[at]
-    axes.plot(x, y, "v", color="black", ms=6)
+    axes.plot([x], [y], **MARK)
     side = "right" if at > len(total) / 2 else "left"  # so that the text stays inside
     axes.annotate(
         f"{y:.3g} {gb_or_mb}" + (f", {place}" if place else ""),
@@ -183,23 +185,23 @@ def _mark_peak(axes, history, part, factor, gb_or_mb, place):
     )
 
 
-def _legend(figure, records):
+def _legend(figure, records, *marks):
     used = set()
     for r in records:
         used.update(r["train"]["breakdown_gb"], r["host_breakdown_gb"]["train"] or {})
     colors = [(label, color) for label, color in COLORS.items() if label in used]
     patches = [matplotlib.patches.Patch(color=color, label=label) for label, color in colors]
     figure.legend(
-        handles=patches,
+        handles=[*patches, *marks],
         loc="outside lower center",
-        ncols=len(patches) if figure.get_figwidth() > 10 else 4,
+        ncols=len(patches) + len(marks) if figure.get_figwidth() > 10 else 4,
         frameon=False,
         fontsize=9,
     )
 
 
 def _title(record):
-    micro = f", {record['micro_batch_size']} at a time" if record["micro_batch_size"] else ""
+    micro = f", {at_once(record)} at a time" if record["micro_batch_size"] else ""
     processes = f" over {record['world_size']} devices" if record["world_size"] > 1 else ""
     return (
         f"{record['script']}: {setting(record)}, {record['batch_size']}"

@@ -74,7 +74,7 @@ def _draw_bars(axes, records):
         axes.bar(positions, heights, bottom=bottoms, label=label, color=color, width=0.65)
         bottoms = [a + b for a, b in zip(bottoms, heights)]
     loading = [r["load"]["device_peak_gb"] * factor for r in records]
-    axes.plot(positions, loading, "kd", ms=5, label="peak while loading")
+    axes.plot(positions, loading, "ko", ms=5, label="peak while loading")
     reserved = [r["train"]["device_reserved_gb"] for r in records]
     reserved = [(x, gb * factor) for x, gb in zip(positions, reserved) if gb]
     if reserved:

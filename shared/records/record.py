@@ -277,6 +277,12 @@ def where(record):
     return f"{at['phase']} pass, {at['module']}" if at["module"] else at["phase"]
 
 
+def at_once(record):
+    """Returns how many images or texts a device takes in one forward pass."""
+    share = record["batch_size"] // record["world_size"]
+    return min(record["micro_batch_size"] or share, share)
+
+
 def breakdown(phase):
     """Returns what a phase held at its peak: (category, GB), largest first, from 0.05 MB on."""
     parts = sorted(phase["breakdown_gb"].items(), key=lambda part: -part[1])

@@ -13,6 +13,7 @@ from transformers import AutoModelForSequenceClassification
 
 from shared.common.errors import UserError
 from shared.common.files import cache_folder, stamps, written_once
+from shared.common.mapping import mappable
 from shared.common.weights import wrong
 from shared.text.configs import explained
 
@@ -59,9 +60,8 @@ def checkpoint(args):
     name = folder.resolve().name if folder.is_dir() else args.model.replace("/", "--")
     digest = hashlib.sha256(json.dumps(source).encode()).hexdigest()[:16]
     path = cache_folder() / f"{name}-{digest}.pt"
-    return written_once(
-        path, lambda: _state_dict(args), partial(wrong, build=lambda: classifier(args))
-    )
+    written_once(path, lambda: _state_dict(args), partial(wrong, build=lambda: classifier(args)))
+    return mappable(path)
 
 
 def _state_dict(args):
