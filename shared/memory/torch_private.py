@@ -88,8 +88,8 @@ def reporting_to(ledger):
         with ledger.pause():
             return original(*args, **kwargs)
 
-    # A single process sends nothing: FSDP2 copies its shards, which are whole weights, with ordinary
-    # operations. Without this its gathered weights would seem to be activations.
+    # A single process sends nothing: FSDP2 copies its shards, which are whole weights, with
+    # ordinary operations. Without this its gathered weights would seem to be activations.
     def unshard(original, *args, **kwargs):
         with ledger.gathering():
             return original(*args, **kwargs)
