@@ -17,6 +17,7 @@ import tempfile
 import traceback
 from pathlib import Path
 
+import torch
 from torch.multiprocessing import start_processes
 
 import shared.metrics
@@ -71,6 +72,8 @@ def side_by_side(n, function, *arguments):
 def _call(rank, variables, function, arguments):
     variables = {**variables, "RANK": rank, "LOCAL_RANK": rank}
     os.environ.update({name: str(value) for name, value in variables.items()})
+    # A fork gets a new pool of threads at its first use, which must not be by two threads at once.
+    torch.set_num_threads(1)
     function(*arguments)
 
 

@@ -20,6 +20,8 @@ from torch.distributed.tensor import DTensor
 from transformers import AutoModelForSequenceClassification
 
 from shared.common import mapping, scripts
+from shared.metrics import Meter
+from shared.saving import Saving
 from shared.text import cli, data, models
 
 PROCESSES = 4
@@ -54,7 +56,7 @@ def watch(folder, table, precision):
         dist.all_reduce(mean)
         seen["losses"].append(mean.item() / dist.get_world_size())
     seen["same file"] = before == hashed(file)
-    models.save(fabric, model, args)
+    Saving(args, Meter(args, fabric), model, optimizer).save()
     return seen
 
 

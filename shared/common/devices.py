@@ -3,6 +3,7 @@
 import os
 
 import torch
+import torch.distributed as dist
 
 from shared.common import environment, meeting
 from shared.common.errors import UserError
@@ -67,7 +68,8 @@ def choose_devices(args, default, launcher):
         args.devices = max(n for n in fits if n <= here)
         args.notes.append(f"{wanted} GPUs wanted, {here} here: training on {args.devices}")
     args.world_size = args.devices * nodes
-    if default > 1:
+    met = dist.is_available() and dist.is_initialized()  # by a training in this process before
+    if default > 1 and not met:
         _prepare_to_meet(args, started, launcher)
 
 

@@ -211,9 +211,6 @@ def choose(args, task):
             f"preset {args.preset}, because there is {there} CUDA device; "
             f"--preset {other} chooses otherwise"
         )
-    for option in ("model", "data"):
-        if getattr(args, option) == "":
-            raise UserError(f"--{option} is empty; leave it out, or say which")
     args.model = args.model or task.presets[args.preset]["model"]
     args.data = args.data or task.presets[args.preset]["data"]
     task.choose(args)

@@ -45,7 +45,12 @@ def make_parser():
     on = "predict for a GPU (default), or for a computer without one, as the tests do"
     options.add_stages(parser)
     add("--preset", choices=options.PRESETS, default="full", help=preset)
-    add("--model", metavar="NAME[,NAME...]", help=f"{models} (default: the preset's)")
+    add(
+        "--model",
+        type=options.name,
+        metavar="NAME[,NAME...]",
+        help=f"{models} (default: the preset's)",
+    )
     add("--image-px", type=positive, metavar="N", help="edge of the images (default: the model's)")
     add_model_options(parser)
     add("--batch-size", type=positive, metavar="N", help=batch)

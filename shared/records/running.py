@@ -160,8 +160,11 @@ def become(path, options, log, environment):
     for standard in (sys.stdout, sys.stderr):
         os.dup2(out, standard.fileno())
     os.environ.update(environment)
+    threads = torch.get_num_threads()
     if "WORLD_SIZE" in environment and "OMP_NUM_THREADS" not in os.environ:  # as Fabric does
-        torch.set_num_threads(max(1, os.cpu_count() // int(environment["WORLD_SIZE"])))
+        threads = max(1, os.cpu_count() // int(environment["WORLD_SIZE"]))
+    # A fork gets a new pool of threads at its first use, which must not be by two threads at once.
+    torch.set_num_threads(threads)
     # A fork inherits how it was started itself. Loaders would start their workers in the same way,
     # and these would import PyTorch anew.
     multiprocessing.set_start_method(None, force=True)
