@@ -22,11 +22,11 @@ OFTEN = ("--save-minutes", "1e-9")  # as often as possible
 
 @pytest.fixture(scope="module")
 def textures(tmp_path_factory):
-    """112 pictures of two classes, larger than the model takes them: they are cropped at random."""
+    """156 pictures of two classes, larger than the model takes them: they are cropped at random."""
     folder, rng = tmp_path_factory.mktemp("pictures") / "textures", np.random.default_rng(0)
     for name, low, high in (("dark", 0, 150), ("light", 100, 255)):
         (folder / name).mkdir(parents=True)
-        for i in range(56):
+        for i in range(78):
             pixels = rng.integers(low, high, (40, 40, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(folder / name / f"{i}.png")
     return folder
@@ -37,8 +37,8 @@ def textures(tmp_path_factory):
 )
 def test_killed_at_random_it_goes_on_with_the_same_losses(n, name, tmp_path, textures):
     """SGD with a schedule; on four processes without Fabric; Adam, sharded on the host."""
-    options = ["--preset", "tiny", "--epochs", "3"]
-    options += ["--limit", "70"] if name.startswith("11") else ["--data", textures]
+    options = ["--preset", "tiny", "--epochs", "2"]
+    options += ["--limit", "90"] if name.startswith("11") else ["--data", textures]
     file, saved = tmp_path / "out.jsonl", tmp_path / "saved"
     keep = ("--save", saved, *OFTEN)
 
