@@ -21,7 +21,7 @@ from shared.common.writing import whole_folder
 # for the device.
 AGREE = 10
 MINUTES = 15
-NUMBERS = "training.json"
+NUMBERS, TENSORS = "training.json", "tensors"  # in a checkpoint
 # What reading a checkpoint raises if a file is missing, incomplete, or another one.
 DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError)
 DAMAGED += (SafetensorError, CheckpointException)
@@ -109,7 +109,7 @@ class Saving:
         def write():
             with whole_folder(folder) as part:
                 self.args.task.save(self.args, state, part)
-            for old in checkpoints(folder):
+            for old in folder.glob("checkpoint-*"):  # incomplete ones too
                 shutil.rmtree(old)
 
         if error := self._together(lambda: self._alone(write)):
@@ -135,8 +135,7 @@ class Saving:
 
         with self.meter.apart("save"):
             try:
-                (part / "tensors").mkdir(exist_ok=True)
-                shards.write(self.model, self.optimizer, part / "tensors")
+                shards.write(self.model, self.optimizer, part / TENSORS)
                 error = None
             except (OSError, CheckpointException) as failure:
                 error = _first_line(failure)
@@ -146,7 +145,7 @@ class Saving:
     def _fresh(self, part):
         def make():
             shutil.rmtree(part, ignore_errors=True)
-            part.mkdir()
+            (part / TENSORS).mkdir(parents=True)
 
         self._alone(make)
 
@@ -171,7 +170,7 @@ class Saving:
             numbers = json.loads((folder / NUMBERS).read_text())
             self._same_training(numbers["training"])
             own = load_file(folder / _own_file(self.meter.rank))
-            shards.read(self.model, self.optimizer, folder / "tensors")
+            shards.read(self.model, self.optimizer, folder / TENSORS)
             for group, values in zip(self.optimizer.param_groups, numbers["groups"], strict=True):
                 group.update(values)
             self.stored = list(numbers["others"])

@@ -5,11 +5,13 @@ COMMANDS.json is a list of commands, each a list of words without "python". OUT.
 its exit code and what it wrote to stderr. What the imports say is on this process' own stderr.
 
 Usage: python tests/forks.py N SCRIPT [OPTION...]
-Runs a script as `torchrun --nproc-per-node N` would.
+Runs a script as `torchrun --nproc-per-node N` would; MxN is for N on each of M machines.
 """
 
+import importlib
 import json
 import os
+import re
 import runpy
 import socket
 import sys
@@ -19,11 +21,6 @@ from pathlib import Path
 
 import torch
 from torch.multiprocessing import start_processes
-
-import shared.metrics
-import shared.predict.command
-import shared.records.bars
-import shared.text.cli  # noqa: F401
 
 
 def run(command):
@@ -59,18 +56,26 @@ def _become(command):
         runpy.run_path(command[0], run_name="__main__")
 
 
-def side_by_side(n, function, *arguments):
-    """Calls a function in n processes, which find in the environment what torchrun puts there."""
+def side_by_side(n, function, *arguments, machines=1):
+    """Calls a function in processes, which find in the environment what torchrun puts there.
+
+    Args:
+        n: how many on each machine.
+        function, arguments: what to call.
+        machines: how many there seem to be.
+    """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    everywhere = {"WORLD_SIZE": n, "LOCAL_WORLD_SIZE": n, "TORCHELASTIC_RUN_ID": "none"}
+    sizes = {"WORLD_SIZE": n * machines, "LOCAL_WORLD_SIZE": n}
+    everywhere = {**sizes, "TORCHELASTIC_RUN_ID": "none"}
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     rest = ({**everywhere, **meeting}, function, arguments)
-    start_processes(_call, rest, nprocs=n, start_method="fork")
+    start_processes(_call, rest, nprocs=n * machines, start_method="fork")
 
 
 def _call(rank, variables, function, arguments):
-    variables = {**variables, "RANK": rank, "LOCAL_RANK": rank}
+    machine, local_rank = divmod(rank, variables["LOCAL_WORLD_SIZE"])
+    variables = {**variables, "RANK": rank, "LOCAL_RANK": local_rank, "GROUP_RANK": machine}
     os.environ.update({name: str(value) for name, value in variables.items()})
     # A fork gets a new pool of threads at its first use, which must not be by two threads at once.
     torch.set_num_threads(1)
@@ -78,8 +83,13 @@ def _call(rank, variables, function, arguments):
 
 
 if __name__ == "__main__":
-    if sys.argv[1].isdigit():
-        side_by_side(int(sys.argv[1]), _become, sys.argv[2:])
+    several = re.fullmatch(r"(\d+x)?(\d+)", sys.argv[1])
+    needed = ("shared.images.cli", "shared.text.cli", "shared.metrics")
+    for name in (*needed, *(() if several else ("shared.predict.command", "shared.records.bars"))):
+        importlib.import_module(name)
+    if several:
+        machines = int((several[1] or "1x").removesuffix("x"))
+        side_by_side(int(several[2]), _become, sys.argv[2:], machines=machines)
     else:
         commands, out = map(Path, sys.argv[1:])
         out.write_text(json.dumps([run(command) for command in json.loads(commands.read_text())]))

@@ -4,12 +4,10 @@ import copy
 import functools
 import json
 import math
-import subprocess
-import sys
 
 import pytest
 import torch
-from conftest import ROOT, SHARDED, SINGLE, Spy, cpu_only, in_fp32, read_json, run
+from conftest import SHARDED, SINGLE, Spy, in_fp32, read_json, run
 from lightning.fabric import Fabric
 from sharded import STEPS
 
@@ -241,32 +239,8 @@ def test_plain_without_torchrun_is_one_process(tmp_path):
 
 
 def test_two_machines(tmp_path):
-    """torchrun --nnodes 2, both on this one."""
+    """As `torchrun --nnodes 2 --nproc-per-node 2` starts them, both on this one."""
     record = tmp_path / "record.jsonl"
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nnodes",
-        "2",
-        "--nproc-per-node",
-        "2",
-        "--master-addr",
-        "127.0.0.1",
-        "--master-port",
-        "29533",
-    ]
-    stage = [str(ROOT / "08_fsdp" / "train.py"), *TINY, "--max-steps", "4", "--record", str(record)]
-    nodes = [
-        subprocess.Popen(
-            [*command, "--node-rank", str(i), *stage],
-            env=cpu_only(OMP_NUM_THREADS="1"),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        for i in (0, 1)
-    ]
-    printed = [node.communicate(timeout=200)[0].decode() for node in nodes]
-    assert [node.returncode for node in nodes] == [0, 0], printed
-    records = record.read_text().splitlines()
-    assert len(records) == 1 and json.loads(records[0])["world_size"] == 4
+    run("tests/forks.py", "2x2", "08_fsdp/train.py", *TINY, "--max-steps", 4, "--record", record)
+    [found] = record.read_text().splitlines()
+    assert json.loads(found)["world_size"] == 4

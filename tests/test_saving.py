@@ -32,17 +32,11 @@ def textures(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
-    "n, name", [(1, "06_sgd/train"), (4, "08_fsdp/plain"), (4, "11_llm/train")]
-)
+@pytest.mark.parametrize("n, name", [(1, "06_sgd/train"), (4, "11_llm/train")])
 def test_killed_at_random_it_goes_on_with_the_same_losses(n, name, tmp_path, textures):
-    """SGD with a schedule; on four processes without Fabric; Adam, sharded on the host."""
-    options = ["--preset", "tiny"]
-    options += {
-        "06": ["--data", textures, "--epochs", "2"],
-        "08": ["--max-steps", "14"],
-        "11": ["--limit", "90", "--epochs", "2"],
-    }[name[:2]]
+    """SGD with a schedule, pictures that are cropped; Adam, sharded over four processes."""
+    options = ["--preset", "tiny", "--epochs", "2"]
+    options += ["--limit", "90"] if name.startswith("11") else ["--data", textures]
     file, saved = tmp_path / "out.jsonl", tmp_path / "saved"
     keep = ("--save", saved, *OFTEN)
 
@@ -78,14 +72,14 @@ def test_killed_at_random_it_goes_on_with_the_same_losses(n, name, tmp_path, tex
 
 @pytest.fixture(scope="module")
 def of_digits(tmp_path_factory):
-    """What 06 has saved after an epoch of digits, with checkpoints; and its record."""
-    folder = tmp_path_factory.mktemp("digits") / "saved"
-    options = ["--preset", "tiny", "--save", str(folder), *OFTEN]
-    return folder, scripts.get("06_sgd/train").load().main(options)
+    """What 06 has saved, with checkpoints on the way; its record, and that of 06 without --save."""
+    folder, script = tmp_path_factory.mktemp("digits") / "saved", scripts.get("06_sgd/train").load()
+    options = ["--preset", "tiny", "--max-steps", "24"]
+    return folder, script.main([*options, "--save", str(folder), *OFTEN]), script.main(options)
 
 
 def test_a_saved_model_names_pictures(of_digits, tmp_path, capsys):
-    folder, record = of_digits
+    folder, record, _ = of_digits
     assert sorted(file.name for file in folder.iterdir()) == ["config.json", "model.safetensors"]
     from sklearn.datasets import load_digits
 
@@ -107,28 +101,47 @@ def test_pictures_are_read_as_in_an_evaluation(of_digits, textures):
     assert torch.equal(data.read(paths, made), torch.stack([x for x, _ in test]))
 
 
-def test_checkpoints_do_not_change_what_a_training_holds(of_digits, ladder):
-    record = ladder[2]["06_sgd/train"]
+def test_checkpoints_do_not_change_what_a_training_holds(of_digits):
+    record = of_digits[2]
     for key in ("load", "train", "first_loss", "last_loss", "test_accuracy"):
         assert of_digits[1][key] == record[key], key
     weights = record["train"]["breakdown_gb"]["parameters"]
     assert of_digits[1]["save"]["device_peak_gb"] == pytest.approx(weights, rel=0.01)
 
 
-@pytest.fixture
-def interrupted(tmp_path, monkeypatch):
-    """A folder with the checkpoint of a training that was interrupted, and its options."""
-    options = ["--preset", "tiny", "--max-steps", "12", "--save", str(tmp_path / "saved"), *OFTEN]
+def interrupt(script, options, monkeypatch):
+    """Runs a script until its first epoch is over, and stops it there."""
 
     def stop(meter, accuracy):
         raise KeyboardInterrupt
 
-    script = scripts.get("06_sgd/train").load()
-    monkeypatch.setattr(script.Meter, "end_epoch", stop)
-    with pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(script.Meter, "end_epoch", stop)
         script.main(options)
-    monkeypatch.undo()
+
+
+@pytest.fixture
+def interrupted(tmp_path, monkeypatch):
+    """A folder with the checkpoint of a training that was interrupted, and its options."""
+    options = ["--preset", "tiny", "--max-steps", "12", "--save", str(tmp_path / "saved"), *OFTEN]
+    script = scripts.get("06_sgd/train").load()
+    interrupt(script, options, monkeypatch)
     return script, tmp_path / "saved", options
+
+
+def test_the_state_of_a_gradient_scaler_is_kept(tmp_path, monkeypatch):
+    """On a GPU, Fabric's scaler is kept by Saving, and that of 02_mixed_precision/plain by main."""
+
+    def new():
+        script = scripts.get("02_mixed_precision/plain").load()
+        script.SCALER = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=3)
+        return script
+
+    options = ["--preset", "tiny", "--max-steps", "12", "--save", str(tmp_path / "saved"), *OFTEN]
+    interrupt(new(), options, monkeypatch)
+    resumed = new()
+    assert resumed.main([*options, "--resume"])["resumed_at"] == 10
+    assert resumed.SCALER.get_scale() == 8.0 * 2**4  # doubled after every third of 12 updates
 
 
 def test_what_is_wrong_with_resuming_is_said_in_one_line(interrupted, tmp_path):
@@ -176,11 +189,11 @@ def test_a_checkpoint_that_cannot_be_written_does_not_end_the_training(
     tmp_path, capsys, monkeypatch
 ):
     folder = tmp_path / "saved"
-    in_the_way = (folder / CHECKPOINT.format(10)).with_suffix(".part")
+    in_the_way = (folder / CHECKPOINT.format(10)).with_suffix(".part") / "tensors"
     in_the_way.mkdir(parents=True)
     monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
     options = ["--preset", "tiny", "--max-steps", "12", "--save", str(folder), *OFTEN]
-    record = scripts.get("01_baseline/train").load().main(options)
+    record = scripts.get("06_sgd/train").load().main(options)
     assert "no checkpoint after update 10: File exists" in capsys.readouterr().out
     assert record["steps"] == 12 and record["save"] is None
 
