@@ -11,9 +11,9 @@ import torch
 from shared.common import scripts
 from shared.metrics import LEDGER_UPDATES
 from shared.predict import tables
-from shared.predict.jobs import run_jobs
+from shared.predict.jobs import PRELOADED, run_jobs
 from shared.records.record import by_model, setting
-from shared.records.running import run_script
+from shared.records.running import forks, run_script
 from shared.records.units import size
 
 
@@ -29,13 +29,16 @@ def measure(args, predicted, logs):
         its record; None if it failed.
     """
     name, n = predicted["script"], predicted["world_size"]  # as many as were predicted for
-    by_torchrun = scripts.get(name).plain and scripts.get(name).load().DEVICES > 1
+    # As in a ladder, scripts are forks where they can be, which have PyTorch already.
+    forked = not torch.cuda.is_available() and sys.platform == "linux"
+    several = scripts.get(name).load().DEVICES > 1 and (forked or scripts.get(name).plain)
     options = ["--preset", args.preset, "--model", predicted["model"], "--data", "fake"]
     options += ["--no-pretrained", "--max-steps", str(LEDGER_UPDATES)]
-    options += [] if by_torchrun else ["--devices", str(n)]
+    options += [] if several else ["--devices", str(n)]
     options += ["--max-length", str(args.max_length)] if args.max_length else []
     options += ["--trust-remote-code"] * args.trust_remote_code
-    record, last = run_script(name, options, logs / "log", processes=n if by_torchrun else None)
+    context = forks(PRELOADED) if forked else None
+    record, last = run_script(name, options, logs / "log", n if several else None, context)
     said = f"FAILED: {last}"
     if record:
         load, train = (size(record[phase]["device_peak_gb"]) for phase in ("load", "train"))
