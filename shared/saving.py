@@ -14,13 +14,12 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 
 from shared.common import shards
 from shared.common.errors import UserError
-from shared.common.kept import CHECKPOINT, checkpoints
+from shared.common.kept import CHECKPOINT, MINUTES, checkpoints
 from shared.common.writing import whole_folder
 
 # The processes agree so often, in updates, whether it is time for a checkpoint. To do so, they wait
 # for the device.
 AGREE = 10
-MINUTES = 15
 NUMBERS, TENSORS = "training.json", "tensors"  # in a checkpoint
 # What reading a checkpoint raises if a file is missing, incomplete, or another one.
 DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError)
@@ -55,7 +54,6 @@ class Saving:
         self.optimizer = getattr(optimizer, "optimizer", optimizer)
         self.others, self.stored = [], []  # what has a state; states that wait for their owners
         self.epoch = 0
-        self.parallel = dist.is_available() and dist.is_initialized()
         if args.resume:
             self._resume()
         for other in (*others, *([meter.scaler] if meter.scaler else [])):
@@ -81,7 +79,7 @@ class Saving:
         if not self.args.save or done % AGREE or done == self.args.updates:
             return
         due = time.monotonic() - self.last > 60 * (self.args.save_minutes or MINUTES)
-        if self.parallel:  # the clock of the first process decides for all
+        if self.meter.world_size > 1:  # the clock of the first process decides for all
             agreed = torch.tensor([float(due)], device=self.meter.device)
             dist.broadcast(agreed, 0)
             due = bool(agreed)
@@ -207,7 +205,7 @@ class Saving:
             error = None
         except (OSError, SafetensorError, UserError) as failure:
             error = _first_line(failure)
-        if not self.parallel:
+        if self.meter.world_size == 1:
             return error
         errors = [None] * self.meter.world_size
         dist.all_gather_object(errors, error)

@@ -8,7 +8,7 @@ import contextlib
 import os
 import re
 
-from shared.common.errors import UserError
+from shared.common.errors import UserError, shown
 
 OF_TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 # Set by `fabric run`; they would win over what a script says.
@@ -127,8 +127,3 @@ def _right(name):
     if name.startswith("SLURM"):
         return f"SLURM sets it; outside of a job, unset {name}"
     return f"torchrun sets all that is needed; without it, unset {name}"
-
-
-def shown(value):
-    """Returns a variable's value as it can be shown in one line."""
-    return value if value.isprintable() and len(value) < 100 else f"{ascii(value)[:100]}..."

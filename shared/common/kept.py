@@ -5,6 +5,7 @@ import re
 from shared.common.errors import UserError
 from shared.common.files import writable_folder
 
+MINUTES = 15  # between two checkpoints, if --save-minutes does not say otherwise
 MODEL = "config.json"  # of the model, which is written last
 _PART = re.compile(r"^\.part-|\.part$")  # what an interrupted training has left
 CHECKPOINT = "checkpoint-{:09d}"  # after so many updates

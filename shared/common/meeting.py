@@ -13,7 +13,7 @@ import psutil
 import torch.distributed as dist
 
 from shared.common import environment
-from shared.common.errors import UserError
+from shared.common.errors import UserError, shown
 
 PATIENCE = 10  # seconds of waiting without a word
 ADDRESS = "MASTER_ADDR must be the first machine, MASTER_PORT one of its free ports"
@@ -80,7 +80,7 @@ def check_interface():
     for name in os.environ.get("GLOO_SOCKET_IFNAME", "").split(","):
         if name and name not in there:
             raise UserError(
-                f"the environment has GLOO_SOCKET_IFNAME={environment.shown(name)}, which is no "
+                f"the environment has GLOO_SOCKET_IFNAME={shown(name)}, which is no "
                 f"network interface of this machine; there are {', '.join(there)}"
             )
 
@@ -115,7 +115,7 @@ def host_store(limit):
                 server.accept()[0].close()
         except OSError:
             raise UserError(
-                f"MASTER_ADDR={environment.shown(host)} is not this machine, where the first "
+                f"MASTER_ADDR={shown(host)} is not this machine, where the first "
                 f"process is; {ADDRESS}"
             ) from None
     if port:
@@ -152,9 +152,7 @@ def _resolve(host, port):
         socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or "this is no name of a machine"
-        raise UserError(
-            f"MASTER_ADDR={environment.shown(host)} cannot be found: {why}; {ADDRESS}"
-        ) from None
+        raise UserError(f"MASTER_ADDR={shown(host)} cannot be found: {why}; {ADDRESS}") from None
 
 
 def _wait_for_first(host, port, deadline, limit):

@@ -166,7 +166,7 @@ def parse(file, argv, task, *, batch_size, micro_batch_size=None, devices=1, lau
     p = parser(f"{script.title}: {script.idea}", task)
     record = "append what was measured to FILE, one JSON object per line"
     save = f"write the model to DIR, {task.saved_help}; meanwhile, checkpoints of the training"
-    minutes = "minutes between two checkpoints (default: 15)"
+    minutes = f"minutes between two checkpoints (default: {kept.MINUTES})"
     resume = "go on from the checkpoint in --save DIR, if there is one; the rest as before"
     p.add_argument("--record", type=Path, metavar="FILE", help=record)
     p.add_argument("--save", type=Path, metavar="DIR", help=save)
