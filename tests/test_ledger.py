@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
+from torchao.optim import Adam8bit
 from torchvision.models.vision_transformer import VisionTransformer
 
 from shared.memory.ledger import Ledger
@@ -39,6 +40,21 @@ def test_hand_arithmetic():
     # In Adam's step: sqrt(v) / sqrt(1 - beta2 ** t) + eps, one temporary after the other.
     assert parts["temporaries"] in (2_000_000, 4_000_000)
     assert peak == sum(parts.values())
+
+
+def test_a_quantized_tensor_is_what_it_consists_of():
+    # 1024 x 500 weights; a state has 8 bit for each, a scale for every 256, and a table of 256.
+    ledger = Ledger()
+    with ledger, torch.compiler.set_stance("force_eager"):
+        model = nn.Linear(1024, 500, bias=False)
+        optimizer = Adam8bit(model.parameters())
+        since = len(ledger.events)
+        train(model, optimizer, torch.randn(8, 1024), torch.zeros(8, dtype=torch.long), ledger)
+    n = 1024 * 500
+    state = n + n // 256 * 4 + 256 * 4
+    assert ledger.peak("cpu", since)[1]["optimizer states"] == 2 * state + 4  # a step counter
+    alive = sum(change for block, change in ledger.events if block.label == "optimizer states")
+    assert alive == 2 * state + 4
 
 
 def test_activations_by_hand():

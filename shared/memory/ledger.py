@@ -121,7 +121,12 @@ class Ledger(TorchDispatchMode):
 
     def note(self, tensor, label=None):
         """Logs a tensor's storage, if it is new, and notes its category, if that is known."""
-        tensor = getattr(tensor, "_local_tensor", tensor)  # of a DTensor, this process' shard
+        if hasattr(tensor, "__tensor_flatten__"):
+            # It consists of other tensors and has no memory of its own, like a DTensor, of which
+            # this process has a shard, or a quantized tensor. Its storage only pretends.
+            for part in tensors([getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]):
+                self.note(part, label)
+            return
         storage = tensor.untyped_storage()
         key, nbytes = storage._cdata, storage.nbytes()  # the address, unique until it is freed
         block = self._live.get(key)
@@ -213,8 +218,10 @@ class Ledger(TorchDispatchMode):
             # Two thirds of all calls in a simulation: PyTorch asks on what device a fake tensor
             # pretends to be. It knows itself; asking the modes below would take much longer.
             return args[0].device
-        if any(t.__name__ == "DTensor" for t in types):
-            return NotImplemented  # DTensor then calls operations on the shards
+        if any(hasattr(t, "__tensor_flatten__") for t in types):
+            return (
+                NotImplemented  # such a tensor then calls operations on those that it consists of
+            )
         kwargs = kwargs or {}
         if func.namespace == "c10d":
             out = torch_private.on_copies(func, args, kwargs)

@@ -198,6 +198,7 @@ def tensors_without_memory():
         stack.callback(register_module_buffer_registration_hook(_forget_numbers).remove)
         for owner, name, wrapper in (
             (torch.Tensor, "__bool__", _no),
+            (torch.Tensor, "item", _one),
             (torch, "tensor", _by_way_of_the_host),
             (torch, "load", _forgetting),
             (torch, "clear_autocast_cache", _clear_copies),
@@ -217,6 +218,15 @@ def tensors_without_memory():
 # building the model would fail.
 def _no(original, tensor):
     return False if isinstance(tensor, FakeTensor) else original(tensor)
+
+
+# Adafactor computes with numbers that it reads from tensors. No size depends on them. Without this,
+# it could not be simulated.
+def _one(original, tensor):
+    try:
+        return original(tensor)
+    except DataDependentOutputException:
+        return 1
 
 
 # A fake tensor that is made from numbers remembers them and computes with them where it can. But
