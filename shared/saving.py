@@ -43,7 +43,8 @@ class Saving:
         Args:
             args: the options, from cli.parse.
             meter: the training's metrics.Meter.
-            model, optimizer: as they are trained, on this process.
+            model: as it is trained, on this process.
+            optimizer: the same; or a list of optimizers.
             others: what else has a state, such as a scheduler; as keep() takes it.
 
         Raises:
@@ -51,7 +52,8 @@ class Saving:
         """
         self.args, self.meter = args, meter
         self.model = getattr(model, "module", model)  # out of Fabric's wrapper
-        self.optimizer = getattr(optimizer, "optimizer", optimizer)
+        several = optimizer if isinstance(optimizer, list) else [optimizer]
+        self.optimizers = [getattr(one, "optimizer", one) for one in several]
         self.others, self.stored = [], []  # what has a state; states that wait for their owners
         self.epoch = 0
         if args.resume:
@@ -119,7 +121,10 @@ class Saving:
         """Writes a checkpoint into a new folder; returns why that failed, if it did."""
         numbers, own = self.meter.state()
         numbers["training"] = _identity(self.args)
-        numbers["groups"] = _groups(self.optimizer)
+        numbers["groups"] = [
+            {key: _number(value) for key, value in group.items() if key != "params"}
+            for group in self._groups()
+        ]
         numbers["others"] = [other.state_dict() for other in self.others]
 
         def write():
@@ -133,7 +138,7 @@ class Saving:
 
         with self.meter.apart("save"):
             try:
-                shards.write(self.model, self.optimizer, part / TENSORS)
+                shards.write(self.model, self.optimizers, part / TENSORS)
                 error = None
             except (OSError, CheckpointException) as failure:
                 error = _first_line(failure)
@@ -168,9 +173,11 @@ class Saving:
             numbers = json.loads((folder / NUMBERS).read_text())
             self._same_training(numbers["training"])
             own = load_file(folder / _own_file(self.meter.rank))
-            shards.read(self.model, self.optimizer, folder / TENSORS)
-            for group, values in zip(self.optimizer.param_groups, numbers["groups"], strict=True):
-                group.update(values)
+            shards.read(self.model, self.optimizers, folder / TENSORS)
+            for group, values in zip(self._groups(), numbers["groups"], strict=True):
+                for key, value in values.items():
+                    is_tensor = isinstance(group.get(key), torch.Tensor)
+                    group[key] = group[key].fill_(value) if is_tensor else value
             self.stored = list(numbers["others"])
             torch.set_rng_state(own["generator"])
             if self.meter.cuda:
@@ -185,6 +192,9 @@ class Saving:
             ) from None
         self.epoch = numbers["epoch"]
         self.meter.print(f"- goes on from {folder}, after update {self.meter.steps}")
+
+    def _groups(self):
+        return [group for optimizer in self.optimizers for group in optimizer.param_groups]
 
     def _same_training(self, before):
         for name, now in _identity(self.args).items():
@@ -220,11 +230,9 @@ def _identity(args):
     return json.loads(json.dumps({**found, **args.task.settings(args)}, default=str))
 
 
-def _groups(optimizer):
-    return [
-        {key: value for key, value in group.items() if key != "params"}
-        for group in optimizer.param_groups
-    ]
+def _number(value):
+    """Returns an optimizer's setting as JSON has it; some keep the learning rate in a tensor."""
+    return value.item() if isinstance(value, torch.Tensor) else value
 
 
 def _own_file(rank):

@@ -18,13 +18,14 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_optimizer_state_dict,
 )
+from torch.distributed.tensor import DTensor
 
 MODEL, OPTIMIZER = "model.", "optimizer."  # how the names in a checkpoint begin
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 
 
-def write(model, optimizer, folder):
-    """Writes what this process has of the weights and the optimizer's states.
+def write(model, optimizers, folder):
+    """Writes what this process has of the weights and the optimizers' states.
 
     All processes must call it.
 
@@ -33,12 +34,13 @@ def write(model, optimizer, folder):
     """
     writer = dcp.HuggingFaceStorageWriter(path=str(folder), save_distributed=True)
     with _quiet():
-        found = _by_name(model, *_states(model, optimizer, any(optimizer.state.values())))
+        stepped = any(any(optimizer.state.values()) for optimizer in optimizers)
+        found = _by_name(model, *_states(model, optimizers, stepped))
         dcp.save(found, storage_writer=writer, no_dist=not dist.is_initialized())
 
 
-def read(model, optimizer, folder):
-    """Reads what write() has written, into the same model and optimizer, with the same shards.
+def read(model, optimizers, folder):
+    """Reads what write() has written, into the same model and optimizers, with the same shards.
 
     Raises:
         dcp.CheckpointException: one of the processes could not.
@@ -46,34 +48,44 @@ def read(model, optimizer, folder):
     reader = dcp.HuggingFaceStorageReader(path=str(folder))
     stored = reader.read_metadata().state_dict_metadata
     with _quiet():
-        weights, of_optimizer = _states(
-            model, optimizer, any(name.startswith(OPTIMIZER) for name in stored)
+        weights, of_optimizers = _states(
+            model, optimizers, any(name.startswith(OPTIMIZER) for name in stored)
         )
-        found = _by_name(model, weights, of_optimizer)
+        found = _by_name(model, weights, of_optimizers)
         dcp.load(found, storage_reader=reader, no_dist=not dist.is_initialized())
         set_model_state_dict(model, weights)
-        if of_optimizer:
-            set_optimizer_state_dict(model, optimizer, of_optimizer, options=FLAT)
+        if of_optimizers:
+            set_optimizer_state_dict(model, optimizers, of_optimizers, options=FLAT)
 
 
-def _states(model, optimizer, with_optimizer):
+def _states(model, optimizers, with_optimizers):
     weights = get_model_state_dict(model)
     # PyTorch makes the states of a new optimizer with a step in which nothing changes. That takes
     # gradients, so an optimizer that has none is not asked.
-    asked = get_optimizer_state_dict(model, optimizer, options=FLAT) if with_optimizer else {}
+    asked = get_optimizer_state_dict(model, optimizers, options=FLAT) if with_optimizers else {}
     return weights, asked
 
 
-def _by_name(model, weights, of_optimizer):
-    """Returns the tensors of both, each once, even if the model has it under several names."""
+def _by_name(model, weights, of_optimizers):
+    """Returns the tensors of both, each once, even if the model has it under several names.
+
+    In place of a tensor that consists of others, such as a quantized one, it returns these.
+    """
     every = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     others = every - {name for name, _ in model.named_parameters()}
     found = {MODEL + name: t for name, t in weights.items() if name not in others}
-    for name, value in of_optimizer.items():
+    for name, value in of_optimizers.items():
         again = any(name.startswith(f"state.{other}.") for other in others)
-        if isinstance(value, torch.Tensor) and not again:
-            found[OPTIMIZER + name] = value
+        # Settings, some of which are tensors too, are not kept here.
+        if isinstance(value, torch.Tensor) and name.startswith("state.") and not again:
+            found |= _parts(OPTIMIZER + name, value)
     return found
+
+
+def _parts(name, tensor):
+    if isinstance(tensor, DTensor) or not hasattr(tensor, "__tensor_flatten__"):
+        return {name: tensor}
+    return {f"{name}.{part}": getattr(tensor, part) for part in tensor.__tensor_flatten__()[0]}
 
 
 @contextlib.contextmanager

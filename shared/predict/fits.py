@@ -27,7 +27,9 @@ def largest_micro_batch(run, options, budget_gb):
         return 0
 
     def needed(n):
-        simulation.optimizer.state.clear()  # as if the training began anew
+        several = isinstance(simulation.optimizer, list)
+        for optimizer in simulation.optimizer if several else [simulation.optimizer]:
+            optimizer.state.clear()  # as if the training began anew
         least = n * args.world_size * (2 if args.micro_batch_size else 1)
         start = len(simulation.ledger.events)
         batch_size = max(least, args.batch_size) if args.micro_batch_size else least
