@@ -59,9 +59,11 @@ def test_further_scripts_in_a_folder_are_not_its_stage(house):
     assert scripts.select(["02"], "stage") == ["02_second/train"]
     assert scripts.select(["02_second/other", "01-02"], "stage") == [
         "01_first/train",
-        "02_second/other",
         "02_second/train",
+        "02_second/other",
     ]
+    beside = ["02_second/train", "02_second/further", "02_second/other"]
+    assert scripts.with_side_roads(["02_second/train"]) == beside
 
 
 def test_the_scripts_of_this_repository():

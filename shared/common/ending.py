@@ -15,7 +15,7 @@ import psutil
 import torch.distributed as dist
 
 from shared.common import environment, writing
-from shared.common.errors import UserError
+from shared.common.errors import UserError, missing
 
 SHARED = Path(__file__).resolve().parents[1]
 LOST = "another process of this training has ended"
@@ -138,6 +138,18 @@ def _report(text, noticed=None):
     _tell_torchrun(f"{command}: {text}", noticed or time.time())
     with contextlib.suppress(OSError):  # nobody reads it any more
         print(f"\n{command}: {text}", file=sys.stderr, flush=True)
+
+
+def _explain(kind, error, trace):
+    """Ends a script whose imports fail, before run() can: says in one line what to install."""
+    ours = SHARED.parent in Path(sys.argv[0]).resolve().parents
+    if ours and issubclass(kind, ModuleNotFoundError):
+        _report(missing(error))
+        os._exit(2)
+    sys.__excepthook__(kind, error, trace)
+
+
+sys.excepthook = _explain
 
 
 def _tell_torchrun(text, noticed):

@@ -13,3 +13,9 @@ def shown(path):
     text = str(path)
     text = text if len(text) <= 300 else f"{text[:200]}...{text[-50:]}"
     return text if text.isprintable() else ascii(text)
+
+
+def missing(error):
+    """Returns a line that says which package is not there, for a ModuleNotFoundError."""
+    package = (error.name or "").partition(".")[0]
+    return f"{package} is needed and not installed: pip install -r requirements.txt"

@@ -18,6 +18,10 @@ from shared.memory import bf16
 PRESETS = ("tiny", "full")
 
 
+# Some packages, which the scripts import after this module, have PyTorch warn of what they do.
+logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
+
+
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that raises UserError for a mistake, and takes no abbreviated options."""
 
@@ -84,16 +88,25 @@ def add_stages(parser):
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=which)
     older = {"dest": "further", "action": "append", "default": [], "help": argparse.SUPPRESS}
     parser.add_argument("--stages", metavar="LIST", **older)
+    beside = "and the side roads in their folders: other techniques, each a change of one of them"
+    parser.add_argument("--side-roads", "--all", action="store_true", help=beside)
 
 
 def selected(args):
     """Returns the scripts that the arguments of add_stages() name, None if they name none.
+
+    Side roads that come with all stages are not in it; see beside().
 
     Raises:
         UserError: one of them is not there.
     """
     texts = [*args.stages, *args.further]
     return scripts.select(texts, "stage") if texts else None
+
+
+def beside(args, names):
+    """Returns scripts, and with --side-roads the side roads in their folders too, in order."""
+    return scripts.with_side_roads(names) if args.side_roads else names
 
 
 def command_of(program, argv):

@@ -14,7 +14,7 @@ import importlib.util
 import re
 from pathlib import Path
 
-from shared.common.errors import UserError
+from shared.common.errors import UserError, missing
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = "[0-9][0-9]_*"
@@ -69,16 +69,25 @@ class Script:
 
         The module's constants are BATCH_SIZE, DEVICES, MICRO_BATCH_SIZE if it has micro-batches,
         and in plain.py PRECISION. Its cli.TASK says what it is about.
+
+        Raises:
+            UserError: a package that it imports is not there.
         """
         spec = importlib.util.spec_from_file_location(self.name.replace("/", "_"), self.path)
         module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except ModuleNotFoundError as error:
+            raise UserError(f"{self.name}: {missing(error)}") from None
         return module
 
 
 @functools.cache
 def every():
-    """Returns all scripts in order, {name: Script}; leaves out other files in the folders."""
+    """Returns all scripts in order, {name: Script}; in each folder the side roads come last.
+
+    Other files in the folders are left out.
+    """
     found = {}
     for path in sorted(ROOT.glob(f"{FOLDER}/*.py")):
         docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
@@ -86,10 +95,12 @@ def every():
             name = f"{path.parent.name}/{path.stem}"
             found[name] = line, path
     parents = {name: _parent(name, line, found) for name, (line, _) in found.items()}
-    return {
-        name: Script(name, line["title"], line["idea"], parents[name], line["kind"] == "Side road")
+    scripts = [
+        Script(name, line["title"], line["idea"], parents[name], line["kind"] == "Side road")
         for name, (line, _) in found.items()
-    }
+    ]
+    scripts.sort(key=lambda script: (script.folder, script.side_road))
+    return {script.name: script for script in scripts}
 
 
 def _parent(name, line, found):
@@ -152,9 +163,20 @@ def plain(names=None):
     return wanted
 
 
-def side_roads():
-    """Returns the side roads in order."""
-    return [script.name for script in every().values() if script.side_road]
+def side_roads(among=None):
+    """Returns the side roads in order.
+
+    Args:
+        among: folders' names; None for all.
+    """
+    found = (script for script in every().values() if script.side_road)
+    return [script.name for script in found if among is None or script.folder in among]
+
+
+def with_side_roads(names):
+    """Returns scripts and the side roads in their folders, in order."""
+    wanted = {*names, *side_roads({get(name).folder for name in names})}
+    return [name for name in every() if name in wanted]
 
 
 def select(texts, option):

@@ -21,7 +21,7 @@ import torch
 from shared.common import scripts
 from shared.common.errors import UserError
 from shared.common.files import data_files, stamps, writable, writable_folder
-from shared.common.options import add_stages, command_of, parser, selected
+from shared.common.options import add_stages, beside, command_of, parser, selected
 from shared.common.options import choose as choose_model
 from shared.common.scripts import ROOT
 from shared.common.writing import append, replaceable, room
@@ -118,7 +118,7 @@ def choose(args, names):
         UserError: a model or data set is not there, or no script is about it.
     """
     chosen, prepared = {}, {}
-    for name in names or scripts.stages():
+    for name in beside(args, names or scripts.stages()):
         task = scripts.get(name).load().cli.TASK
         suits_model = not args.model or task.knows(args.model)
         suits_data = not args.data or task.suits(args.data)
@@ -197,18 +197,18 @@ def measure(args, chosen):
     file = args.out / "ladder.jsonl"
     known = readable(file)
     expected = Expectation([*read(TINY_MEASURED)[0], *known])
-    records, failed = [], []
+    records, failed, wide = [], [], max(24, *map(len, chosen))
     for name, its in chosen.items():
         options = script_options(its)
         mark = fingerprint(name, options, its.task)
         same = (r for r in reversed(known) if r.get("fingerprint") == mark and not args.fresh)
         record = next(same, None)
         if record:
-            print(f"{name:24} measured before, on {record['date']}", flush=True)
+            print(f"{name:{wide}} measured before, on {record['date']}", flush=True)
         else:
             seconds = expected.of(name, its)
             about = f", about {seconds:.0f} s" if seconds else ""
-            print(f"{name:24} starts{about}", flush=True)
+            print(f"{name:{wide}} starts{about}", flush=True)
             room(args.out)
             started = time.perf_counter()
             log = args.out / "logs" / f"{name.replace('/', '_')}.log"
@@ -226,10 +226,10 @@ def measure(args, chosen):
             record, last = run_script(name, options, log, processes, context)
             seconds = time.perf_counter() - started
             if not record:
-                print(f"{name:24} FAILED in {seconds:.0f} s: {last}", flush=True)
+                print(f"{name:{wide}} FAILED in {seconds:.0f} s: {last}", flush=True)
                 failed.append(name)
                 continue
-            print(f"{name:24} done in {seconds:.0f} s", flush=True)
+            print(f"{name:{wide}} done in {seconds:.0f} s", flush=True)
             expected.took(name, its, seconds)
             record.update(seconds=seconds, fingerprint=mark, ladder=args.command)
             append(file, record)

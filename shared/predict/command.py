@@ -112,6 +112,7 @@ def choose(args):
     args.models = args.model.split(",") if args.model else [None]
     named = options.selected(args)
     chosen = scripts.plain(named) if args.plain else named or scripts.stages()
+    chosen = options.beside(args, chosen)
     modules = {name: scripts.get(name).load() for name in chosen}
     given = [(IMAGES if IMAGES.knows(m) else TEXTS, f"--model {m}") for m in args.models if m]
     if args.image_px:

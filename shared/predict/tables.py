@@ -1,8 +1,10 @@
 """What was predicted, as tables of text: peaks, who holds the memory, what fits on a card."""
 
+from shared.common import scripts
 from shared.memory.ledger import CATEGORIES
 from shared.records.record import at_once, name, on_host, scale, unit, where
-from shared.records.units import aligned, less
+from shared.records.tables import parent
+from shared.records.units import aligned, change, less
 
 # What a card holds besides the tensors that are simulated: the CUDA context with the kernels (about
 # 0.5 GB), buffers of NCCL, and workspaces of cuBLAS, which PyTorch's allocator counts, but no
@@ -29,9 +31,14 @@ def predictions(records):
         f"host {gb_or_mb}",
         "allocated vs first",
         "reserved vs first",
+        "allocated vs parent",
         "simulated in",
         "peak in",
     )
+
+    def against_parent(r):
+        before = r["script"] in scripts.side_roads() and parent(r, records)
+        return before and change(*(x["train"]["device_peak_gb"] for x in (before, r))) or ""
 
     def fallen(key, r):
         before, now = (record["train"][key] for record in (records[0], r))
@@ -53,6 +60,7 @@ def predictions(records):
                 amount(train["device_reserved_gb"]),
                 amount(train["host_peak_gb"]),
                 *(fallen(key, r) for key in ("device_peak_gb", "device_reserved_gb")),
+                against_parent(r),
                 f"{r['seconds']:.1f} s",
                 where(r).ljust(width),
             )

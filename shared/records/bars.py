@@ -37,8 +37,9 @@ def draw(records, file):
         parts += [group, [r for r in group if r["train"]["device_peak_gb"] < most / 5]]
     parts = [part for part in parts if part]
     widths = [len(part) for part in parts]
+    wide = max(13, 0.5 * sum(widths))  # so that the names below the bars have room
     figure, axes = plt.subplots(
-        1, len(parts), figsize=(13, 5.5), width_ratios=widths, layout="constrained", squeeze=False
+        1, len(parts), figsize=(wide, 5.5), width_ratios=widths, layout="constrained", squeeze=False
     )
     for ax, part in zip(axes[0], parts):
         _draw_bars(ax, part)

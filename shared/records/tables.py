@@ -1,7 +1,8 @@
 """What a ladder measured, as a table of text."""
 
+from shared.common import scripts
 from shared.records.record import accuracy, breakdown, scale, speed, unit
-from shared.records.units import aligned, less, size
+from shared.records.units import aligned, change, less, size
 
 
 def summary(record):
@@ -20,6 +21,22 @@ def summary(record):
     taken = f"{updates} update{'s' * (updates != 1)} in {record['train_seconds']:.1f} s"
     fast = f", {speed(record):.0f} {unit(record)}/s" if speed(record) else ""
     return [*lines, f"{taken}{fast}; test accuracy {record['test_accuracy']:.1%}"]
+
+
+def parent(record, records):
+    """Returns the record that another one is compared with, None if there is none.
+
+    That is the one of the script that its script builds on; for a stage whose parent is not among
+    the records, the one of the stage before.
+    """
+    script = scripts.every().get(record["script"])
+    same = [r for r in records if script and r["script"] == script.parent]
+    if same or script and script.side_road:
+        return same[-1] if same else None
+    before = [
+        r for r in records[: records.index(record)] if r["script"] not in scripts.side_roads()
+    ]
+    return before[-1] if before else None
 
 
 def measured(records, predicted):
@@ -51,8 +68,8 @@ def measured(records, predicted):
     nothing = {"train": {"device_peak_gb": None, "device_reserved_gb": None}}
     first = records[0]["train"]["device_peak_gb"]
     rows = []
-    for r, before in zip(records, [None, *records]):
-        load, train = r["load"], r["train"]
+    for r in records:
+        before, load, train = parent(r, records), r["load"], r["train"]
         foreseen = predicted.get(r["script"], nothing)["train"]
         peak = train["device_peak_gb"]
         rows.append(
@@ -61,8 +78,8 @@ def measured(records, predicted):
                 amount(load["device_peak_gb"]),
                 amount(peak),
                 amount(foreseen["device_peak_gb"]),
-                f"{peak / before['train']['device_peak_gb'] - 1:+.1%}" if before else "",
-                less(first, peak) if before else "",
+                change(before["train"]["device_peak_gb"], peak) if before else "",
+                less(first, peak) if r is not records[0] else "",
                 amount(train["device_reserved_gb"]),
                 amount(foreseen["device_reserved_gb"]),
                 amount(load["host_peak_gb"]),

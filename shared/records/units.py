@@ -19,6 +19,11 @@ def less(before, now):
     return f"{before / now:.1f}x less"
 
 
+def change(before, now):
+    """Writes by how much a size has changed."""
+    return f"{now / before - 1:+.1%}"
+
+
 def aligned(heading, rows):
     """Returns a table of texts as lines, without columns that are empty in all rows.
 
