@@ -12,7 +12,7 @@ from shared.common import scripts
 from shared.common.options import Parser
 from shared.common.scripts import ROOT
 from shared.common.writing import replaceable, write_text
-from shared.lessons import exercises, parts
+from shared.lessons import exercises, lost_updates, parts, side_roads, variants
 
 PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 PARTS = {
@@ -22,12 +22,17 @@ PARTS = {
     "families": parts.families,
     "ladder": parts.ladder,
     "language_models": parts.language_models,
+    "lost_updates": lost_updates.part,
+    "map": side_roads.overview,
     "measured": parts.measured,
     "measured_ladder": parts.measured_ladder,
     "one_by_one": parts.one_by_one,
     "peak": parts.peak,
     "predicted": parts.predicted,
     "published": parts.published,
+    "side_road": side_roads.diff,
+    "side_roads": side_roads.table,
+    "variants": variants.part,
 }
 
 

@@ -6,6 +6,11 @@ from shared.records.record import RESULTS, by_model, by_script, read, read_list
 PREDICTED = RESULTS / "predicted-full.json"
 # The same with --timeline; the condensed timelines that it left beside its pictures:
 TIMELINES = RESULTS / "predicted-full-timelines.json"
+# The side roads, and the plain.py that one of them leaves, of those that
+# `python -m shared.predict 01-10 05_grad_accum/plain --side-roads --json` printed:
+SIDE_ROADS = RESULTS / "predicted-side-roads.json"
+# Those of `python -m shared.ladder --preset tiny --side-roads`:
+TINY_SIDE_ROADS = RESULTS / "tiny-cpu-side-roads.jsonl"
 # For language models, the lists that several commands printed, joined:
 TEXT = RESULTS / "predicted-text.json"
 # What `python -m shared.predict 01-10 --model vit_b_16,vit_h_14 --json` printed:
@@ -16,6 +21,10 @@ LATE = RESULTS / "predicted-full-late-zero-grad.json"
 CHECKED = RESULTS / "checked-full-cpu.json"
 # What `python -m shared.lessons.families` has stored:
 FAMILIES = RESULTS / "families.json"
+# What `python -m shared.lessons.variants` has stored:
+VARIANTS = RESULTS / "predicted-variants.json"
+# What `python -m shared.lessons.lost_updates` has stored:
+LOST_UPDATES = RESULTS / "lost-updates.json"
 # What `python -m shared.lessons.exercises` has stored:
 EXERCISES = RESULTS / "exercises.json"
 

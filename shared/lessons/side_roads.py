@@ -1,0 +1,83 @@
+"""The side roads on the pages: a table and the diffs for each folder, and a map of all.
+
+What a side road costs stands on its folder's page, under its heading, after **Cost:**.
+"""
+
+import re
+
+from shared.common import scripts
+from shared.common.errors import UserError
+from shared.common.scripts import ROOT
+from shared.lessons import markdown, stored
+from shared.records.origin import origin
+from shared.records.record import accuracy, by_script, on_host, read, read_list
+from shared.records.units import amount, change, size
+
+
+def records():
+    """Returns predictions for a GPU at full size, of side roads and stages, {script: record}."""
+    return {**by_script(read_list(stored.SIDE_ROADS)), **stored.predictions()}
+
+
+def cost(name):
+    """Returns what a side road costs, as its folder's page says it.
+
+    Raises:
+        UserError: it does not.
+    """
+    script = scripts.get(name)
+    text = (ROOT / script.folder / "README.md").read_text()
+    _, _, rest = text.partition(f"\n### {script.file}.py\n")
+    said = re.search(r"^\*\*Cost:\*\* (.+)$", re.split(r"^##", rest, flags=re.M)[0], re.M)
+    if not said:
+        raise UserError(
+            f"{script.folder}/README.md: under a heading ### {script.file}.py there must be a line "
+            "**Cost:** ... that says what it costs"
+        )
+    return said[1]
+
+
+def table(folder):
+    """Returns a table of a folder's side roads: predicted at full size, measured on tiny."""
+    names = scripts.side_roads({folder.name})
+    measured, every = by_script(read(stored.TINY_SIDE_ROADS)[0]), records()
+    host = any(on_host(every[name]) for name in names)
+    heading = ("side road", "leaves", "allocated", "reserved", *(["host"] if host else []))
+    rows = [(*heading, "against that", "tiny: allocated", "tiny: test accuracy", "what it costs")]
+    for name in names:
+        script, r = scripts.get(name), every[name]
+        now, before = (x["train"]["device_peak_gb"] for x in (r, every[script.parent]))
+        peaks = [f"**{size(now)}**", size(r["train"]["device_reserved_gb"])]
+        peaks += [amount(r["train"]["host_peak_gb"])] if host else []
+        against = "the same" if now == before else change(before, now)
+        there = measured[name]
+        tiny = (size(there["train"]["device_peak_gb"]), accuracy(there))
+        link = f"[{script.file}.py](#{script.file}py)"
+        rows.append((link, script.parent, *peaks, against, *tiny, cost(name)))
+    predicted = [every[name] for name in names]
+    from_where = [origin(predicted, stored.SIDE_ROADS), ""]
+    from_where += [origin([measured[name] for name in names], stored.TINY_SIDE_ROADS)]
+    return "\n".join([*markdown.table(rows), "", *markdown.folded(markdown.ORIGIN, from_where)])
+
+
+def diff(folder, file):
+    """Returns the diff that leads to a side road, folded up."""
+    script = scripts.get(f"{folder.name}/{file}")
+    lines, how_much = markdown.diff(script.parent, script.name)
+    return "\n".join(markdown.folded(f"The diff from {script.parent}.py: {how_much}", lines))
+
+
+def overview(folder):
+    """Returns the map: each stage with its side roads, and what they need at full size."""
+    rows = [("stage", "GB per GPU", "side roads, GB per GPU")]
+    for name in scripts.ladder():
+        stage = scripts.get(name)
+        roads = []
+        for road in map(scripts.get, scripts.side_roads({stage.folder})):
+            gb = records()[road.name]["train"]["device_peak_gb"]
+            roads.append(f"[{road.file}]({road.folder}/README.md#{road.file}py) {gb:.2f}")
+        if roads:
+            gb = records()[name]["train"]["device_peak_gb"]
+            link = f"[{stage.folder}]({stage.folder}/)"
+            rows.append((link, f"{gb:.2f}", ", ".join(roads)))
+    return "\n".join(markdown.table(rows))
