@@ -1,4 +1,4 @@
-"""Side road from 05_grad_accum/plain.py, Accelerate: the same bytes with Hugging Face's library."""
+"""Side road from 05_grad_accum/plain.py, Accelerate: the same stage with Hugging Face's library."""
 
 import sys
 from pathlib import Path

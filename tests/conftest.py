@@ -35,6 +35,8 @@ TEXT = [name for name in scripts.stages() if name not in NAMES]  # 11_llm/before
 SHARDED = [name for name in NAMES if scripts.get(name).load().DEVICES > 1]
 SINGLE = [name for name in NAMES if name not in SHARDED]
 PLAIN = scripts.plain()
+ROADS = scripts.side_roads()
+SHARDED_ROADS = [name for name in ROADS if scripts.get(name).load().DEVICES > 1]
 OF_TORCHRUN = ("LOCAL_RANK", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
 
 
@@ -141,6 +143,14 @@ def trained(tmp_path_factory):
 
     with ThreadPoolExecutor(2) as pool:
         return dict(zip(found, pool.map(train, found)))
+
+
+@pytest.fixture(scope="session")
+def sharded(tmp_path_factory):
+    """What each of four processes saw in scripts of 08 to 10: a list of {name and kind: seen}."""
+    out = tmp_path_factory.mktemp("sharded") / "seen.json"
+    run("tests/sharded.py", out)
+    return read_json(out)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Runs the scripts of 08, 09 and 10 on four processes, as torchrun would start them.
+"""Runs the scripts of 08 to 10, with side roads, on four processes, as torchrun would start them.
 
 Usage: python tests/sharded.py OUT.json
 Every script runs in bf16, as it stands, and in fp32, where results can be compared with one device.
@@ -9,7 +9,7 @@ import json
 import sys
 
 import torch.distributed as dist
-from conftest import SHARDED, in_fp32
+from conftest import SHARDED, SHARDED_ROADS, in_fp32
 from forks import side_by_side
 from torch.distributed.fsdp import CPUOffloadPolicy
 from torch.distributed.tensor import DTensor
@@ -83,7 +83,7 @@ def work(out):
     dist.init_process_group = dist.destroy_process_group = lambda *_: None
     plain = scripts.plain(SHARDED)
     # In fp32 the first is enough: the others agree with it in bf16 to the last bit.
-    asked = [(name, False) for name in SHARDED + plain]
+    asked = [(name, False) for name in SHARDED + plain + SHARDED_ROADS]
     asked += [(SHARDED[0], True), (plain[0], True)]
     results = {
         f"{name} {'in fp32' if fp32 else 'as is'}": watch(name, fp32) for name, fp32 in asked

@@ -3,16 +3,22 @@
 import ast
 import difflib
 import graphlib
+import importlib.util
 import re
 import statistics
 
 import pytest
-from conftest import NAMES, PLAIN, ROOT, TEXT
+from conftest import NAMES, PLAIN, ROADS, ROOT, TEXT
 
 from shared.common import scripts
 
 CHAINS = {"train": (NAMES, 8), "plain": (PLAIN, 10)}  # and the median of changed lines at most
 PAIRS = [*zip(NAMES, NAMES[1:]), *zip(PLAIN, PLAIN[1:])]
+PAIRS += [(scripts.get(name).parent, name) for name in ROADS]
+MOST = 16  # lines that change from a script to the next
+# Sharding needs a function and a strategy; the others write down an algorithm that has no library.
+MORE = {"08_fsdp/train": 25, "08_fsdp/plain": 25}
+MORE |= {"03_bf16/kahan": 18, "06_sgd/adam_in_backward": 20}
 
 # The rooms of shared/, each with those that it may import from besides itself.
 BENEATH = ("memory", "common", "records")
@@ -49,7 +55,17 @@ def test_half_of_the_diffs_are_at_most_so_many_lines(chain):
 
 @pytest.mark.parametrize("before, after", PAIRS)
 def test_diff_is_small(before, after):
-    assert 2 < size(before, after) <= (25 if "08_fsdp" in after else 16)
+    assert 2 < size(before, after) <= MORE.get(after, MOST)
+
+
+def test_most_side_roads_are_short():
+    assert statistics.median(size(scripts.get(name).parent, name) for name in ROADS) <= 8
+
+
+@pytest.mark.parametrize("name", scripts.every())
+def test_no_script_is_imported_in_place_of_a_package(name):
+    """Python looks for packages in the folder of the script that it runs, too."""
+    assert importlib.util.find_spec(scripts.get(name).file) is None
 
 
 @pytest.mark.parametrize("before, after", PAIRS)
@@ -90,17 +106,19 @@ def test_with_fabric_and_without_are_the_same_script(name):
     assert size(plain.name, name) <= 70
 
 
-@pytest.mark.parametrize("name", NAMES + PLAIN + TEXT)
+@pytest.mark.parametrize("name", NAMES + PLAIN + TEXT + ROADS)
 def test_length_and_form(name):
     script = scripts.get(name)
     text = script.path.read_text()
     assert len(script.lines) <= 130
     assert text.endswith("\n") and not text.endswith("\n\n")
     parent = r"( from \d\d_\w+/\w+\.py)?" if name in TEXT else ""
-    assert re.match(rf'"""Stage {name[:2]}{parent}, \w', text)
+    first = r"Side road from \d\d_\w+/\w+\.py" if name in ROADS else f"Stage {name[:2]}{parent}"
+    assert re.match(rf'"""{first}, \w', text)
     functions = re.findall(r"^def (\w+)", text, re.MULTILINE)
-    make = "make_device" if name in PLAIN else "make_fabric"
-    four = [function for function in functions if function != "parallelize"]
+    make = "make_device" if name in PLAIN or script.parent in PLAIN else "make_fabric"
+    own = {"policy"} if name in ROADS else set()  # of a technique
+    four = [function for function in functions if function not in {"parallelize", *own}]
     assert four == [make, "build", "train_step", "main"]
 
 

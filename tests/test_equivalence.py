@@ -1,42 +1,19 @@
 """Promise: a stage, or leaving out Fabric, changes no computation that it must not change."""
 
 import copy
-import functools
 import json
 import math
 
 import pytest
 import torch
-from conftest import SHARDED, SINGLE, Spy, in_fp32, read_json, run
+from alone import TINY, alone, losses
+from conftest import SHARDED, SINGLE, Spy, run
 from lightning.fabric import Fabric
 from sharded import STEPS
 
 from shared.common import scripts
 from shared.images import cli, models
 from shared.metrics import Meter
-
-TINY = ["--preset", "tiny"]
-
-
-def losses(module, *options):
-    """Runs a stage's main() in this process and returns the loss of every update and the record."""
-    seen, update = [], Meter.update
-
-    def watched(meter, loss, logits, labels):
-        seen.append(loss.item())
-        update(meter, loss, logits, labels)
-
-    Meter.update = watched
-    try:
-        return seen, module.main([*TINY, *options])
-    finally:
-        Meter.update = update
-
-
-@functools.cache
-def alone(name, fp32=False):
-    """The losses and the record of a script that needs one process, over a few updates."""
-    return losses(in_fp32(name) if fp32 else scripts.get(name).load(), "--max-steps", str(STEPS))
 
 
 def loads_as_much(stage, fabric, plain):
@@ -169,14 +146,6 @@ def test_schedule_steps_once_per_update_and_ends_at_zero(monkeypatch, options, u
 
 def test_empty_init_changes_no_loss():
     assert alone("06_sgd/train")[0] == alone("07_init_module/train")[0]
-
-
-@pytest.fixture(scope="session")
-def sharded(tmp_path_factory):
-    """What each of four processes saw in 08, 09 and 10: a list of {script and precision: seen}."""
-    out = tmp_path_factory.mktemp("sharded") / "seen.json"
-    run("tests/sharded.py", out)
-    return read_json(out)
 
 
 @pytest.mark.parametrize("stage", SHARDED)

@@ -72,13 +72,24 @@ def test_a_lesson_names_its_parent(folder):
 @LESSON
 def test_lesson_pages_have_all_sections(folder):
     further = ["Run it"] if folder == "08_fsdp" else []
+    beside = ["Side roads"] if scripts.side_roads([folder]) else []
     page = ROOT / folder / "README.md"
-    assert headings(page)[2] == [*SECTIONS[:2], *further, *SECTIONS[2:]]
+    assert headings(page)[2] == [*SECTIONS[:2], *further, *SECTIONS[2:5], *beside, *SECTIONS[5:]]
     for part in ("peak", "diff", "predicted", "measured"):
         assert lesson(folder).count(f"<!-- generated: {part} -->") == 1
     # Its commands are those of its exercises, and in blocks of their own.
     assert lesson(folder).count("```bash\n") == 2
     assert code_blocks(page) == [e.command for e in exercises.of_page(folder)]
+
+
+@pytest.mark.parametrize("name", scripts.side_roads())
+def test_a_side_road_has_its_section(name):
+    folder, file = name.split("/")
+    part = f"<!-- generated: side_road file={file} -->"
+    section = rf"\n### {file}\.py\n\n(?:(?!##).+\n+)+\*\*Cost:\*\* .+\n\n{part}\n"
+    assert re.search(section, lesson(folder))
+    assert lesson(folder).count("<!-- generated: side_roads -->") == 1
+    assert file in (ROOT / "README.md").read_text()  # the map
 
 
 @PAGE

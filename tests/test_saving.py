@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from alone import losses
 from conftest import read_json, run
 from PIL import Image
 
@@ -142,6 +143,17 @@ def test_the_state_of_a_gradient_scaler_is_kept(tmp_path, monkeypatch):
     resumed = new()
     assert resumed.main([*options, "--resume"])["resumed_at"] == 10
     assert resumed.SCALER.get_scale() == 8.0 * 2**4  # doubled after every third of 12 updates
+
+
+@pytest.mark.parametrize("name", ["06_sgd/adam_8bit", "06_sgd/adam_in_backward"])
+def test_the_states_of_unusual_optimizers_are_kept(name, tmp_path, monkeypatch):
+    """Quantized tensors and a learning rate that is a tensor; an optimizer for every weight."""
+    options = ["--preset", "tiny", "--max-steps", "12"]
+    whole, _ = losses(scripts.get(name).load(), *options)
+    options += ["--save", str(tmp_path / "saved"), *OFTEN]
+    interrupt(scripts.get(name).load(), options, monkeypatch)
+    again, record = losses(scripts.get(name).load(), *options, "--resume")
+    assert record["resumed_at"] == 10 and again == whole[10:]
 
 
 def test_what_is_wrong_with_resuming_is_said_in_one_line(interrupted, tmp_path):

@@ -5,6 +5,8 @@ cures that page 03 names, with a learning rate that is small against the weights
 finds.
 """
 
+import contextlib
+import io
 import json
 import statistics
 
@@ -51,7 +53,9 @@ def train(name, seed, *options):
         return built
 
     script.build = build_with_small_rate
-    record = script.main(["--preset", "tiny", "--seed", str(seed), *options])
+    quietly = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
+    with quietly[0], quietly[1]:
+        record = script.main(["--preset", "tiny", "--seed", str(seed), *options])
     changed = (weights() != kept["before"]).double().mean().item()
     rate = float(kept["optimizer"].param_groups[0]["lr"])
     return {**record, "lr": rate, "changed": changed}

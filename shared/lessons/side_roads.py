@@ -50,6 +50,7 @@ def table(folder):
         peaks = [f"**{size(now)}**", size(r["train"]["device_reserved_gb"])]
         peaks += [amount(r["train"]["host_peak_gb"])] if host else []
         against = "the same" if now == before else change(before, now)
+        against = "nearly the same" if against in ("+0.0%", "-0.0%") else against
         there = measured[name]
         tiny = (size(there["train"]["device_peak_gb"]), accuracy(there))
         link = f"[{script.file}.py](#{script.file}py)"
@@ -69,7 +70,7 @@ def diff(folder, file):
 
 def overview(folder):
     """Returns the map: each stage with its side roads, and what they need at full size."""
-    rows = [("stage", "GB per GPU", "side roads, GB per GPU")]
+    rows = [("stage", "GB", "side roads")]
     for name in scripts.ladder():
         stage = scripts.get(name)
         roads = []

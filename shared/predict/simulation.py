@@ -111,6 +111,11 @@ class Simulation:
                 f"{self.args.script}: --late-zero-grad would wipe out the sum of its "
                 "micro-batches; 01 to 04 have none"
             )
+        if isinstance(self.optimizer, list):
+            raise UserError(
+                f"{self.args.script}: --late-zero-grad is about gradients that wait for a step; "
+                "here each is used at once"
+            )
         backward, zero_grad = self.fabric.backward, self.optimizer.zero_grad
         self.fabric.backward = lambda loss: (zero_grad(), backward(loss))
         self.optimizer.zero_grad = lambda: None
