@@ -27,12 +27,14 @@ def make_fabric(args):
 class KahanAdam(torch.optim.Adam):
     @torch.no_grad()
     def step(self, closure=None):
-        params = [p for group in self.param_groups for p in group["params"]]
+        params = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
         before = [p.clone() for p in params]
         torch._foreach_zero_(params)
         super().step(closure)  # from 0, so that it leaves the update, with all its digits
         for p, old in zip(params, before):
-            rest = self.state[p].setdefault("rest", torch.zeros_like(p))
+            if "rest" not in self.state[p]:
+                self.state[p]["rest"] = torch.zeros_like(p)
+            rest = self.state[p]["rest"]
             rest += p  # the update, and what was left of those before
             p.copy_(old + rest)
             rest -= p - old  # what has arrived

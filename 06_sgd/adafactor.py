@@ -32,7 +32,7 @@ def build(fabric, args):
     optimizer = torch.optim.Adafactor(
         model.parameters(),
         lr=5e-5 * args.adam_lr_factor,
-        eps=(None, 1),  # the rate is not multiplied by the size of the weights
+        eps=(None, 1),  # the size of the weights makes the rate no smaller
     )
     model, optimizer = fabric.setup(model, optimizer)
     return model, optimizer

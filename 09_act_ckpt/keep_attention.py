@@ -30,8 +30,8 @@ def policy(context, operation, *args, **kwargs):
 def parallelize(model, mesh):
     # Keep a block's input, and run the block again in the backward pass. This replaces forward():
     # a wrapper around the block would rename its parameters, and the file would not fit them.
+    contexts = partial(create_selective_checkpoint_contexts, policy)
     for block in model.encoder.layers:
-        contexts = partial(create_selective_checkpoint_contexts, policy)
         block.forward = partial(checkpoint, block.forward, use_reentrant=False, context_fn=contexts)
     for unit in [*model.encoder.layers, model]:  # the model last, for what is in no block
         fully_shard(unit, mesh=mesh["data_parallel"])

@@ -89,7 +89,7 @@ def test_a_side_road_has_its_section(name):
     section = rf"\n### {file}\.py\n\n(?:(?!##).+\n+)+\*\*Cost:\*\* .+\n\n{part}\n"
     assert re.search(section, lesson(folder))
     assert lesson(folder).count("<!-- generated: side_roads -->") == 1
-    assert file in (ROOT / "README.md").read_text()  # the map
+    assert f"({folder}/README.md#{file}py)" in (ROOT / "README.md").read_text()  # the map
 
 
 @PAGE

@@ -64,6 +64,12 @@ def test_further_scripts_in_a_folder_are_not_its_stage(house):
     ]
     beside = ["02_second/train", "02_second/further", "02_second/other"]
     assert scripts.with_side_roads(["02_second/train"]) == beside
+    (house / "04_fourth" / "apart.py").write_text(
+        '"""Side road from 01_first/train.py, apart: of another folder."""'
+    )
+    scripts.every.cache_clear()
+    beside = ["01_first/train", "04_fourth/train", "04_fourth/apart"]
+    assert scripts.with_side_roads(["04_fourth/train"]) == beside
 
 
 def test_the_scripts_of_this_repository():

@@ -88,7 +88,7 @@ def add_stages(parser):
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=which)
     older = {"dest": "further", "action": "append", "default": [], "help": argparse.SUPPRESS}
     parser.add_argument("--stages", metavar="LIST", **older)
-    beside = "and the side roads in their folders: other techniques, each a change of one of them"
+    beside = "and the side roads in their folders, other techniques, each with what it changes"
     parser.add_argument("--side-roads", "--all", action="store_true", help=beside)
 
 

@@ -174,8 +174,9 @@ def side_roads(among=None):
 
 
 def with_side_roads(names):
-    """Returns scripts and the side roads in their folders, in order."""
-    wanted = {*names, *side_roads({get(name).folder for name in names})}
+    """Returns scripts, the side roads in their folders, and the parents of these, in order."""
+    roads = side_roads({get(name).folder for name in names})
+    wanted = {*names, *roads, *(get(name).parent for name in roads)}
     return [name for name in every() if name in wanted]
 
 

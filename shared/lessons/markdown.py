@@ -4,7 +4,7 @@ import difflib
 
 from shared.common import scripts
 from shared.records.record import accuracy, setting, speed, unit
-from shared.records.units import size
+from shared.records.units import change, size
 
 ORIGIN = "Where these figures come from"
 
@@ -35,6 +35,12 @@ def diff(before, after):
     removed, added = (sum(line[0] == sign for line in changes[2:]) for sign in "-+")
     how_much = f"{removed} lines removed, {added} added"
     return [f"`diff -U1 {' '.join(names)}`", "", "```diff", *changes, "```"], how_much
+
+
+def against(before, now):
+    """Writes by how much a size has changed, in a table."""
+    said = "the same" if now == before else change(before, now)
+    return "nearly the same" if said in ("+0.0%", "-0.0%") else said
 
 
 def heading(record):

@@ -10,8 +10,8 @@ from shared.common.errors import UserError
 from shared.common.scripts import ROOT
 from shared.lessons import markdown, stored
 from shared.records.origin import origin
-from shared.records.record import accuracy, by_script, on_host, read, read_list
-from shared.records.units import amount, change, size
+from shared.records.record import accuracy, by_script, on_host, read, read_list, setting
+from shared.records.units import amount, size
 
 
 def records():
@@ -42,23 +42,30 @@ def table(folder):
     names = scripts.side_roads({folder.name})
     measured, every = by_script(read(stored.TINY_SIDE_ROADS)[0]), records()
     host = any(on_host(every[name]) for name in names)
-    heading = ("side road", "leaves", "allocated", "reserved", *(["host"] if host else []))
-    rows = [(*heading, "against that", "tiny: allocated", "tiny: test accuracy", "what it costs")]
+    heading = ("side road", "changes", "allocated", "", "reserved", *(["host"] if host else []))
+    rows = [(*heading, "tiny: allocated", "tiny: test accuracy", "what it costs")]
     for name in names:
         script, r = scripts.get(name), every[name]
         now, before = (x["train"]["device_peak_gb"] for x in (r, every[script.parent]))
         peaks = [f"**{size(now)}**", size(r["train"]["device_reserved_gb"])]
         peaks += [amount(r["train"]["host_peak_gb"])] if host else []
-        against = "the same" if now == before else change(before, now)
-        against = "nearly the same" if against in ("+0.0%", "-0.0%") else against
         there = measured[name]
         tiny = (size(there["train"]["device_peak_gb"]), accuracy(there))
         link = f"[{script.file}.py](#{script.file}py)"
-        rows.append((link, script.parent, *peaks, against, *tiny, cost(name)))
+        peaks.insert(1, markdown.against(before, now))
+        rows.append((link, script.parent, *peaks, *tiny, cost(name)))
     predicted = [every[name] for name in names]
+    number = folder.name[:2]
+    note = (
+        "Each of these is one file, a small change of another script. Peaks per GPU while training "
+        f"are predicted for {setting(predicted[0])}; the tiny model is measured on "
+        f"{measured[names[0]]['device']}. `python -m shared.predict {number} --side-roads` and "
+        f"`python -m shared.ladder {number} --side-roads` show them beside the stage."
+    )
     from_where = [origin(predicted, stored.SIDE_ROADS), ""]
     from_where += [origin([measured[name] for name in names], stored.TINY_SIDE_ROADS)]
-    return "\n".join([*markdown.table(rows), "", *markdown.folded(markdown.ORIGIN, from_where)])
+    table = [note, "", *markdown.table(rows), "", *markdown.folded(markdown.ORIGIN, from_where)]
+    return "\n".join(table)
 
 
 def diff(folder, file):

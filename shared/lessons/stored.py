@@ -6,8 +6,8 @@ from shared.records.record import RESULTS, by_model, by_script, read, read_list
 PREDICTED = RESULTS / "predicted-full.json"
 # The same with --timeline; the condensed timelines that it left beside its pictures:
 TIMELINES = RESULTS / "predicted-full-timelines.json"
-# The side roads, and the plain.py that one of them leaves, of those that
-# `python -m shared.predict 01-10 05_grad_accum/plain --side-roads --json` printed:
+# What `python -m shared.predict --all --json` printed of side roads and of the plain.py that one
+# of them changes:
 SIDE_ROADS = RESULTS / "predicted-side-roads.json"
 # Those of `python -m shared.ladder --preset tiny --side-roads`:
 TINY_SIDE_ROADS = RESULTS / "tiny-cpu-side-roads.jsonl"

@@ -15,13 +15,12 @@ from shared.lessons import markdown, stored
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.simulation import predict
 from shared.records.origin import origin
-from shared.records.record import read_list
-from shared.records.units import amount, change, size
+from shared.records.record import on_host, read_list
+from shared.records.units import amount, size
 
 RATE = "args.adam_lr_factor)"
 FUSED = (RATE, "args.adam_lr_factor, fused=True)")
 ON_HOST = ("logits = model(x)", "with torch.autograd.graph.save_on_cpu(): logits = model(x)")
-IN_BACKWARD = "06_sgd/adam_in_backward"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +33,7 @@ class Variant:
         script: such as "05_grad_accum/train".
         replaced: (text, what stands in its place) in the script's source.
         batch_size: images per update; None for the script's.
+        against: the words of the variant that it is compared with; None if it is the first.
     """
 
     table: str
@@ -41,6 +41,7 @@ class Variant:
     script: str
     replaced: tuple = ()
     batch_size: int | None = None
+    against: str | None = None
 
     def load(self):
         """Returns the changed script as a module."""
@@ -56,18 +57,38 @@ class Variant:
 
 
 ADAM = "05_grad_accum/train"
+
+
+def _group(table, first, *others):
+    """Returns variants of 05: the script as it is, and others, (words, replaced)."""
+    changed = (Variant(table, *words, against=first) for words in others)
+    return Variant(table, first, ADAM), *changed
+
+
+def _in_backward(n):
+    """Returns 04 with n images at once, and the side road with as many."""
+    names = "04_batchsize/train", "06_sgd/adam_in_backward"
+    words = [f"{name}, {n} image{'s' * (n > 1)}" for name in names]
+    parent = Variant("in backward", words[0], names[0], batch_size=n)
+    return parent, Variant("in backward", words[1], names[1], batch_size=n, against=words[0])
+
+
 VARIANTS = (
-    Variant("step", "Adam as it is", ADAM),
-    Variant("step", "`foreach=False`", ADAM, ((RATE, "args.adam_lr_factor, foreach=False)"),)),
-    Variant("step", "`fused=True`", ADAM, (FUSED,)),
-    Variant("on the host", "05 as it is", ADAM),
-    Variant("on the host", "activations on the host", ADAM, (ON_HOST,)),
-    Variant("on the host", "and `fused=True`", ADAM, (ON_HOST, FUSED)),
-    *(
-        Variant("in backward", f"{name}, {n} image{'s' * (n > 1)}", name, batch_size=n)
-        for n in (16, 4, 1)
-        for name in ("04_batchsize/train", IN_BACKWARD)
+    *_group(
+        "step",
+        "Adam as it is",
+        ("`foreach=False`", ADAM, ((RATE, "args.adam_lr_factor, foreach=False)"),)),
+        ("`fused=True`", ADAM, (FUSED,)),
     ),
+    *_group(
+        "on the host",
+        "05 as it is",
+        ("activations on the host", ADAM, (ON_HOST,)),
+        ("and `fused=True`", ADAM, (ON_HOST, FUSED)),
+    ),
+    *_in_backward(16),
+    *_in_backward(4),
+    *_in_backward(1),
 )
 
 
@@ -84,17 +105,20 @@ def simulated(variants=VARIANTS):
 
 
 def part(folder, table):
-    """Returns the table of a group of variants; each is compared with the group's first."""
-    stored_records = dict(zip((v.words for v in VARIANTS), read_list(stored.VARIANTS), strict=True))
-    rows = {v.words: stored_records[v.words] for v in VARIANTS if v.table == table}
-    first = next(iter(rows.values()))["train"]["device_peak_gb"]
-    lines = [("", "allocated", "reserved", "allocated, against the first", "host")]
-    for words, r in rows.items():
-        train = r["train"]
-        peak = train["device_peak_gb"]
-        sizes = (size(peak), size(train["device_reserved_gb"]), change(first, peak))
-        lines.append((words, *sizes, amount(train["host_peak_gb"])))
-    from_where = origin(list(rows.values()), stored.VARIANTS)
+    """Returns the table of a group of variants."""
+    records = dict(zip((v.words for v in VARIANTS), read_list(stored.VARIANTS), strict=True))
+    mine = [v for v in VARIANTS if v.table == table]
+    host = any(on_host(records[v.words]) for v in mine)
+    lines = [("", "allocated", "", "reserved", *(["host"] if host else []))]
+    for v in mine:
+        train = records[v.words]["train"]
+        peak, before = (
+            records[w]["train"]["device_peak_gb"] for w in (v.words, v.against or v.words)
+        )
+        against = markdown.against(before, peak) if v.against else ""
+        sizes = (size(peak), against, size(train["device_reserved_gb"]))
+        lines.append((v.words, *sizes, *([amount(train["host_peak_gb"])] if host else [])))
+    from_where = origin([records[v.words] for v in mine], stored.VARIANTS)
     return "\n".join([*markdown.table(lines), "", *markdown.folded(markdown.ORIGIN, [from_where])])
 
 

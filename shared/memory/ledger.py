@@ -219,9 +219,7 @@ class Ledger(TorchDispatchMode):
             # pretends to be. It knows itself; asking the modes below would take much longer.
             return args[0].device
         if any(hasattr(t, "__tensor_flatten__") for t in types):
-            return (
-                NotImplemented  # such a tensor then calls operations on those that it consists of
-            )
+            return NotImplemented  # such a tensor then calls operations on its parts
         kwargs = kwargs or {}
         if func.namespace == "c10d":
             out = torch_private.on_copies(func, args, kwargs)

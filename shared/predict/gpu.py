@@ -25,7 +25,11 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.distributed import _state_dict_utils
 from torch.nn.modules.module import register_module_buffer_registration_hook
-from torch.optim.optimizer import _foreach_supported_types
+from torch.optim.optimizer import (
+    _foreach_supported_types,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 from torch.utils._pytree import tree_map_only
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
@@ -160,6 +164,7 @@ class Mode(FakeTensorMode):
 
 
 mode = Mode(allow_non_fake_inputs=True)  # only one, as tensors of two modes do not mix
+stepping = []  # has something in it while an optimizer steps
 libraries = []  # kept here, because what they register is removed with them
 # id of a weight -> (the weight, its copy in 16 bit). Autocast makes one copy per forward pass.
 weight_copies = {}
@@ -195,7 +200,12 @@ def tensors_without_memory():
         stack.enter_context(mode)
         # An error in a thread of the backward pass would end the process without a word.
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
-        stack.callback(register_module_buffer_registration_hook(_forget_numbers).remove)
+        for hook in (
+            register_module_buffer_registration_hook(_forget_numbers),
+            register_optimizer_step_pre_hook(lambda *_: stepping.append(True)),
+            register_optimizer_step_post_hook(lambda *_: stepping.pop() and None),
+        ):
+            stack.callback(hook.remove)
         for owner, name, wrapper in (
             (torch.Tensor, "__bool__", _no),
             (torch.Tensor, "item", _one),
@@ -220,13 +230,10 @@ def _no(original, tensor):
     return False if isinstance(tensor, FakeTensor) else original(tensor)
 
 
-# Adafactor computes with numbers that it reads from tensors. No size depends on them. Without this,
-# it could not be simulated.
+# Adafactor computes with numbers that it reads from tensors. In a step, no size depends on them.
+# (In a model it may.) Without this, it could not be simulated.
 def _one(original, tensor):
-    try:
-        return original(tensor)
-    except DataDependentOutputException:
-        return 1
+    return 1 if stepping and isinstance(tensor, FakeTensor) else original(tensor)
 
 
 # A fake tensor that is made from numbers remembers them and computes with them where it can. But
