@@ -19,6 +19,7 @@ from shared.records.record import on_host, read_list
 from shared.records.units import amount, size
 
 RATE = "args.adam_lr_factor)"
+ONE_BY_ONE = ((RATE, "args.adam_lr_factor, foreach=False)"),)
 FUSED = (RATE, "args.adam_lr_factor, fused=True)")
 ON_HOST = ("logits = model(x)", "with torch.autograd.graph.save_on_cpu(): logits = model(x)")
 
@@ -77,7 +78,7 @@ VARIANTS = (
     *_group(
         "step",
         "Adam as it is",
-        ("`foreach=False`", ADAM, ((RATE, "args.adam_lr_factor, foreach=False)"),)),
+        ("`foreach=False`", ADAM, ONE_BY_ONE),
         ("`fused=True`", ADAM, (FUSED,)),
     ),
     *_group(
@@ -89,6 +90,14 @@ VARIANTS = (
     *_in_backward(16),
     *_in_backward(4),
     *_in_backward(1),
+    Variant(
+        "in backward",
+        "04_batchsize/train, 1 image, `foreach=False`",
+        "04_batchsize/train",
+        ONE_BY_ONE,
+        batch_size=1,
+        against="04_batchsize/train, 1 image",
+    ),
 )
 
 
