@@ -38,10 +38,16 @@ def versions(task):
 def git_commit():
     """Returns the commit that is checked out, with "-dirty" if files differ from it.
 
-    Outside of git it is None.
+    Stored records do not count: several commands write them, one after the other. Outside of git
+    it is None.
     """
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+    git = ["git", "-C", str(ROOT)]
+    changes = [*git, "diff", "--quiet", "HEAD", "--", ".", ":(exclude)shared/results"]
     with contextlib.suppress(OSError):
-        done = subprocess.run(command, capture_output=True, text=True)
-        return done.stdout.strip() or None
+        done = subprocess.run(
+            [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True
+        )
+        if commit := done.stdout.strip():
+            dirty = subprocess.run(changes, capture_output=True).returncode != 0
+            return f"{commit}-dirty" if dirty else commit
     return None
