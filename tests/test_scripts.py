@@ -100,6 +100,8 @@ def test_select():
     for wrong in ("", "1-", "a", "00", "3-2", "01-99", "1,,2", "06_sgd/nothing"):
         with pytest.raises(UserError, match="--stages"):
             scripts.select([wrong], "--stages")
+    with pytest.raises(UserError, match="06_sgd has plain, train, adafactor, "):
+        scripts.select(["06_sgd/kahan"], "--stages")
 
 
 def test_older_records_are_still_read(tmp_path):

@@ -201,6 +201,11 @@ def select(texts, option):
         if part in numbers.values():
             chosen.update(stages([part]))
             continue
+        if there := [s.file for s in every().values() if part.startswith(f"{s.folder}/")]:
+            folder = part.partition("/")[0]
+            raise UserError(
+                f"{option} {part}: there is no such script; {folder} has {', '.join(there)}"
+            )
         if not re.fullmatch(r"\d{1,2}(-\d{1,2})?", part):
             raise UserError(
                 f"{option} {part}: there is no such stage; write numbers and ranges, "
