@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint import CheckpointException
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from shared.common import shards
 from shared.common.errors import UserError
@@ -119,6 +120,9 @@ class Saving:
 
     def _write(self, part):
         """Writes a checkpoint into a new folder; returns why that failed, if it did."""
+        if any(isinstance(one, ZeroRedundancyOptimizer) for one in self.optimizers):
+            # Its states are of different weights in each process, under the names of all.
+            return "ZeroRedundancyOptimizer's states cannot be kept; the model is saved at the end"
         numbers, own = self.meter.state()
         numbers["training"] = _identity(self.args)
         numbers["groups"] = [

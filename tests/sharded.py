@@ -24,7 +24,7 @@ def watch(name, fp32):
     """Runs a script for a few updates; returns what tests ask about this process."""
     module = in_fp32(name) if fp32 else scripts.get(name).load()
     seen = {"losses": [], "policies": []}
-    module_build, module_shard = module.build, module.fully_shard
+    module_build, module_shard = module.build, getattr(module, "fully_shard", None)
     update = Meter.update
 
     def look_at_gradients(optimizer, *_):

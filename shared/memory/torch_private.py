@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 
@@ -94,7 +95,16 @@ def reporting_to(ledger):
         with ledger.gathering():
             return original(*args, **kwargs)
 
+    # DDP keeps what the processes sent each other in place of its own buffers. On a CPU these are
+    # copies (see on_copies), and in a simulation nobody answers. Without this, every gradient would
+    # seem to be there twice, or the simulation would fail.
+    def ddp(original, model, *args, **kwargs):
+        original(model, *args, **kwargs)
+        if model.device_type != "cuda":
+            model.register_comm_hook(None, _averaged)
+
     with (
+        wrapped(DistributedDataParallel, "__init__", ddp),
         wrapped(FSDPParamGroup, "wait_for_unshard", unshard),
         wrapped(dist.Work, "wait", wait),
         wrapped(torch.UntypedStorage, "resize_", resize),
@@ -104,6 +114,15 @@ def reporting_to(ledger):
         wrapped(ShardingPropagator, "_propagate_tensor_meta_non_cached", propagate),
     ):
         yield
+
+
+def _averaged(state, bucket):
+    """Averages a bucket of gradients over all processes, in place."""
+    gradients = bucket.buffer().div_(dist.get_world_size())
+    dist.all_reduce(gradients)
+    done = torch.futures.Future()
+    done.set_result(gradients)
+    return done
 
 
 def on_copies(func, args, kwargs):

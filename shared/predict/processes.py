@@ -3,6 +3,7 @@
 import os
 
 import torch.distributed as dist
+from lightning.fabric.strategies import DDPStrategy
 from torch.testing._internal.distributed import fake_pg
 
 
@@ -29,3 +30,22 @@ def pretend_processes(n, device):
         )
     dist.init_process_group(backend, rank=0, world_size=n, store=fake_pg.FakeStore())
     dist.init_process_group = lambda backend: None  # for scripts that call it themselves
+    _without_numbers()
+
+
+def _without_numbers():
+    """Lets DDP do without what it reads from tensors, and from the other processes.
+
+    In its first update DDP has one bucket for all gradients; then it makes smaller ones, in the
+    order in which gradients came. Here it has the small ones from the beginning.
+    """
+    # Whether all processes have the same model.
+    dist._verify_params_across_processes = lambda *_: None
+    dist.Reducer._rebuild_buckets = lambda reducer: False
+    sizes = [dist._DEFAULT_FIRST_BUCKET_BYTES, 25 * 2**20]
+    assign = dist._compute_bucket_assignment_by_size
+    dist._compute_bucket_assignment_by_size = lambda tensors, _, *more: assign(
+        tensors, sizes, *more
+    )
+    # Else Fabric makes a stream of CUDA.
+    DDPStrategy._determine_ddp_device_ids = lambda strategy: None

@@ -84,6 +84,7 @@ class Simulation:
             args.accelerator = gpu.Accelerator() if with_fabric else gpu.DEVICE
         if self.script.DEVICES > 1:  # even if only one is wanted, as in main()
             processes.pretend_processes(args.world_size, gpu.DEVICE if on_gpu else "cpu")
+        if hasattr(self.script, "parallelize"):
             self.script.parallelize = explained(self.script.parallelize, args)
         if with_fabric:
             self.fabric = self.script.make_fabric(args)
