@@ -11,7 +11,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint import CheckpointException
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from shared.common import shards
 from shared.common.errors import UserError
@@ -120,7 +119,7 @@ class Saving:
 
     def _write(self, part):
         """Writes a checkpoint into a new folder; returns why that failed, if it did."""
-        if any(isinstance(one, ZeroRedundancyOptimizer) for one in self.optimizers):
+        if any(hasattr(one, "consolidate_state_dict") for one in self.optimizers):
             # Its states are of different weights in each process, under the names of all.
             return "ZeroRedundancyOptimizer's states cannot be kept; the model is saved at the end"
         numbers, own = self.meter.state()

@@ -50,7 +50,7 @@ def test_the_pages_are_those_of_repository_lessons_and_rooms():
 
 def test_the_first_page_is_short():
     text = (ROOT / "README.md").read_text()
-    assert len(text.split()) <= 1300
+    assert len(text.split()) <= 1350  # with the map of side roads
     assert text.count("```bash\n") == len(code_blocks(ROOT / "README.md")) == 3
 
 

@@ -74,6 +74,12 @@ def _in_backward(n):
     return parent, Variant("in backward", words[1], names[1], batch_size=n, against=words[0])
 
 
+DDP, ZERO1 = "08_fsdp/ddp", "08_fsdp/zero1"
+WITHOUT_VIEW = (("gradient_as_bucket_view=True", "gradient_as_bucket_view=False"),)
+NOT_SHARED = (
+    ("optimizer = ZeroRedundancyOptimizer(", "optimizer = torch.optim.Adam("),
+    ("torch.optim.Adam, lr=", "lr="),
+)
 VARIANTS = (
     *_group(
         "step",
@@ -98,6 +104,16 @@ VARIANTS = (
         batch_size=1,
         against="04_batchsize/train, 1 image",
     ),
+    Variant("several devices", "08_fsdp/ddp, with SGD", DDP),
+    Variant(
+        "several devices",
+        "`gradient_as_bucket_view=False`",
+        DDP,
+        WITHOUT_VIEW,
+        against="08_fsdp/ddp, with SGD",
+    ),
+    Variant("several devices", "DDP with Adam", ZERO1, NOT_SHARED, against="08_fsdp/ddp, with SGD"),
+    Variant("several devices", "08_fsdp/zero1", ZERO1, against="DDP with Adam"),
 )
 
 

@@ -47,5 +47,7 @@ def _without_numbers():
     dist._compute_bucket_assignment_by_size = lambda tensors, _, *more: assign(
         tensors, sizes, *more
     )
+    # It measures times, and warns that it cannot on this device.
+    dist.Logger.set_runtime_stats_and_log = lambda logger: None
     # Else Fabric makes a stream of CUDA.
     DDPStrategy._determine_ddp_device_ids = lambda strategy: None
