@@ -38,6 +38,7 @@ MORE_THAN_PARENT = {  # in bytes per weight; a few bytes in all are those of sin
 }
 CHECKPOINTED = ("09_act_ckpt/every_second", "09_act_ckpt/keep_attention", "09_act_ckpt/selective")
 IN_BACKWARD = "06_sgd/adam_in_backward"
+DEVICES = ("08_fsdp/ddp", "08_fsdp/fp32_shards", "08_fsdp/one_unit", "08_fsdp/zero2")
 PEAKS = ("device_peak_gb", "device_reserved_gb", "host_peak_gb")
 
 
@@ -108,8 +109,8 @@ def test_the_pages_show_what_is_predicted_today(on_cpu):
     for name in equal:
         assert then[name]["train"] == then[parent(name)]["train"]
     asked = ["06_sgd/adafactor", "10_offload/activations", "10_offload/activations_only"]
-    asked += ["09_act_ckpt/one_gpu"]
-    by_hand = {*QUANTIZED, *MORE_THAN_PARENT, *CHECKPOINTED, "06_sgd/muon", IN_BACKWARD}
+    asked += ["08_fsdp/hsdp", "08_fsdp/zero1", "09_act_ckpt/one_gpu"]
+    by_hand = {*QUANTIZED, *MORE_THAN_PARENT, *CHECKPOINTED, *DEVICES, "06_sgd/muon", IN_BACKWARD}
     assert {*asked, *by_hand, *equal} == set(ROADS)
     now = simulated(asked, "gpu", "full")
     for name in asked:
@@ -137,6 +138,22 @@ def test_a_further_state_by_hand(name):
     more = now["device_peak_gb"] - before["device_peak_gb"]
     assert more == pytest.approx(MORE_THAN_PARENT[name] * weights, abs=4.1e-9)
     assert now["host_peak_gb"] == pytest.approx(before["host_peak_gb"], abs=1e-7)
+
+
+def test_several_devices_by_hand():
+    held = {
+        name: side_roads.records()[name]["train"]["breakdown_gb"]
+        for name in ("07_init_module/train", "08_fsdp/train", *DEVICES)
+    }
+    whole, sharded = (held[n]["parameters"] for n in ("07_init_module/train", "08_fsdp/train"))
+    for label in ("parameters", "gradients"):
+        assert held["08_fsdp/ddp"][label] == pytest.approx(whole, rel=1e-6)
+    assert held["08_fsdp/fp32_shards"]["parameters"] == pytest.approx(2 * sharded)
+    for name in ("08_fsdp/one_unit", "08_fsdp/zero2"):
+        assert held[name]["parameters"] == sharded
+        assert held[name]["gathered"] > 0.9 * whole  # where the backward pass begins
+    # As one unit, the weights arrive in a buffer as large as they are.
+    assert held["08_fsdp/one_unit"]["gathered"] > 1.9 * whole
 
 
 def test_muon_by_hand():
