@@ -25,7 +25,7 @@ def make_fabric(args):
         devices=args.devices,
         num_nodes=args.num_nodes,
         precision="bf16-true",  # bf16 for weights, gradients, optimizer states and computation
-        strategy=DDPStrategy(gradient_as_bucket_view=True),  # else gradients are there twice
+        strategy=DDPStrategy(gradient_as_bucket_view=True),  # gradients live in DDP's buffers
     )
 
 

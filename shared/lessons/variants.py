@@ -62,7 +62,7 @@ ADAM = "05_grad_accum/train"
 
 def _group(table, first, *others):
     """Returns variants of 05: the script as it is, and others, (words, replaced)."""
-    changed = (Variant(table, *words, against=first) for words in others)
+    changed = (Variant(table, words, ADAM, replaced, against=first) for words, replaced in others)
     return Variant(table, first, ADAM), *changed
 
 
@@ -84,14 +84,14 @@ VARIANTS = (
     *_group(
         "step",
         "Adam as it is",
-        ("`foreach=False`", ADAM, ONE_BY_ONE),
-        ("`fused=True`", ADAM, (FUSED,)),
+        ("`foreach=False`", ONE_BY_ONE),
+        ("`fused=True`", (FUSED,)),
     ),
     *_group(
         "on the host",
         "05 as it is",
-        ("activations on the host", ADAM, (ON_HOST,)),
-        ("and `fused=True`", ADAM, (ON_HOST, FUSED)),
+        ("activations on the host", (ON_HOST,)),
+        ("and `fused=True`", (ON_HOST, FUSED)),
     ),
     *_in_backward(16),
     *_in_backward(4),
