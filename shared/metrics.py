@@ -1,4 +1,4 @@
-"""What a training costs and achieves: peak memory by phase, speed, loss, accuracy; its record."""
+"""What a training costs and achieves: peak memory, speed, loss, what is learned; its record."""
 
 import contextlib
 import itertools
@@ -7,7 +7,6 @@ import time
 
 import torch
 import torch.distributed as dist
-import torchmetrics
 from lightning.fabric import Fabric
 from lightning.fabric.utilities import move_data_to_device
 from tqdm import tqdm
@@ -22,6 +21,7 @@ from shared.records import record as records
 from shared.records.advice import out_of_memory
 from shared.records.machine import PACKAGES, device_name
 from shared.records.tables import summary
+from shared.records.units import quality
 
 
 class Meter:
@@ -69,7 +69,7 @@ class Meter:
         self.first_loss = self.last_loss = None
         self.failed = None  # what to say at the end, after the record is written
         self.shown = 0.0  # when the progress bar got its last loss
-        self.accuracies, self.of_accuracy = {}, {}
+        self.learned, self.of_metric = {}, {}
         packages = ",".join((*PACKAGES, *args.task.packages))
         self.print(watermark(packages=packages).strip())
         self.print(f"python      : {platform.python_version()}\n\n{args.headline}")
@@ -113,9 +113,9 @@ class Meter:
 
     def progress(self, loader, epoch):
         """Yields the batches of an epoch that the training still needs; shows a progress bar."""
-        self.epoch, self.train_accuracy = epoch, self._new_accuracy()
-        while self.of_accuracy:  # from a checkpoint in this epoch
-            setattr(self.train_accuracy, *self.of_accuracy.popitem())
+        self.epoch, self.train_metric = epoch, self._new_metric()
+        while self.of_metric:  # from a checkpoint in this epoch
+            setattr(self.train_metric, *self.of_metric.popitem())
         done = self.steps - epoch * len(loader)  # of this epoch, before --resume
         loader.sampler.set_epoch(epoch)
         loader.sampler.start = done
@@ -148,11 +148,11 @@ class Meter:
 
         Args:
             loss: scalar.
-            logits: (batch, classes).
-            labels: (batch,).
+            logits: (batch, classes); None where only the loss counts.
+            labels: (batch,), or (batch, tokens).
         """
         self.seen += len(labels) * self.world_size
-        self.train_accuracy.update(logits, labels)
+        self.args.task.count_update(self.train_metric, loss, logits, labels)
         self.first_loss = loss if self.first_loss is None else self.first_loss
         self.last_loss = loss
         # Reading the loss waits for the GPU, so it is read at most twice a second.
@@ -164,15 +164,17 @@ class Meter:
             said = f"loss {loss.item():.3f}, {speed:.0f} {self.args.task.unit}/s"
             self.bar.set_postfix_str(said, refresh=False)
 
-    def end_epoch(self, val_accuracy):
-        """Takes in the accuracy on the validation data, from 0 to 1, after an epoch."""
-        trained = self.train_accuracy.compute().item()
-        self.accuracies = {"train_accuracy": trained, "val_accuracy": val_accuracy}
-        self.print(f"accuracy: train {trained:.1%}, val {val_accuracy:.1%}")
+    def end_epoch(self, val):
+        """Takes in what evaluate() has returned for the validation data, after an epoch."""
+        trained, name = self.train_metric.compute().item(), self.args.task.learned
+        self.learned = {f"train_{name}": trained, f"val_{name}": val}
+        self.print(f"{name}: train {quality(name, trained)}, val {quality(name, val)}")
 
     @torch.no_grad()
     def evaluate(self, model, loader):
         """Returns a model's accuracy, from 0 to 1, on a loader's examples, over all processes.
+
+        Of a model that goes on with texts it is the perplexity, 1 or more.
 
         Raises:
             UserError: the GPU's memory was not enough.
@@ -183,21 +185,21 @@ class Meter:
             raise UserError(self._out_of_memory("evaluating", "train")) from None
 
     def _evaluate(self, model, loader):
-        accuracy = self._new_accuracy()
+        metric, task = self._new_metric(), self.args.task
         seen = 0
         model.eval()
-        for inputs, labels in itertools.islice(loader, self.args.max_steps):
-            logits = self.args.task.logits(model, move_data_to_device(inputs, self.device))
+        for batch in itertools.islice(loader, self.args.max_steps):
+            inputs, labels = move_data_to_device(batch, self.device)
+            outputs = task.outputs(model, inputs, labels)
             # The sampler repeats some examples so that all processes get equally many. Here each
             # example counts once.
             positions = self.rank + self.world_size * torch.arange(seen, seen + len(labels))
-            once = positions < len(loader.dataset)
+            once = (positions < len(loader.dataset)).to(self.device)
             if once.any():  # a process' last batch may consist of repetitions only
-                labels_once = labels[once.to(labels.device)].to(self.device)
-                accuracy.update(logits[once.to(self.device)], labels_once)
+                task.count_outputs(metric, outputs[once], labels[once])
             seen += len(labels)
         model.train()
-        return accuracy.compute().item()
+        return metric.compute().item()
 
     def state(self):
         """Returns what resume() needs to go on after the update at work.
@@ -206,8 +208,8 @@ class Meter:
             numbers, for JSON; and tensors of this process, by name.
         """
         numbers = {"steps": self.steps + 1, "seen": self.seen, "epoch": self.epoch}
-        accuracy = {f"accuracy.{name}": t for name, t in self.train_accuracy.metric_state.items()}
-        return numbers, {"first_loss": self.first_loss, **accuracy}
+        metric = {f"metric.{name}": t for name, t in self.train_metric.metric_state.items()}
+        return numbers, {"first_loss": self.first_loss, **metric}
 
     def resume(self, numbers, tensors):
         """Takes in what state() has returned before."""
@@ -216,10 +218,10 @@ class Meter:
         self.first_loss = tensors["first_loss"].to(self.device)
         self.memory.ledger.note(self.first_loss)  # as in a training that was not interrupted
         for name, t in tensors.items():
-            if name.startswith("accuracy."):
-                self.of_accuracy[name.removeprefix("accuracy.")] = t.to(self.device)
+            if name.startswith("metric."):
+                self.of_metric[name.removeprefix("metric.")] = t.to(self.device)
 
-    def report(self, test_accuracy):
+    def report(self, test):
         """Prints the record, appends it to --record, and returns it.
 
         Raises:
@@ -256,8 +258,8 @@ class Meter:
             input_shapes=shapes[most["train"]],
             **{f"{args.task.unit}_per_second": self._speed()},
             train_seconds=self.seconds,
-            **self.accuracies,
-            test_accuracy=test_accuracy,
+            **self.learned,
+            **{f"test_{args.task.learned}": test},
             first_loss=sum(first_losses) / len(first_losses),
             last_loss=sum(last_losses) / len(last_losses),
             command=args.command,
@@ -288,6 +290,5 @@ class Meter:
             torch.cuda.synchronize(self.device)
         return time.perf_counter()
 
-    def _new_accuracy(self):
-        classes = self.args.num_classes
-        return torchmetrics.Accuracy(task="multiclass", num_classes=classes).to(self.device)
+    def _new_metric(self):
+        return self.args.task.new_metric(self.args).to(self.device)

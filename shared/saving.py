@@ -108,7 +108,7 @@ class Saving:
 
         def write():
             with whole_folder(folder) as part:
-                self.args.task.save(self.args, state, part)
+                self.args.task.save(self.args, self.args.task.whole(self.model, state), part)
             for old in folder.glob("checkpoint-*"):  # incomplete ones too
                 shutil.rmtree(old)
 

@@ -9,7 +9,7 @@ import json
 import sys
 
 import torch.distributed as dist
-from conftest import SHARDED, SHARDED_ROADS, in_fp32
+from conftest import SHARDED, SHARDED_ROADS, TEXT, in_fp32
 from forks import side_by_side
 from torch.distributed.fsdp import CPUOffloadPolicy
 from torch.distributed.tensor import DTensor
@@ -28,21 +28,21 @@ def watch(name, fp32):
     update = Meter.update
 
     def look_at_gradients(optimizer, *_):
-        seen["grads"] = sorted(
-            {p.grad.device.type for group in optimizer.param_groups for p in group["params"]}
-        )
+        weights = [p for group in optimizer.param_groups for p in group["params"]]
+        seen["grads"] = sorted({p.grad.device.type for p in weights if p.grad is not None})
 
     def build(*args):
         seen["file"] = module.models.checkpoint(args[1])
         seen["bytes"] = [hashed(seen["file"])]
-        model, optimizer, scheduler = module_build(*args)
+        built = module_build(*args)
+        model, optimizer = built[:2]
         seen["model"] = model
         seen["shapes"] = [
             (list(p.shape), p.to_local().numel() if isinstance(p, DTensor) else None)
             for p in model.parameters()
         ]
         optimizer.register_step_pre_hook(look_at_gradients)
-        return model, optimizer, scheduler
+        return built
 
     def fully_shard(shard_module, **kwargs):
         seen["policies"].append(isinstance(kwargs.get("offload_policy"), CPUOffloadPolicy))
@@ -64,6 +64,7 @@ def watch(name, fp32):
     return {
         **seen,
         "precision": record["precision"],
+        "input_shapes": record["input_shapes"],
         "load": record["load"],
         "train": record["train"],
         "parameters_on": sorted({p.device.type for p in parameters}),
@@ -83,7 +84,8 @@ def work(out):
     dist.init_process_group = dist.destroy_process_group = lambda *_: None
     plain = scripts.plain(SHARDED)
     # In fp32 the first is enough: the others agree with it in bf16 to the last bit.
-    asked = [(name, False) for name in SHARDED + plain + SHARDED_ROADS]
+    parents = [name for name in TEXT if name in {scripts.get(r).parent for r in SHARDED_ROADS}]
+    asked = [(name, False) for name in SHARDED + plain + parents + SHARDED_ROADS]
     asked += [(SHARDED[0], True), (plain[0], True)]
     results = {
         f"{name} {'in fp32' if fp32 else 'as is'}": watch(name, fp32) for name, fp32 in asked

@@ -3,17 +3,23 @@
 import abc
 from pathlib import Path
 
+import torch
+import torchmetrics
+
 
 class Task(abc.ABC):
     """Describes the stages about one kind of input.
 
-    shared/images/task.py and shared/text/task.py implement it.
+    shared/images/task.py, shared/text/task.py and shared/causal/task.py implement it. Here it is
+    the task of telling classes apart; a task that is not overrides what depends on that.
 
     Attributes:
         unit: what a batch consists of, "images" or "texts".
         packages: names of packages that a measurement depends on, besides those of every stage.
         presets: {"tiny" or "full": {"model": name, "data": name}}.
         classes: how many classes the presets' data have, for predictions.
+        learned: how it is judged what a model has learned, "accuracy" or "perplexity".
+        counts: types of the numbers that new_metric() keeps, for predictions.
         without_bf16: which script to take on a GPU without bf16, as part of a message.
         model_help, data_help: what --model and --data can be.
         saved_help: who can read what --save writes.
@@ -22,7 +28,9 @@ class Task(abc.ABC):
     unit: str
     packages: tuple[str, ...]
     presets: dict[str, dict[str, str]]
-    classes: int
+    classes: int | None
+    learned = "accuracy"
+    counts = (torch.long,) * 4
     without_bf16: str
     model_help: str
     data_help: str
@@ -77,12 +85,24 @@ class Task(abc.ABC):
         """
 
     @abc.abstractmethod
-    def classifier(self, args):
-        """Returns the model for args.num_classes classes, with random weights."""
+    def model(self, args):
+        """Returns the model, for args.num_classes classes if it has classes; random weights."""
+
+    def new_metric(self, args):
+        """Returns a torchmetrics.Metric of what is learned."""
+        return torchmetrics.Accuracy(task="multiclass", num_classes=args.num_classes)
+
+    def count_update(self, metric, loss, logits, labels):
+        """Takes what train_step() has returned, and its labels, into a metric."""
+        metric.update(logits, labels)
 
     @abc.abstractmethod
-    def logits(self, model, inputs):
-        """Returns the model's output for a batch: (batch, classes)."""
+    def outputs(self, model, inputs, labels):
+        """Returns what evaluating needs of a model's outputs: (batch, ...), here the logits."""
+
+    def count_outputs(self, metric, outputs, labels):
+        """Takes some of the outputs, and their labels, into a metric."""
+        metric.update(outputs, labels)
 
     @abc.abstractmethod
     def save(self, args, state, folder) -> None:
@@ -96,6 +116,15 @@ class Task(abc.ABC):
         Raises:
             OSError: it cannot be written.
         """
+
+    def whole(self, model, state):
+        """Returns a model's state dict as save() wants it: that of the model it has been built as.
+
+        Args:
+            model: the trained one.
+            state: its state dict, whole, on the host.
+        """
+        return state
 
     @abc.abstractmethod
     def use_of(self, folder) -> str:

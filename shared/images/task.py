@@ -46,10 +46,10 @@ class Images(Task):
     def checkpoint(self, args):
         return models.checkpoint(args)
 
-    def classifier(self, args):
+    def model(self, args):
         return models.vit(args)
 
-    def logits(self, model, images):
+    def outputs(self, model, images, labels):
         return model(images.to(next(model.parameters()).dtype))  # as Fabric does by itself
 
     def save(self, args, state, folder):

@@ -56,7 +56,7 @@ def fingerprint(name, options, task):
         task: what it is about, a common.task.Task.
     """
     shared = ROOT / "shared"
-    rooms = ("common", "memory", "images", "text")
+    rooms = ("common", "memory", "images", "text", "causal")
     code = [file for room in rooms for file in sorted((shared / room).glob("*.py"))]
     records = [shared / "records" / f"{file}.py" for file in ("machine", "record", "running")]
     files = [scripts.get(name).path, shared / "metrics.py", *records, *code, TINY_WEIGHTS]
@@ -122,7 +122,7 @@ def choose(args, names):
         task = scripts.get(name).load().cli.TASK
         suits_model = not args.model or task.knows(args.model)
         suits_data = not args.data or task.suits(args.data)
-        if not names and not (suits_model and suits_data):
+        if name not in (names or ()) and not (suits_model and suits_data):
             continue
         if task not in prepared:
             prepared[task] = types.SimpleNamespace(**vars(args))
@@ -130,7 +130,7 @@ def choose(args, names):
             task.prepare(prepared[task])
         chosen[name] = prepared[task]
     for option in ("max_length", "limit", "trust_remote_code"):
-        if getattr(args, option) and TEXTS not in prepared:
+        if getattr(args, option) and not any(task.unit == TEXTS.unit for task in prepared):
             raise UserError(
                 f"--{option.replace('_', '-')} is about texts, and none of the scripts asked for "
                 "is; leave it out, or add stage 11"

@@ -3,7 +3,7 @@
 import difflib
 
 from shared.common import scripts
-from shared.records.record import accuracy, setting, speed, unit
+from shared.records.record import learned, setting, speed, unit
 from shared.records.units import change, size
 
 ORIGIN = "Where these figures come from"
@@ -54,7 +54,7 @@ def row(record):
     return (
         record["script"],
         *(size(record[phase]["device_peak_gb"]) for phase in ("load", "train")),
-        accuracy(record),
+        learned(record),
         f"{speed(record):.0f}" if speed(record) else "not measured",
         f"{record['first_loss']:.3f} to {record['last_loss']:.3f}",
     )

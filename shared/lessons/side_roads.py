@@ -10,8 +10,8 @@ from shared.common.errors import UserError
 from shared.common.scripts import ROOT
 from shared.lessons import markdown, stored
 from shared.records.origin import origin
-from shared.records.record import accuracy, by_script, on_host, read, read_list, setting
-from shared.records.units import amount, size
+from shared.records.record import by_script, learned, on_host, read, read_list, setting
+from shared.records.units import NOTHING, amount, listed, size
 
 
 def records():
@@ -42,7 +42,10 @@ def table(folder):
     names = scripts.side_roads({folder.name})
     measured, every = by_script(read(stored.TINY_SIDE_ROADS)[0]), records()
     host = any(on_host(every[name]) for name in names)
+    settings = {setting(every[name]) for name in names}
+    several = len(settings) > 1
     heading = ("side road", "changes", "allocated", "", "reserved", *(["host"] if host else []))
+    heading = (*heading[:2], "predicted for", *heading[2:]) if several else heading
     rows = [(*heading, "tiny: allocated", "tiny: test accuracy", "what it costs")]
     for name in names:
         script, r = scripts.get(name), every[name]
@@ -50,15 +53,17 @@ def table(folder):
         peaks = [f"**{size(now)}**", size(r["train"]["device_reserved_gb"])]
         peaks += [amount(r["train"]["host_peak_gb"])] if host else []
         there = measured[name]
-        tiny = (size(there["train"]["device_peak_gb"]), accuracy(there))
+        tiny = (size(there["train"]["device_peak_gb"]), learned(there))
         link = f"[{script.file}.py](#{script.file}py)"
-        peaks.insert(1, markdown.against(before, now))
-        rows.append((link, script.parent, *peaks, *tiny, cost(name)))
+        alike = setting(r) == setting(every[script.parent])
+        peaks.insert(1, markdown.against(before, now) if alike else NOTHING)
+        its = [setting(r)] if several else []
+        rows.append((link, script.parent, *its, *peaks, *tiny, cost(name)))
     predicted = [every[name] for name in names]
     number = folder.name[:2]
     note = (
         "Each of these is one file, a small change of another script. Peaks per GPU while training "
-        f"are predicted for {setting(predicted[0])}; the tiny model is measured on "
+        f"are predicted for {listed(map(setting, predicted))}; the tiny model is measured on "
         f"{measured[names[0]]['device']}. `python -m shared.predict {number} --side-roads` and "
         f"`python -m shared.ladder {number} --side-roads` show them beside the stage."
     )
@@ -78,7 +83,7 @@ def diff(folder, file):
 def overview(folder):
     """Returns the map: each stage with its side roads, and what they need at full size."""
     rows = [("stage", "GB", "side roads")]
-    for name in scripts.ladder():
+    for name in (name for name in scripts.stages() if name.endswith("/train")):
         stage = scripts.get(name)
         roads = []
         for road in map(scripts.get, scripts.side_roads({stage.folder})):

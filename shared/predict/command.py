@@ -124,7 +124,7 @@ def choose(args):
     if args.trust_remote_code:
         given.append((TEXTS, "--trust-remote-code"))
     for task, option in given:
-        wrong = [name for name in chosen if modules[name].cli.TASK is not task]
+        wrong = [name for name in chosen if modules[name].cli.TASK.unit != task.unit]
         if wrong and named:
             other = modules[wrong[0]].cli.TASK.unit
             raise UserError(f"{option} is about {task.unit}, but {wrong[0]} is about {other}")
@@ -153,10 +153,16 @@ def choose(args):
         )
     if args.one_by_one and not any(name.endswith("/train") for name in chosen):
         raise UserError("--one-by-one leads from before.py to train.py; name their folder, 11")
-    args.names = chosen
     for task in {modules[name].cli.TASK for name in chosen}:
-        for model in args.models:
-            _check_model(args, task, model)
+        its = [name for name in chosen if modules[name].cli.TASK is task]
+        try:
+            for model in args.models:
+                _check_model(args, task, model)
+        except UserError:
+            if {*its} & {*(named or scripts.stages())}:
+                raise
+            chosen = [name for name in chosen if name not in its]  # side roads that came along
+    args.names = chosen
 
 
 def _check_model(args, task, model):

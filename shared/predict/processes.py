@@ -2,8 +2,10 @@
 
 import os
 
+import torch
 import torch.distributed as dist
 from lightning.fabric.strategies import DDPStrategy
+from torch.distributed.fsdp._fully_shard import _fsdp_init
 from torch.testing._internal.distributed import fake_pg
 
 
@@ -31,6 +33,17 @@ def pretend_processes(n, device):
     dist.init_process_group(backend, rank=0, world_size=n, store=fake_pg.FakeStore())
     dist.init_process_group = lambda backend: None  # for scripts that call it themselves
     _without_numbers()
+    _fsdp_init._move_states_to_device = _moved
+
+
+def _moved(params, buffers, device):
+    """Moves what is to be sharded to the device, as FSDP does with data that can be set."""
+    for t in (*params, *buffers):
+        if t.device.type not in (device.type, "meta"):
+            moved = t.detach().to(device)
+            if isinstance(t, torch.nn.Parameter):
+                moved = torch.nn.Parameter(moved, t.requires_grad)
+            torch.utils.swap_tensors(t, moved)
 
 
 def _without_numbers():

@@ -103,7 +103,7 @@ class Simulation:
         file = Path(self.folder.name) / "checkpoint.pt"
         without_data = torch.serialization.skip_data(materialize_fake_tensors=True)
         with gpu.tensors_without_memory(), without_data:
-            torch.save(args.task.classifier(args).state_dict(), file)
+            torch.save(args.task.model(args).state_dict(), file)
         args.checkpoint_file = mappable(file)
 
     def _zero_grad_late(self):
@@ -140,7 +140,7 @@ class Simulation:
         starts, first_loss = [], None
         with gpu.tensors_without_memory():
             with self.device:
-                counts = [torch.zeros(1, dtype=torch.long) for _ in range(4)]
+                counts = [torch.zeros(1, dtype=kind) for kind in args.task.counts]
             for update in range(updates or STEADY):
                 starts.append(len(self.ledger.events))
                 share = batch_size // args.world_size
@@ -152,7 +152,7 @@ class Simulation:
                     for scheduler in self.schedulers:
                         scheduler.step()
                     # Meter keeps the first loss and the last one, two tensors from the third update
-                    # on, which the clone stands for; and torchmetrics' four counts. torchmetrics
+                    # on, which the clone stands for; and torchmetrics' counts. torchmetrics
                     # itself cannot be used here, since copying a fake tensor corrupts memory.
                     if first_loss is None:
                         first_loss = loss if updates else loss.clone()

@@ -5,7 +5,6 @@ figure that was not measured is null, never 0.
 """
 
 import datetime
-import itertools
 import json
 import types
 import typing
@@ -14,7 +13,7 @@ from typing import TypedDict
 from shared.common.errors import UserError
 from shared.common.scripts import ROOT
 from shared.records.machine import git_commit, versions
-from shared.records.units import one_line
+from shared.records.units import one_line, quality
 
 RESULTS = ROOT / "shared" / "results"
 TINY_MEASURED = RESULTS / "tiny-cpu.jsonl"  # by `python -m shared.ladder --preset tiny`
@@ -58,6 +57,9 @@ class Record(TypedDict, total=False):
     train_accuracy: float | None  # from 0 to 1, in the last epoch, while training
     val_accuracy: float | None
     test_accuracy: float | None
+    train_perplexity: float | None  # of models that go on with texts; in the last epoch
+    val_perplexity: float | None
+    test_perplexity: float | None
     first_loss: float | None
     last_loss: float | None
     versions: dict[str, str]
@@ -82,12 +84,10 @@ NEEDED = (
     "script model dataset device world_size epochs load train test_accuracy versions git_commit "
     "command date"
 ).split()
-OF_ONE_UNIT = {
-    "image_px": "images",
-    "max_length": "texts",
-    "images_per_second": "images",
-    "texts_per_second": "texts",
-}
+# Fields that are only for images, or texts, or models that are judged so.
+ONLY = dict.fromkeys(("image_px", "images_per_second"), "images")
+ONLY |= dict.fromkeys(("max_length", "texts_per_second"), "texts")
+ONLY |= dict.fromkeys((f"{part}_perplexity" for part in ("train", "val", "test")), "perplexity")
 
 
 def new(task, **known):
@@ -103,7 +103,7 @@ def new(task, **known):
     assert not unknown, f"a record has no {', '.join(sorted(unknown))}"
     filled_in = {"versions": versions(task), "git_commit": git_commit()}
     known = {**known, **filled_in, "date": datetime.date.today().isoformat()}
-    fields = [name for name in OF_ALL if OF_ONE_UNIT.get(name, task.unit) == task.unit]
+    fields = [name for name in OF_ALL if ONLY.get(name) in (None, task.unit, task.learned)]
     return {**dict.fromkeys(fields), **known}
 
 
@@ -166,11 +166,8 @@ def checked(record):
         raise TypeError("script must be a name")
     _check_fields(record, Record)
     for phase in (record[name] for name in ("load", "train") if name in record):
-        sizes = [
-            phase["device_peak_gb"],
-            phase.get("device_reserved_gb"),
-            phase.get("host_peak_gb"),
-        ]
+        further = map(phase.get, ("device_reserved_gb", "host_peak_gb"))
+        sizes = [phase["device_peak_gb"], *further]
         for gb in (*sizes, *phase.get("breakdown_gb", {}).values()):
             if gb is not None and not 0 <= gb < 1e9:
                 raise ValueError("this is no size of a memory")
@@ -183,7 +180,7 @@ def usable(file):
     Raises: as read().
     """
     found, broken = read(file)
-    shown = [record for record in found if complete(record)]
+    shown = list(filter(complete, found))
     return shown, broken + len(found) - len(shown)
 
 
@@ -192,7 +189,7 @@ def complete(record):
     one = "max_length" if "max_length" in record else "image_px"
     at = record.get("peak_at", {"train": {"phase": "", "module": ""}})
     return (
-        {*NEEDED, one, f"{OF_ONE_UNIT[one]}_per_second"} <= record.keys()
+        {*NEEDED, one, f"{ONLY[one]}_per_second"} <= record.keys()
         and all(record[phase].keys() >= Phase.__annotations__.keys() for phase in ("load", "train"))
         and record["train"]["device_peak_gb"] > 0
         and {"torch", "lightning"} <= record["versions"].keys()
@@ -251,11 +248,13 @@ def speed(record):
     return record[f"{unit(record)}_per_second"]
 
 
-def accuracy(record):
-    """Writes the test accuracy for people."""
+def learned(record):
+    """Writes the test accuracy for people, or the perplexity."""
     if record["dataset"] == "fake":
         return "noise"
-    return f"{record['test_accuracy']:.1%}" if record["test_accuracy"] is not None else "–"
+    if "test_perplexity" in record:
+        return f"perplexity {quality('perplexity', record['test_perplexity'])}"
+    return quality("accuracy", record["test_accuracy"])
 
 
 def name(record):
@@ -291,7 +290,8 @@ def breakdown(phase):
 
 def by_model(records):
     """Returns the records in groups of one model each: only these can be compared."""
-    return [list(group) for _, group in itertools.groupby(records, key=setting)]
+    names = dict.fromkeys(map(setting, records))
+    return [[record for record in records if setting(record) == name] for name in names]
 
 
 def scale(records):

@@ -1,8 +1,8 @@
 """What a ladder measured, as a table of text."""
 
 from shared.common import scripts
-from shared.records.record import accuracy, breakdown, scale, speed, unit
-from shared.records.units import aligned, change, less, size
+from shared.records.record import breakdown, learned, scale, speed, unit
+from shared.records.units import aligned, change, less, quality, size
 
 
 def summary(record):
@@ -20,7 +20,8 @@ def summary(record):
     updates = record["steps"] - (record["resumed_at"] or 0)
     taken = f"{updates} update{'s' * (updates != 1)} in {record['train_seconds']:.1f} s"
     fast = f", {speed(record):.0f} {unit(record)}/s" if speed(record) else ""
-    return [*lines, f"{taken}{fast}; test accuracy {record['test_accuracy']:.1%}"]
+    name = "perplexity" if "test_perplexity" in record else "accuracy"
+    return [*lines, f"{taken}{fast}; test {name} {quality(name, record[f'test_{name}'])}"]
 
 
 def parent(record, records):
@@ -85,7 +86,7 @@ def measured(records, predicted):
                 amount(load["host_peak_gb"]),
                 amount(train["host_peak_gb"]),
                 f"{speed(r):.0f}" if speed(r) else "",
-                accuracy(r),
+                learned(r),
             )
         )
     return aligned(heading, rows)

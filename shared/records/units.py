@@ -24,6 +24,13 @@ def change(before, now):
     return f"{now / before - 1:+.1%}"
 
 
+def quality(name, value):
+    """Writes how good a model is, for people, by "accuracy" (from 0 to 1) or "perplexity"."""
+    if value is None:
+        return NOTHING
+    return f"{value:.1%}" if name == "accuracy" else f"{value:.2f}"
+
+
 def aligned(heading, rows):
     """Returns a table of texts as lines, without columns that are empty in all rows.
 

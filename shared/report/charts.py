@@ -7,9 +7,9 @@ from shared.lessons import stored
 from shared.memory.ledger import CATEGORIES
 from shared.records.origin import origin
 from shared.records.record import (
-    accuracy,
     by_model,
     by_script,
+    learned,
     on_host,
     scale,
     setting,
@@ -136,5 +136,5 @@ def costs(script, before, chosen):
                 r = records[name]
                 fast = f"{speed(r):.0f} {unit(r)}/s"
                 peak = size(r["train"]["device_peak_gb"])
-                rows.append((name, fast, accuracy(r), peak, data["name"]))
+                rows.append((name, fast, learned(r), peak, data["name"]))
     return rows

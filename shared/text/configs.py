@@ -1,4 +1,4 @@
-"""Language models that can classify: their configurations and tokenizers, here or on the hub."""
+"""Language models: their configurations and tokenizers, here or on the hub."""
 
 import contextlib
 import logging
@@ -8,12 +8,12 @@ import torch
 import transformers
 from transformers import (
     AutoConfig,
-    AutoModelForSequenceClassification,
     AutoTokenizer,
     BertConfig,
     BigBirdConfig,
     BloomConfig,
     DistilBertConfig,
+    GPT2Config,
     Qwen3Config,
 )
 
@@ -64,6 +64,11 @@ KNOWN = {
 # with a vocabulary made from the training texts.
 TINY = "distilbert_tiny"
 TINY_OPTIONS = {"vocab_size": 8192, "dim": 128, "n_layers": 2, "n_heads": 4, "hidden_dim": 512}
+# GPT-2 (https://github.com/openai/gpt-2), as small, for going on with texts.
+TINY_GPT = "gpt_tiny"
+TINY_GPT_OPTIONS = {"vocab_size": 4096, "n_embd": 128, "n_layer": 2, "n_head": 4}
+TINY_GPT_OPTIONS |= {"n_positions": 512, "bos_token_id": 0, "eos_token_id": 0}
+MADE_HERE = {TINY: (DistilBertConfig, TINY_OPTIONS), TINY_GPT: (GPT2Config, TINY_GPT_OPTIONS)}
 
 
 def configuration(args):
@@ -72,24 +77,22 @@ def configuration(args):
     No network is needed for a model in KNOWN whose weights are not wanted.
 
     Raises:
-        UserError: there is no such model, it cannot be fetched, or it has no head to classify with.
+        UserError: there is no such model, it cannot be fetched, or it cannot do what args.task
+            does.
     """
-    if args.model == TINY:
-        config = DistilBertConfig(**TINY_OPTIONS)
-    elif args.model in KNOWN and not args.pretrained:
-        kind, options = KNOWN[args.model]
+    if args.model in MADE_HERE or args.model in KNOWN and not args.pretrained:
+        kind, options = (MADE_HERE | KNOWN)[args.model]
         config = kind(**options)
     else:
         with explained(args):
             config = AutoConfig.from_pretrained(
                 args.model, trust_remote_code=args.trust_remote_code
             )
-    classifiers = AutoModelForSequenceClassification._model_mapping
-    own_code = getattr(config, "auto_map", {})
-    if type(config) not in classifiers and "AutoModelForSequenceClassification" not in own_code:
+    auto, own_code = args.task.auto, getattr(config, "auto_map", {})
+    if type(config) not in auto._model_mapping and auto.__name__ not in own_code:
         raise UserError(
-            f"--model {args.model}: {config.model_type} models have no head to classify text with;"
-            " choose another, such as bert-base-uncased"
+            f"--model {args.model}: {config.model_type} models have no head to {args.task.does}"
+            f" with; choose another, such as {args.task.such_as}"
         )
     config.dtype = None  # it is the type that the weights were saved in; the script chooses its own
     # The two are the same object, except in models that also take pictures.
@@ -128,7 +131,7 @@ def explained(args):
             offline = fake if args.model in KNOWN else ""
             wrong = (
                 "there is no such folder, and the Hugging Face hub does not have it or cannot be"
-                f" reached; pass a model's folder, or {TINY}{offline}"
+                f" reached; pass a model's folder, or {args.task.tiny}{offline}"
             )
         else:
             wrong = f"transformers cannot load it ({why})"
@@ -164,9 +167,7 @@ def longest(args):
     if not positions or positions < 0:  # BLOOM and T5 have no limit; XLNet has -1
         return None
     with torch.device("meta"), explained(args):
-        model = AutoModelForSequenceClassification.from_config(
-            args.config, trust_remote_code=args.trust_remote_code
-        )
+        model = args.task.auto.from_config(args.config, trust_remote_code=args.trust_remote_code)
     tables = [m for name, m in model.named_modules() if name.endswith("position_embeddings")]
     # RoBERTa and similar models count positions from padding_idx + 1 on.
     found = (getattr(table, "padding_idx", None) for table in tables)

@@ -80,7 +80,7 @@ def prepared(args):
             sets[part] = fake_texts(n, config.get_text_config(), args.max_length)
     else:
         args.dataset, fingerprint, read = source(args)
-        sets, tokenizer = tokenized(args, fingerprint, read)
+        sets, tokenizer = tokenized(args, fingerprint, lambda: _made(args, read))
         names = sets["train"].features["label"].names
         for part in (config, config.get_text_config()):
             part.pad_token_id = tokenizer.pad_token_id
@@ -109,7 +109,7 @@ def fake_texts(n, config, max_length):
     return [{"input_ids": ids[i % len(ids)].tolist(), "label": int(labels[i])} for i in range(n)]
 
 
-def tokenized(args, fingerprint, read):
+def tokenized(args, fingerprint, make):
     """Returns the tokenized texts and the tokenizer from the cache.
 
     They are in a folder, in data/ and tokenizer/, which is made if it is not there yet or of no
@@ -117,11 +117,11 @@ def tokenized(args, fingerprint, read):
 
     Args:
         args: the options.
-        fingerprint: what identifies the texts.
-        read: function that returns the texts, as a DatasetDict.
+        fingerprint: what identifies the texts, and what make() does with them.
+        make: function that returns the texts, a DatasetDict of PARTS, and the tokenizer.
 
     Raises:
-        UserError: read() raises it, or the folder cannot be written.
+        UserError: make() raises it, or the folder cannot be written.
     """
     own, commit = stamps(Path(args.model).glob("*")), getattr(args.config, "_commit_hash", None)
     key = json.dumps([fingerprint, args.model, own, commit, args.max_length, args.limit])
@@ -137,7 +137,7 @@ def tokenized(args, fingerprint, read):
             if os.path.lexists(folder):
                 print(f"- {folder} is damaged: it is made again", flush=True)
             remove(part)
-            sets, tokenizer = _made(args, read)
+            sets, tokenizer = make()
             try:
                 datasets.disable_progress_bars()
                 sets.save_to_disk(part / "data")
@@ -194,14 +194,23 @@ def _made(args, read):
         tokenizer = new_tokenizer(sets["train"]["text"])
     else:
         tokenizer = configs.tokenizer(args)
+    set_longest(args, tokenizer)
+    return _tokenized(sets, tokenizer), tokenizer
+
+
+def set_longest(args, tokenizer):
+    """Tells a tokenizer how many tokens a text has at most, for whoever loads it after --save.
+
+    Raises:
+        UserError: it allows fewer than --max-length says.
+    """
     longest = min(args.max_length, tokenizer.model_max_length)
     if args.wanted_length and longest < args.wanted_length:
         raise UserError(
             f"--max-length {args.max_length}: the tokenizer of {args.model} allows"
             f" {longest} tokens at most"
         )
-    tokenizer.model_max_length = longest  # for whoever loads it after --save
-    return _tokenized(sets, tokenizer), tokenizer
+    tokenizer.model_max_length = longest
 
 
 def _limited(sets, n):

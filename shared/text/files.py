@@ -1,12 +1,13 @@
 """Files of texts: read whole, or one line says why they cannot be."""
 
+import contextlib
 import json
 import os
 
 import pandas
 import psutil
 
-from shared.common.errors import UserError
+from shared.common.errors import UserError, shown
 from shared.records.units import size
 
 
@@ -61,3 +62,55 @@ def _jsonl(file):
 
 
 READERS = {".csv": _csv, ".jsonl": _jsonl}
+
+
+def rows(file, wanted):
+    """Returns the rows of a CSV or JSONL file that has the wanted columns, as dictionaries.
+
+    Raises:
+        UserError: it has no such columns, no rows, or rows without one of them.
+    """
+    columns_wanted = f"column{'s' * (len(wanted) > 1)}"
+    names = " and ".join(wanted)
+    try:
+        columns, found = READERS[file.suffix](file)
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        # The errors of pandas and json are ValueErrors; json follows lists in lists only so far.
+        why = getattr(error, "strerror", None) or (str(error).splitlines() or [type(error)])[0]
+        why = f"cannot be read ({shown(why)})"
+        with contextlib.suppress(OSError):
+            why = why if file.read_bytes().strip() else "the file is empty"
+        raise UserError(
+            f"--data {file}: {why}; it must be {file.suffix[1:].upper()} with the {columns_wanted}"
+            f" {names}"
+        ) from None
+    for column in wanted:
+        if column not in columns:
+            raise UserError(
+                f"--data {file}: there is no column {column}, only"
+                f" {shown(', '.join(map(str, columns))) or 'nothing'}; the"
+                f" {columns_wanted} must be called {names}"
+            )
+    for i, row in enumerate(found, 1):
+        for column in wanted:
+            if row.get(column) is None or not str(row[column]).strip():
+                raise UserError(f"--data {file}: row {i} has no {column}; mend or remove it")
+    return found
+
+
+def whole_characters(texts, where):
+    """Makes sure that texts can be written as UTF-8.
+
+    Args:
+        texts: list of str.
+        where: for each text what to call it.
+
+    Raises:
+        UserError: one holds half of a character.
+    """
+    for name, value in zip(where, texts):
+        if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+            raise UserError(
+                f"{shown(str(name))} has half of a surrogate pair in it, which is no character;"
+                " mend or remove it"
+            )

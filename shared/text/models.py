@@ -1,4 +1,4 @@
-"""Any model of Hugging Face's AutoModelForSequenceClassification, with its weights in one file.
+"""Any model of Hugging Face's AutoModelFor... classes, with its weights in one file.
 
 The functions here also serve to shard it, checkpoint it, load it without a second copy and save it.
 """
@@ -28,10 +28,17 @@ def classifier(args):
         UserError: transformers cannot build it.
     """
     args.config.num_labels = args.num_classes
+    return built(args)
+
+
+def built(args):
+    """Builds `args.model` for what `args.task` does, with random weights.
+
+    Raises:
+        UserError: transformers cannot build it.
+    """
     with explained(args):
-        return AutoModelForSequenceClassification.from_config(
-            args.config, trust_remote_code=args.trust_remote_code
-        )
+        return args.task.auto.from_config(args.config, trust_remote_code=args.trust_remote_code)
 
 
 def checkpoint(args):
@@ -48,7 +55,8 @@ def checkpoint(args):
     """
     if args.checkpoint_file:
         return args.checkpoint_file
-    args.config.num_labels = args.num_classes
+    if args.num_classes:
+        args.config.num_labels = args.num_classes
     source = [
         args.config.to_json_string(),
         getattr(args.config, "_commit_hash", None),
@@ -60,7 +68,9 @@ def checkpoint(args):
     name = folder.resolve().name if folder.is_dir() else args.model.replace("/", "--")
     digest = hashlib.sha256(json.dumps(source).encode()).hexdigest()[:16]
     path = cache_folder() / f"{name}-{digest}.pt"
-    written_once(path, lambda: _state_dict(args), partial(wrong, build=lambda: classifier(args)))
+    written_once(
+        path, lambda: _state_dict(args), partial(wrong, build=lambda: args.task.model(args))
+    )
     return mappable(path)
 
 
@@ -68,9 +78,9 @@ def _state_dict(args):
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.manual_seed(args.seed)
         if not args.pretrained:
-            return classifier(args).state_dict()
+            return args.task.model(args).state_dict()
         with explained(args):
-            model = AutoModelForSequenceClassification.from_pretrained(
+            model = args.task.auto.from_pretrained(
                 args.model,
                 config=args.config,
                 dtype=torch.float32,
@@ -151,10 +161,29 @@ def restore_buffers(model, device):
 UNSET = -12345  # is neither a position nor a frequency
 
 
+def without_adapters(model, state):
+    """Returns a state dict in which the matrices of LoRA are added to the weights beside them.
+
+    So from_pretrained() reads the model without peft. What is in 4 bit becomes fp32 before.
+
+    Args:
+        model: the trained one.
+        state: its state dict, whole, on the host.
+    """
+    adapted = {n: m for n, m in model.named_modules() if hasattr(m, "lora_A")}
+    whole = {k: t for k, t in state.items() if k.rpartition(".lora_")[0] not in adapted}
+    for name, layer in adapted.items():
+        scale = layer.scaling["default"]  # LoRA's alpha divided by its rank
+        a, b = (state[f"{name}.lora_{ab}.default.weight"].float() for ab in "AB")
+        weight = whole[f"{name}.base_layer.weight"]
+        whole[f"{name}.base_layer.weight"] = weight.to(torch.float32) + scale * (b @ a)
+    return {k.replace(".base_layer.", "."): t for k, t in whole.items()}
+
+
 def save(args, state, folder):
     """Writes a trained model into a folder, in Hugging Face's format.
 
-    AutoModelForSequenceClassification.from_pretrained(folder) loads it, and so does --model.
+    args.task.auto.from_pretrained(folder) loads it, and so does --model.
 
     Args:
         args: the options.
@@ -165,6 +194,6 @@ def save(args, state, folder):
         OSError: it cannot be written.
     """
     with torch.device("meta"):  # it needs no weights, since save_pretrained() gets the state
-        plain = classifier(args)
+        plain = args.task.model(args)
     args.tokenizer.save_pretrained(folder)
     plain.save_pretrained(folder, state_dict=state)

@@ -15,7 +15,7 @@ from shared.common.errors import UserError, shown
 from shared.common.files import stamps
 from shared.common.loading import SPLIT_SEED
 from shared.text import reviews
-from shared.text.files import READERS, fits_memory, text
+from shared.text.files import READERS, fits_memory, rows, text, whole_characters
 
 PARTS = ("train", "val", "test")
 MOST_CLASSES = 100
@@ -70,8 +70,18 @@ def imdb():
     Raises:
         UserError: they cannot be downloaded.
     """
+    sets = downloaded_imdb()
+    return _validated({"train": sets["train"], "test": sets["test"]})
+
+
+def downloaded_imdb():
+    """Returns IMDb as the hub has it: train, test and unsupervised, with text and label.
+
+    Raises:
+        UserError: it cannot be downloaded.
+    """
     try:
-        sets = datasets.load_dataset("stanfordnlp/imdb")
+        return datasets.load_dataset("stanfordnlp/imdb")
     except Exception as error:
         # Without a network, or with a damaged cache, it depends on what is there.
         why = shown((str(error).splitlines() or [type(error).__name__])[0])
@@ -79,7 +89,6 @@ def imdb():
             f"IMDb could not be downloaded ({why}); pass --data reviews, --data fake, or --data"
             " FOLDER with aclImdb unpacked"
         ) from None
-    return _validated({"train": sets["train"], "test": sets["test"]})
 
 
 def from_folder(folder):
@@ -162,30 +171,8 @@ def from_file(file):
             not classes.
     """
     fits_memory(file, [file])
-    try:
-        columns, rows = READERS[file.suffix](file)
-    except (OSError, ValueError, AttributeError, RecursionError) as error:
-        # The errors of pandas and json are ValueErrors; json follows lists in lists only so far.
-        why = getattr(error, "strerror", None) or (str(error).splitlines() or [type(error)])[0]
-        why = f"cannot be read ({shown(why)})"
-        with contextlib.suppress(OSError):
-            why = why if file.read_bytes().strip() else "the file is empty"
-        raise UserError(
-            f"--data {file}: {why}; it must be {file.suffix[1:].upper()} with the columns text and"
-            " label"
-        ) from None
-    for column in ("text", "label"):
-        if column not in columns:
-            raise UserError(
-                f"--data {file}: there is no column {column}, only"
-                f" {shown(', '.join(map(str, columns))) or 'nothing'}; the columns must be called"
-                " text and label"
-            )
-    for i, row in enumerate(rows, 1):
-        for column in ("text", "label"):
-            if row.get(column) is None or not str(row[column]).strip():
-                raise UserError(f"--data {file}: row {i} has no {column}; mend or remove it")
-    texts, labels = ([str(row[column]) for row in rows] for column in ("text", "label"))
+    found = rows(file, ("text", "label"))
+    texts, labels = ([str(row[column]) for row in found] for column in ("text", "label"))
     classes = sorted(set(labels), key=_natural)
     if len(classes) > MOST_CLASSES or len(classes) > max(2, len(labels) // 2):
         raise UserError(
@@ -226,11 +213,7 @@ def _labelled(texts, labels, classes, where):
                     f"{name} has {len(value):,} characters in one piece, and {MOST_CHARACTERS:,}"
                     " are the most; cut it off or remove it"
                 )
-            if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
-                raise UserError(
-                    f"{shown(str(name))} has half of a surrogate pair in it, which is no character;"
-                    " mend or remove it"
-                )
+        whole_characters(columns, where)
     names = list(classes)
     features = Features({"text": Value("string"), "label": ClassLabel(names=names)})
     columns = {"text": texts, "label": [names.index(y) for y in labels]}

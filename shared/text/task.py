@@ -1,6 +1,7 @@
 """What is particular to the stages about texts; shared/images/task.py does the same for images."""
 
 import torch
+from transformers import AutoModelForSequenceClassification
 
 from shared.common.errors import UserError
 from shared.common.files import holds_texts
@@ -10,7 +11,18 @@ from shared.text import configs, data, models
 
 
 class Texts(Task):
+    """The texts of a class; shared/causal/task.py overrides what is different for going on with one.
+
+    Attributes:
+        auto: the class of transformers that finds a model's class.
+        does, such_as: what models of that class can do, and the name of one.
+        tiny: the name of the model that this repository makes.
+    """
+
     unit = "texts"
+    auto = AutoModelForSequenceClassification
+    does, such_as = "classify text", "bert-base-uncased"
+    tiny = configs.TINY
     packages = ("transformers", "datasets")
     presets = {
         "tiny": {"model": configs.TINY, "data": "reviews"},
@@ -30,7 +42,8 @@ class Texts(Task):
     saved_help = "as Hugging Face's from_pretrained() reads it"
 
     def knows(self, model):
-        return not model.startswith("vit_")
+        other = model in configs.MADE_HERE and model != self.tiny
+        return not model.startswith("vit_") and not other
 
     def suits(self, data):
         return data in ("reviews", "imdb", "fake") or holds_texts(data)
@@ -48,7 +61,7 @@ class Texts(Task):
             UserError: there is no such model, it cannot be fetched, it cannot classify, or
                 --max-length is more than it takes.
         """
-        tiny = args.model == configs.TINY
+        tiny = args.model == self.tiny
         args.pretrained = args.pretrained and not tiny
         args.config = configs.configuration(args)
         longest = configs.longest(args)
@@ -81,11 +94,14 @@ class Texts(Task):
     def checkpoint(self, args):
         return models.checkpoint(args)
 
-    def classifier(self, args):
+    def model(self, args):
         return models.classifier(args)
 
-    def logits(self, model, tokens):
+    def outputs(self, model, tokens, labels):
         return model(**tokens).logits
+
+    def whole(self, model, state):
+        return models.without_adapters(model, state)
 
     def save(self, args, state, folder):
         models.save(args, state, folder)

@@ -1,0 +1,78 @@
+"""Goes on with a text, by a fine-tuned model: python 11_llm/generate.py DIR "a text" ..."""
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+import transformers
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # finds shared/ from any folder
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from shared.common.ending import run
+from shared.common.errors import UserError
+from shared.common.options import Parser, positive, seed
+
+transformers.logging.disable_progress_bar()
+transformers.logging.set_verbosity_error()
+LIKELIEST = 50  # tokens, of which one is drawn, as in GPT-2's demonstrations
+
+
+def generate(folder, texts, tokens):
+    """Returns each text, gone on with.
+
+    Args:
+        folder: what --save of causal.py wrote, or any folder with a causal language model and its
+            tokenizer in the format of Hugging Face.
+        texts: list of str.
+        tokens: how many to add at most; a model may end earlier.
+
+    Raises:
+        UserError: there is no such model, or a text is empty.
+    """
+    if not os.path.isfile(Path(folder) / "config.json"):
+        raise UserError(
+            f"{folder} holds no model; pass a folder that 11_llm/causal.py --save has written"
+        )
+    found = []
+    try:
+        model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=False).eval()
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        most = getattr(model.config, "max_position_embeddings", None) or tokens + 1
+        for text in texts:
+            ids = tokenizer(text, return_tensors="pt")["input_ids"][:, : most - 1]
+            if not ids.numel():
+                raise UserError("a text is empty; begin one, such as 'The film'")
+            options = {"max_new_tokens": min(tokens, most - ids.shape[1]), "do_sample": True}
+            options |= {"top_k": LIKELIEST, "attention_mask": torch.ones_like(ids)}
+            options |= {"pad_token_id": tokenizer.eos_token_id}
+            with torch.no_grad():
+                out = model.generate(ids, **options)[0]  # (tokens of the text and what follows,)
+            found.append(tokenizer.decode(out, skip_special_tokens=True))
+    except UserError:
+        raise
+    except Exception as error:  # a damaged file has many names
+        raise UserError(
+            f"{folder} holds no usable language model"
+            f" ({(str(error).strip() or type(error).__name__).splitlines()[0]})"
+        ) from None
+    return found
+
+
+def main(argv=None):
+    parser = Parser(description=__doc__.split(",")[0] + ".")
+    saved = "a model that 11_llm/causal.py or causal_chunked.py has saved with --save DIR"
+    drawn = "for drawing the tokens (default: 123)"
+    parser.add_argument("folder", metavar="DIR", help=saved)
+    parser.add_argument("texts", metavar="TEXT", nargs="+", help="what to go on with")
+    most = "add at most N tokens (default: 40)"
+    parser.add_argument("--tokens", type=positive, default=40, metavar="N", help=most)
+    parser.add_argument("--seed", type=seed, default=123, help=drawn)
+    args = parser.parse_args(argv)
+    torch.manual_seed(args.seed)
+    print("\n".join(generate(args.folder, args.texts, args.tokens)))
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,1 @@
+"""What scripts use that teach a model to go on with texts: cli, data, models."""
