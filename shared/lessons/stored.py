@@ -23,6 +23,8 @@ CHECKED = RESULTS / "checked-full-cpu.json"
 FAMILIES = RESULTS / "families.json"
 # What `python -m shared.lessons.variants` has stored:
 VARIANTS = RESULTS / "predicted-variants.json"
+# What `python -m shared.lessons.hugging_face` has stored, two records for each technique:
+HUGGING_FACE = RESULTS / "hugging-face.json"
 # What `python -m shared.lessons.lost_updates` has stored:
 LOST_UPDATES = RESULTS / "lost-updates.json"
 # What `python -m shared.lessons.exercises` has stored:

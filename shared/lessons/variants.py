@@ -35,6 +35,7 @@ class Variant:
         replaced: (text, what stands in its place) in the script's source.
         batch_size: images per update; None for the script's.
         against: the words of the variant that it is compared with; None if it is the first.
+        model: of texts; None for the preset's.
     """
 
     table: str
@@ -43,6 +44,7 @@ class Variant:
     replaced: tuple = ()
     batch_size: int | None = None
     against: str | None = None
+    model: str | None = None
 
     def load(self):
         """Returns the changed script as a module."""
@@ -72,6 +74,21 @@ def _in_backward(n):
     words = [f"{name}, {n} image{'s' * (n > 1)}" for name in names]
     parent = Variant("in backward", words[0], names[0], batch_size=n)
     return parent, Variant("in backward", words[1], names[1], batch_size=n, against=words[0])
+
+
+IN_BF16 = (('"32-true"', '"bf16-true"'),)
+PARTS = "sum(checkpoint(loss_of, head, h, y, use_reentrant=False) for h, y in parts)"
+FUSED_LOSS = "F.linear_cross_entropy(hidden.flatten(0, 1), head.weight, labels.flatten()"
+FUSED_LOSS += ', reduction="sum", options=torch.nn.LinearCrossEntropyOptions())'
+
+
+def _of_texts(table, model, first, *others):
+    """Returns variants of scripts of 11: the first, and others; (words, script, replaced)."""
+    found = [
+        Variant(table, words, f"11_llm/{script}", *more, model=model)
+        for words, script, *more in (first, *others)
+    ]
+    return found[0], *(dataclasses.replace(v, against=first[0]) for v in found[1:])
 
 
 DDP, ZERO1 = "08_fsdp/ddp", "08_fsdp/zero1"
@@ -114,13 +131,34 @@ VARIANTS = (
     ),
     Variant("several devices", "DDP with Adam", ZERO1, NOT_SHARED, against="08_fsdp/ddp, with SGD"),
     Variant("several devices", "08_fsdp/zero1", ZERO1, against="DDP with Adam"),
+    *_of_texts(
+        "few weights learn",
+        "google-bert/bert-large-uncased",
+        ("BERT-large: before.py", "before"),
+        ("lora.py", "lora"),
+        ("lora.py in bf16", "lora", IN_BF16),
+        ("qlora.py", "qlora"),
+        ("qlora.py in bf16", "qlora", IN_BF16),
+        ("frozen.py", "frozen"),
+        ("lora_sharded.py, on each of 4", "lora_sharded"),
+    ),
+    *_of_texts(
+        "logits",
+        "Qwen/Qwen3-0.6B",
+        ("Qwen3-0.6B: causal.py", "causal"),
+        ("causal_chunked.py", "causal_chunked"),
+        ("with `linear_cross_entropy`", "causal_chunked", ((PARTS, FUSED_LOSS),)),
+        ("causal.py in bf16", "causal", IN_BF16),
+        ("causal_chunked.py in bf16", "causal_chunked", IN_BF16),
+    ),
 )
 
 
 def simulate(variant):
     """Returns the record of a variant; in a process that does nothing else."""
     scripts.Script.load = lambda script: variant.load()
-    return predict(variant.script, Wanted("gpu", "full", batch_size=variant.batch_size))
+    options = {"model": variant.model, "batch_size": variant.batch_size}
+    return predict(variant.script, Wanted("gpu", "full", **options))
 
 
 def simulated(variants=VARIANTS):

@@ -1,0 +1,142 @@
+"""The training of before.py in Hugging Face's Trainer, its memory counted by the same ledger.
+
+The options are named as in transformers.TrainingArguments; without them it does what before.py
+does, with the same losses.
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # finds shared/ from any folder
+from shared.common import options
+from shared.common.ending import run
+from shared.common.errors import UserError
+from shared.common.loading import loader, set_updates
+from shared.metrics import Meter
+from shared.text import data, models
+from shared.text.cli import TASK
+from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers.training_args import OptimizerNames
+
+BATCH_SIZE = 12  # texts per update
+NAME = "11_llm/hf_trainer"
+OPTIM = "one of the Trainer's optimizers, such as adafactor (default: adamw_torch)"
+
+
+class Watched(Trainer):
+    """The Trainer with this repository's texts, in their order."""
+
+    def __init__(self, texts, meter, **rest):
+        super().__init__(callbacks=[Watching(self, meter)], **rest)
+        self.texts, self.losses, self.held = texts, [], None
+        # The model's loss is the mean of a micro-batch, which the Trainer, up to 5.23 at least,
+        # takes for a share of the update's: gradients would be as many times too large.
+        self.model_accepts_loss_kwargs = False
+
+    def get_train_dataloader(self):
+        return self.texts
+
+    def get_batch_samples(self, *args, **kwargs):
+        found = super().get_batch_samples(*args, **kwargs)
+        self.held = found[0]
+        return found
+
+    def training_step(self, *args, **kwargs):
+        loss = super().training_step(*args, **kwargs)  # of a micro-batch: its share of the mean
+        self.losses.append(loss)
+        return loss
+
+
+class Watching(TrainerCallback):
+    """Tells the meter where an update begins and ends."""
+
+    def __init__(self, trainer, meter):
+        self.trainer, self.meter = trainer, meter
+        self.generator = torch.get_rng_state()  # after the model was built
+
+    def on_train_begin(self, *args, **kwargs):
+        torch.set_rng_state(self.generator)  # the Trainer has seeded it anew
+
+    def on_step_begin(self, *args, **kwargs):
+        labels = [batch["labels"] for batch in self.trainer.held]
+        self.meter.memory.begin(self.trainer.held, labels)
+
+    def on_step_end(self, *args, **kwargs):
+        self.trainer.held = None
+        self.meter.memory.end()
+        self.meter.steps += 1
+        loss, self.trainer.losses = sum(self.trainer.losses), []
+        self.meter.first_loss = loss if self.meter.first_loss is None else self.meter.first_loss
+        self.meter.last_loss = loss
+
+
+def main(argv=None):
+    parser = options.parser(__doc__.splitlines()[0], TASK)
+    add = parser.add_argument
+    add("--bf16", action="store_true", help="mixed precision: bf16 where autocast allows it")
+    several = "micro-batches per update (default: 1)"
+    add(
+        "--gradient-accumulation-steps", type=options.positive, default=1, metavar="N", help=several
+    )
+    add("--activation-checkpointing", action="store_true", help="recompute in the backward pass")
+    optimizers = [name.value for name in OptimizerNames]
+    add("--optim", default="adamw_torch", choices=optimizers, metavar="NAME", help=OPTIM)
+    args = parser.parse_args(argv)
+    args.command = options.command_of([f"{NAME}.py"], argv)
+    args.script, args.headline = NAME, f"{NAME}: {__doc__.splitlines()[0]}"
+    args.batch_size, steps = BATCH_SIZE, args.gradient_accumulation_steps
+    if BATCH_SIZE % steps:
+        raise UserError(
+            f"--gradient-accumulation-steps {steps} does not divide a batch of {BATCH_SIZE} texts"
+        )
+    options.choose(args, TASK)
+    args.micro_batch_size = BATCH_SIZE // steps if steps > 1 else None
+    args.devices = args.world_size = 1
+    args.record, args.save = None, None
+    torch.manual_seed(args.seed)
+    precision = "bf16-mixed" if args.bf16 else "32-true"
+    meter = Meter(args, torch.device(args.accelerator), precision)
+
+    sets, args.tokenizer = data.prepared(args)
+    padding = data.Padding(args.config.pad_token_id, args.max_length)
+
+    def batch(examples):
+        tokens, labels = padding(examples)
+        return {**tokens, "labels": labels}
+
+    whole, args.batch_size = args.batch_size, BATCH_SIZE // steps
+    texts = loader(args, sets["train"], shuffle=True, collate_fn=batch)
+    test = loader(args, sets["test"], shuffle=False, collate_fn=padding)
+    args.batch_size = whole
+    set_updates(args, -(-len(texts) // steps))
+    with meter.phase("load"):
+        model = models.classifier(args)
+        model.load_state_dict(torch.load(models.checkpoint(args), weights_only=True))
+    model.to(args.accelerator)
+    wanted = TrainingArguments(
+        output_dir="out/hf",
+        per_device_train_batch_size=BATCH_SIZE // steps,
+        gradient_accumulation_steps=steps,
+        activation_checkpointing=args.activation_checkpointing,
+        bf16=args.bf16,
+        optim=args.optim,
+        learning_rate=5e-5 * args.adam_lr_factor,
+        lr_scheduler_type="constant",
+        max_grad_norm=0,
+        max_steps=args.updates,
+        seed=args.seed,
+        use_cpu=args.accelerator == "cpu",
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+    )
+    trainer = Watched(texts, meter, model=model, args=wanted)
+    with meter.phase("train"):
+        trainer.train()
+    return meter.report(meter.evaluate(model, test))
+
+
+if __name__ == "__main__":
+    run(main)
