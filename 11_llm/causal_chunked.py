@@ -35,7 +35,7 @@ def build(fabric, args):
 
 
 def loss_of(head, hidden, labels):
-    return F.cross_entropy(head(hidden), labels, reduction="sum")
+    return F.cross_entropy(head(hidden).float(), labels, reduction="sum")  # logits in fp32
 
 
 def train_step(fabric, model, optimizer, tokens, labels):

@@ -11,7 +11,7 @@ from shared.text import configs, data, models
 
 
 class Texts(Task):
-    """The texts of a class; shared/causal/task.py overrides what is different for going on with one.
+    """Texts that have classes; shared/causal/task.py overrides what going on with texts changes.
 
     Attributes:
         auto: the class of transformers that finds a model's class.
