@@ -120,7 +120,7 @@ def table(folder, text):
         ("text,x\n,1\n", [], "row 1 has no text; mend or remove it"),
         ("x\n1\n", [], "there is no column text, only x; the column must be called text"),
         (None, ["--data", "a.pdf"], "there is no such file or folder; pass reviews, imdb, fake"),
-        (None, ["--model", "distilbert_tiny"], "distilbert models have no head to go on with"),
+        (None, ["--model", "distilbert_tiny"], "distilbert models cannot go on with"),
         (None, ["--max-length", 513], "gpt_tiny takes 512 tokens at most"),
     ],
 )

@@ -22,7 +22,7 @@ WRONG = [
         "there is no such folder, and the Hugging Face hub does not have it or cannot be reached",
     ),
     (["--model", "{tmp}"], "this folder holds no usable model"),
-    (["--model", "{clip}"], "clip models have no head to classify text with"),
+    (["--model", "{clip}"], "clip models cannot classify text"),
     (
         ["--model", "{code}"],
         "it comes with Python code of its own; if you trust that, pass --trust-remote-code",

@@ -11,7 +11,7 @@ from shared.common.scripts import ROOT
 from shared.lessons import markdown, stored
 from shared.records.origin import origin
 from shared.records.record import by_script, learned, on_host, read, read_list, setting
-from shared.records.units import NOTHING, amount, listed, size
+from shared.records.units import NOTHING, amount, size
 
 
 def records():
@@ -61,9 +61,10 @@ def table(folder):
         rows.append((link, script.parent, *its, *peaks, *tiny, cost(name)))
     predicted = [every[name] for name in names]
     number = folder.name[:2]
+    what = "full size" if several else setting(predicted[0])
     note = (
         "Each of these is one file, a small change of another script. Peaks per GPU while training "
-        f"are predicted for {listed(map(setting, predicted))}; the tiny model is measured on "
+        f"are predicted for {what}; the tiny model is measured on "
         f"{measured[names[0]]['device']}. `python -m shared.predict {number} --side-roads` and "
         f"`python -m shared.ladder {number} --side-roads` show them beside the stage."
     )

@@ -91,8 +91,8 @@ def configuration(args):
     auto, own_code = args.task.auto, getattr(config, "auto_map", {})
     if type(config) not in auto._model_mapping and auto.__name__ not in own_code:
         raise UserError(
-            f"--model {args.model}: {config.model_type} models have no head to {args.task.does}"
-            f" with; choose another, such as {args.task.such_as}"
+            f"--model {args.model}: {config.model_type} models cannot {args.task.does}; choose"
+            f" another, such as {args.task.such_as}"
         )
     config.dtype = None  # it is the type that the weights were saved in; the script chooses its own
     # The two are the same object, except in models that also take pictures.
