@@ -12,7 +12,7 @@ from shared.common import scripts
 from shared.common.options import Parser
 from shared.common.scripts import ROOT
 from shared.common.writing import replaceable, write_text
-from shared.lessons import exercises, lost_updates, parts, side_roads, variants
+from shared.lessons import exercises, guide, lost_updates, parts, side_roads, variants
 
 PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 PARTS = {
@@ -20,6 +20,7 @@ PARTS = {
     "checked": parts.checked,
     "diff": parts.diff,
     "families": parts.families,
+    "guide": guide.part,
     "ladder": parts.ladder,
     "language_models": parts.language_models,
     "lost_updates": lost_updates.part,
