@@ -43,7 +43,7 @@ def test_records_were_made_with_code_that_is_committed():
         assert names == whole or not file.name.startswith("tiny")
     files = {stored.PREDICTED, stored.TEXT, stored.LATE, stored.CHECKED, stored.VITS}
     files |= {stored.TIMELINES, stored.EXERCISES, *RESULTS.glob("*.jsonl")}
-    files |= {stored.SIDE_ROADS, stored.VARIANTS, stored.LOST_UPDATES}
+    files |= {stored.SIDE_ROADS, stored.VARIANTS, stored.LOST_UPDATES, stored.ONE_GPU, stored.GUIDE}
     for file in files:
         commits = set(re.findall(r'"git_commit": ("\w+"|null)', file.read_text()))
         assert commits and "null" not in commits, file

@@ -1,13 +1,15 @@
 """Promise: a language model is predicted to the byte, and every factor has its technique."""
 
 import pytest
+import torch
 import transformers
 from conftest import TEXT
 
 from shared.lessons import stored
 from shared.predict.command import main
 from shared.predict.jobs import Wanted, run_jobs
-from shared.predict.simulation import predict
+from shared.predict.simulation import one_by_one, predict
+from shared.text.configs import KNOWN
 
 
 @pytest.mark.parametrize("run", TEXT)
@@ -88,9 +90,64 @@ def test_the_page_shows_what_is_predicted_today(steps):
             )
 
 
+def test_steps_on_one_device_are_ordinary_trainings():
+    """They run without processes or shards, and need what is predicted, to the byte."""
+    way, steps = one_by_one(TEXT[1]), (2, 3, 4)
+    wanted = [Wanted("cpu", "tiny", max_length=32, devices=1, techniques=n) for n in steps]
+    predicted = run_jobs([(predict, TEXT[1], w) for w in wanted])
+    assert [r["technique"] for r in predicted] == [*way.techniques(1)[1:]]
+    measured, kinds = [], []
+    for n in steps:
+        script = way.script(n, 1)
+        script.build = noting_kinds(script.build, kinds)
+        argv = ["--preset", "tiny", "--data", "fake", "--max-length", "32", "--max-steps", "3"]
+        measured.append(script.main(argv))
+        assert not torch.distributed.is_initialized()
+    assert kinds == [{(torch.nn.Parameter, torch.bfloat16)}] * 3
+    for real, r in zip(measured, predicted, strict=True):
+        assert (real["load"], real["train"]) == (r["load"], r["train"])
+        assert real["world_size"] == r["world_size"] == 1
+    micro, load, checkpointing = measured
+    assert load["load"]["device_peak_gb"] < 0.3 * micro["load"]["device_peak_gb"]
+    assert checkpointing["last_loss"] == load["last_loss"]
+
+
+def noting_kinds(build, kinds):
+    """Returns a script's build() that notes the types of the parameters."""
+
+    def noting(fabric, args):
+        model, optimizer = build(fabric, args)
+        kinds.append({(type(p), p.dtype) for p in model.parameters()})
+        return model, optimizer
+
+    return noting
+
+
+def test_on_one_gpu_the_way_is_the_same_up_to_sharding():
+    several, alone = stored.text_records(), stored.one_gpu_records()
+    assert list(alone) == list(several)
+    for model, records in alone.items():
+        assert {r["world_size"] for r in records} == {1} and len(records) == 5
+        for r, other in zip(records[:4], several[model]):
+            for key in ("technique", "load", "train", "peak_at"):
+                assert r[key] == other[key]
+        assert records[4]["technique"] == "checkpoint every block"
+        assert all("gathered" not in r["train"]["breakdown_gb"] for r in records)
+
+
+def test_the_page_shows_what_is_predicted_today_on_one_gpu():
+    (*_, then) = stored.one_gpu_records()["distilbert-base-uncased"]
+    (now,) = run_jobs([(predict, TEXT[1], Wanted("gpu", "full", devices=1, techniques=4))])
+    for name in ("device_peak_gb", "device_reserved_gb", "host_peak_gb"):
+        same = then["train"][name]
+        if now["versions"] != then["versions"]:
+            same = pytest.approx(same, rel=0.02, abs=1e-3)
+        assert now["train"][name] == same
+
+
 def test_factors_of_the_published_models():
     records = stored.text_records()
-    assert len(records) == 5
+    assert len(records) == 7 and list(records) == list(KNOWN)
     for model, least in {"distilbert-base-uncased": 3, "google-bert/bert-large-uncased": 5}.items():
         for world_size, factor in ((4, least), (1, least)):  # on one GPU too
             before = records[model][0]

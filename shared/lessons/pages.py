@@ -12,7 +12,15 @@ from shared.common import scripts
 from shared.common.options import Parser
 from shared.common.scripts import ROOT
 from shared.common.writing import replaceable, write_text
-from shared.lessons import exercises, hugging_face, lost_updates, parts, side_roads, variants
+from shared.lessons import (
+    exercises,
+    guide,
+    hugging_face,
+    lost_updates,
+    parts,
+    side_roads,
+    variants,
+)
 
 PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 PARTS = {
@@ -20,6 +28,7 @@ PARTS = {
     "checked": parts.checked,
     "diff": parts.diff,
     "families": parts.families,
+    "guide": guide.part,
     "hugging_face": hugging_face.part,
     "ladder": parts.ladder,
     "language_models": parts.language_models,

@@ -159,10 +159,16 @@ def language_models(folder):
     return "\n".join([*markdown.table(table), "", note, "", *from_where])
 
 
-def one_by_one(folder):
-    """Returns what each technique from before.py to train.py does to each language model's peak."""
-    columns = {}
-    for model, records in stored.text_records().items():
+def one_by_one(folder, gpus="4"):
+    """Returns what each technique from before.py to train.py does to each language model's peak.
+
+    Args:
+        folder: of the page.
+        gpus: "4", or "1" for the techniques that one GPU can use.
+    """
+    columns, alone = {}, gpus == "1"
+    every = stored.one_gpu_records() if alone else stored.text_records()
+    for model, records in every.items():
         steps = [r for r in records if r["technique"] or r["script"].endswith("/before")]
         columns[f"{model}, {records[0]['max_length']} tokens"] = steps
     table = [("allocated", *columns)]
@@ -174,7 +180,11 @@ def one_by_one(folder):
             change = " (the same)" if now == before else f" ({before / now:.2f}x less)"
             cells.append(size(now) + (change if n else ""))
         table.append((f"+ {rows[0]['technique']}" if n else "before.py", *cells))
-    return "\n".join(markdown.table(table))
+    lines = markdown.table(table)
+    if alone:
+        records = [r for of_model in every.values() for r in of_model]
+        lines += ["", *sources(records, stored.ONE_GPU, what="language models")]
+    return "\n".join(lines)
 
 
 def families(folder):

@@ -13,6 +13,8 @@ SIDE_ROADS = RESULTS / "predicted-side-roads.json"
 TINY_SIDE_ROADS = RESULTS / "tiny-cpu-side-roads.jsonl"
 # For language models, the lists that several commands printed, joined:
 TEXT = RESULTS / "predicted-text.json"
+# The same with `--one-by-one --devices 1`:
+ONE_GPU = RESULTS / "predicted-text-one-gpu.json"
 # What `python -m shared.predict 01-10 --model vit_b_16,vit_h_14 --json` printed:
 VITS = RESULTS / "predicted-vits.json"
 # What `python -m shared.predict 01-04 --late-zero-grad --json` printed:
@@ -23,6 +25,8 @@ CHECKED = RESULTS / "checked-full-cpu.json"
 FAMILIES = RESULTS / "families.json"
 # What `python -m shared.lessons.variants` has stored:
 VARIANTS = RESULTS / "predicted-variants.json"
+# What `python -m shared.lessons.guide` has stored:
+GUIDE = RESULTS / "predicted-guide.json"
 # What `python -m shared.lessons.hugging_face` has stored, two records for each technique:
 HUGGING_FACE = RESULTS / "hugging-face.json"
 # What `python -m shared.lessons.lost_updates` has stored:
@@ -55,3 +59,8 @@ def results():
 def text_records():
     """Returns the predictions for language models, {model: list of records}."""
     return {group[0]["model"]: group for group in by_model(read_list(TEXT))}
+
+
+def one_gpu_records():
+    """Returns those of the techniques for one GPU, {model: list of records}."""
+    return {group[0]["model"]: group for group in by_model(read_list(ONE_GPU))}

@@ -56,7 +56,7 @@ def make_parser():
     add("--batch-size", type=positive, metavar="N", help=batch)
     add("--micro-batch-size", type=positive, metavar="N", help=micro)
     add("--devices", type=positive, metavar="N", help="GPUs, from 08 on (default: 4)")
-    one = "11: apply the techniques one by one, from before.py to train.py"
+    one = "11: apply the techniques one by one, from before.py on; with --devices 1 no sharding"
     add("--one-by-one", action="store_true", help=one)
     plain = "the scripts in plain PyTorch, plain.py, instead of train.py; 01 to 10"
     add("--plain", action="store_true", help=plain)
@@ -193,8 +193,9 @@ def wanted(args, **changed):
         for name in args.names:
             steps = [None]
             if args.one_by_one:  # the techniques lead from the folder's first script to its last
-                last = name.endswith("/train")
-                steps = range(len(one_by_one(name).TECHNIQUES) + 1) if last else []
+                devices = changed.get("devices") or args.devices or scripts.get(name).load().DEVICES
+                every = one_by_one(name).techniques(devices)
+                steps = range(len(every) + 1) if name.endswith("/train") else []
             for n in steps:
                 found.append((name, Wanted(**{**same, "model": model, "techniques": n, **changed})))
     return found

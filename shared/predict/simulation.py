@@ -60,9 +60,9 @@ class Simulation:
             warnings.filterwarnings("ignore", message=message)
         self.script, self.technique = scripts.get(name).load(), None
         if options.techniques is not None:
-            steps = one_by_one(name)
-            self.script = steps.script(options.techniques)
-            self.technique = (None, *steps.TECHNIQUES)[options.techniques]
+            steps, devices = one_by_one(name), options.devices or self.script.DEVICES
+            self.script = steps.script(options.techniques, devices)
+            self.technique = (None, *steps.techniques(devices))[options.techniques]
         self.args = arguments(name, self.script, options)
         self._prepare(on_gpu=options.device == "gpu")
         self.whereabouts = Whereabouts()

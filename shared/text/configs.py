@@ -14,6 +14,8 @@ from transformers import (
     BloomConfig,
     DistilBertConfig,
     GPT2Config,
+    LlamaConfig,
+    MistralConfig,
     Qwen3Config,
 )
 
@@ -27,6 +29,31 @@ logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
 # These configurations are known here, so that memory can be predicted without a network. The
 # figures are those of each model's config.json on the Hugging Face hub; what is not named is the
 # default of its class in transformers.
+LLAMA3_8B = {
+    "vocab_size": 128256,
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 8192,
+    "rms_norm_eps": 1e-5,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 5e5},
+    "bos_token_id": 128000,
+    "eos_token_id": 128001,
+}
+MISTRAL_7B = {
+    "vocab_size": 32000,
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 32768,
+    "rms_norm_eps": 1e-5,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+    "sliding_window": 4096,
+}
 BERT_LARGE = {
     "hidden_size": 1024,
     "num_hidden_layers": 24,
@@ -54,6 +81,8 @@ QWEN3_600M = {
     "pad_token_id": 151643,
 }
 KNOWN = {
+    "meta-llama/Meta-Llama-3-8B": (LlamaConfig, LLAMA3_8B),
+    "mistralai/Mistral-7B-v0.1": (MistralConfig, MISTRAL_7B),
     "distilbert-base-uncased": (DistilBertConfig, {}),
     "google-bert/bert-large-uncased": (BertConfig, BERT_LARGE),
     "google/bigbird-roberta-base": (BigBirdConfig, {}),
@@ -100,7 +129,7 @@ def configuration(args):
         # The cache holds keys and values of earlier tokens, for generating text. With activation
         # checkpointing, they would be kept twice.
         part.use_cache = False
-        pad = part.pad_token_id
+        pad = getattr(part, "pad_token_id", None)  # one that takes pictures may have none itself
         part.pad_token_id = 0 if pad is None else pad  # until it is read from the tokenizer
     return config
 
