@@ -28,6 +28,7 @@ ROOMS = {
     "common": ("memory",),
     "records": ("memory", "common"),
     **dict.fromkeys(IMPORTED, BENEATH),
+    "causal": (*BENEATH, "text"),
     "predict": (*BENEATH, *IMPORTED),
     "ladder": (*BENEATH, *IMPORTED, "predict"),
     "lessons": (*BENEATH, *IMPORTED, "predict"),

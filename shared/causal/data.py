@@ -122,8 +122,8 @@ def _too_few(args, n):
 def new_tokenizer(texts):
     """Returns a tokenizer like GPT-2's, with a vocabulary made from the texts.
 
-    It is byte-level byte pair encoding: Radford et al. 2019, section 2.2,
-    https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf
+    It is byte-level byte pair encoding: Radford et al. 2019, *Language Models are Unsupervised
+    Multitask Learners*, section 2.2; https://github.com/openai/gpt-2
     """
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
