@@ -9,7 +9,7 @@ import torch
 from alone import TINY, alone, losses
 from conftest import SHARDED, SINGLE, Spy, run
 from lightning.fabric import Fabric
-from sharded import STEPS
+from sharded import STEPS, TENSOR_PARALLEL
 
 from shared.common import scripts
 from shared.images import cli, models
@@ -172,10 +172,13 @@ def test_sharded_stages_reach_the_same_losses(sharded):
     assert seen[0] == seen[1] == seen[2]
 
 
-def test_sharded_is_as_one_device_in_fp32(sharded):
+@pytest.mark.parametrize("name", [SHARDED[0], TENSOR_PARALLEL])
+def test_several_devices_are_as_one_in_fp32(sharded, name):
     one, record = alone("07_init_module/train", fp32=True)
     assert record["precision"] == "32-true"
-    assert sharded[0][f"{SHARDED[0]} in fp32"]["losses"] == pytest.approx(one, rel=1e-4)
+    several = sharded[0][f"{name} in fp32"]
+    assert several["losses"] == pytest.approx(one, rel=1e-4)
+    assert several["test_accuracy"] == record["test_accuracy"]
 
 
 def test_offload_leaves_everything_on_the_host(sharded):

@@ -6,7 +6,7 @@ import math
 import pytest
 from alone import alone
 from conftest import NAMES, ROADS, SHARDED_ROADS, TEXT
-from sharded import STEPS
+from sharded import STEPS, TENSOR_PARALLEL
 from simulations import simulated
 
 from shared.common import scripts
@@ -25,7 +25,7 @@ SAME = {
     *SHARDED_ROADS,
 }
 # Those that compute the same, but add up or round in another order or type.
-CLOSE = {"08_fsdp/ddp", "08_fsdp/hsdp", "08_fsdp/fp32_shards"}
+CLOSE = {"08_fsdp/ddp", "08_fsdp/hsdp", "08_fsdp/fp32_shards", TENSOR_PARALLEL}
 OTHER = {"08_fsdp/zero1"}  # another optimizer
 FAILS = "03_bf16/fp16_true"
 # Simulating everything at full size would take long; these are counted by hand below.
@@ -38,7 +38,7 @@ MORE_THAN_PARENT = {  # in bytes per weight; a few bytes in all are those of sin
 }
 CHECKPOINTED = ("09_act_ckpt/every_second", "09_act_ckpt/keep_attention", "09_act_ckpt/selective")
 IN_BACKWARD = "06_sgd/adam_in_backward"
-DEVICES = ("08_fsdp/ddp", "08_fsdp/fp32_shards", "08_fsdp/one_unit", "08_fsdp/zero2")
+DEVICES = [f"08_fsdp/{n}" for n in "ddp fp32_shards one_unit tensor_parallel zero2".split()]
 PEAKS = ("device_peak_gb", "device_reserved_gb", "host_peak_gb")
 
 
@@ -86,6 +86,14 @@ def test_losses_of_four_processes(sharded, name):
             assert here == pytest.approx(there, rel=1e-2)
         else:
             assert here == there
+
+
+@pytest.mark.parametrize("name", SHARDED_ROADS)
+def test_gradients_of_whole_weights_agree(sharded, name):
+    seen = [rank[f"{name} as is"] for rank in sharded]
+    assert len(seen[0]["whole"]) == STEPS
+    assert all(rank["whole"] == seen[0]["whole"] for rank in seen)
+    assert seen[0]["shares"] == (1 if name == TENSOR_PARALLEL else 4)
 
 
 def test_what_they_learn():
@@ -152,6 +160,15 @@ def test_several_devices_by_hand():
     for name in ("08_fsdp/one_unit", "08_fsdp/zero2"):
         assert held[name]["parameters"] == sharded
         assert held[name]["gathered"] > 0.9 * whole  # where the backward pass begins
+    # A quarter of each MLP: all weights of its first layer, of its second all but the bias.
+    tensor, one = held[TENSOR_PARALLEL], held["07_init_module/train"]
+    width, layers, vector = 1024, 24, 2 * 4 * 197 * 1024  # bytes of 4 images in bf16
+    mlps = 2 * layers * (2 * 4 * width * width + 4 * width) / 1e9
+    for label in ("parameters", "gradients"):
+        assert tensor[label] == pytest.approx(whole - 3 / 4 * mlps, rel=1e-6)
+    # Of 16 vectors that a block keeps (page 03), 8 are in the MLP.
+    saved = one["activations"] - tensor["activations"]
+    assert saved == pytest.approx(layers * 3 / 4 * 8 * vector / 1e9, rel=0.01)
     # As one unit, the weights arrive in a buffer as large as they are.
     assert held["08_fsdp/one_unit"]["gathered"] > 1.9 * whole
 

@@ -41,6 +41,7 @@ class Record(TypedDict, total=False):
     dataset: str | None
     device: str
     world_size: int
+    shares: int | None  # of a batch: one for each device, unless devices compute with the same
     precision: str
     batch_size: int  # over all devices
     micro_batch_size: int | None
@@ -166,11 +167,8 @@ def checked(record):
         raise TypeError("script must be a name")
     _check_fields(record, Record)
     for phase in (record[name] for name in ("load", "train") if name in record):
-        sizes = [
-            phase["device_peak_gb"],
-            phase.get("device_reserved_gb"),
-            phase.get("host_peak_gb"),
-        ]
+        sizes = [phase["device_peak_gb"]]
+        sizes += map(phase.get, ("device_reserved_gb", "host_peak_gb"))
         for gb in (*sizes, *phase.get("breakdown_gb", {}).values()):
             if gb is not None and not 0 <= gb < 1e9:
                 raise ValueError("this is no size of a memory")
@@ -279,7 +277,7 @@ def where(record):
 
 def at_once(record):
     """Returns how many images or texts a device takes in one forward pass."""
-    share = record["batch_size"] // record["world_size"]
+    share = record["batch_size"] // (record.get("shares") or record["world_size"])
     return min(record["micro_batch_size"] or share, share)
 
 
