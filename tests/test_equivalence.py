@@ -3,11 +3,16 @@
 import copy
 import json
 import math
+import re
+import shlex
+import socket
+from string import Template
 
 import pytest
 import torch
 from alone import TINY, alone, losses
-from conftest import SHARDED, SINGLE, Spy, run
+from conftest import ROOT, SHARDED, SINGLE, Spy, run
+from forks import of_slurm
 from lightning.fabric import Fabric
 from sharded import STEPS, TENSOR_PARALLEL
 
@@ -210,9 +215,19 @@ def test_plain_without_torchrun_is_one_process(tmp_path):
     )
 
 
-def test_two_machines(tmp_path):
-    """As `torchrun --nnodes 2 --nproc-per-node 2` starts them, both on this one."""
+def test_two_machines(sharded, tmp_path):
+    """As the page's batch file for SLURM starts them, both on this one."""
+    page = (ROOT / "08_fsdp" / "README.md").read_text()
+    [command] = re.findall(r"(?s)^srun (.*?)\n```", page, re.MULTILINE)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        command = command.replace("29500", str(free.getsockname()[1]))
+    variables = {"first": "localhost", **of_slurm(2, 0)}
+    _, words = Template(command.replace("\\\n", "")).substitute(variables).split(" torchrun ")
+    *options, script = shlex.split(words)
     record = tmp_path / "record.jsonl"
-    run("tests/forks.py", "2x2", "08_fsdp/train.py", *TINY, "--max-steps", 4, "--record", record)
-    [found] = record.read_text().splitlines()
-    assert json.loads(found)["world_size"] == 4
+    its = (script, *TINY, "--max-steps", STEPS, "--record", record)
+    run("tests/forks.py", "torchrun", *options, "--local-addr", "localhost", *its)
+    [found] = map(json.loads, record.read_text().splitlines())
+    assert (found["script"], found["world_size"]) == ("08_fsdp/train", 4)
+    losses = sharded[0]["08_fsdp/train as is"]["losses"]
+    assert [found["first_loss"], found["last_loss"]] == pytest.approx([losses[0], losses[-1]], 1e-6)

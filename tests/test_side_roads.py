@@ -123,6 +123,7 @@ def test_the_pages_show_what_is_predicted_today(on_cpu):
     now = simulated(asked, "gpu", "full")
     for name in asked:
         same = now[name]["versions"]["torch"] == then[name]["versions"]["torch"]
+        assert now[name]["peak_at"] == then[name]["peak_at"] or not same
         for phase in ("load", "train"):
             for peak in PEAKS:
                 near = pytest.approx(then[name][phase][peak], rel=1e-9 if same else 0.02, abs=1e-9)

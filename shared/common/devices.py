@@ -41,7 +41,8 @@ def choose_devices(args, default, launcher, shares=None):
         if default > 1 and wanted > 1 and _in_batch_job():
             raise UserError(
                 "in a SLURM batch job, start this script with torchrun: "
-                f"torchrun --nproc-per-node GPUS {args.script}.py"
+                f"torchrun --nproc-per-node GPUS {args.script}.py; "
+                "for several machines, 08_fsdp/README.md has a batch file"
             )
     later = "08_fsdp/train.py and the later ones share the work"
     if default == 1 and started * args.num_nodes > 1:
