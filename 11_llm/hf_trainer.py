@@ -93,7 +93,7 @@ def main(argv=None):
         )
     options.choose(args, TASK)
     args.micro_batch_size = BATCH_SIZE // steps if steps > 1 else None
-    args.devices = args.world_size = 1
+    args.devices = args.world_size = args.shares = 1
     args.record, args.save = None, None
     torch.manual_seed(args.seed)
     precision = "bf16-mixed" if args.bf16 else "32-true"

@@ -14,6 +14,7 @@ from watermark import watermark
 
 from shared.common.devices import precision_on
 from shared.common.errors import UserError
+from shared.common.loading import this_share
 from shared.common.writing import append
 from shared.memory import bf16
 from shared.memory.phases import LEDGER_UPDATES, Phases
@@ -53,6 +54,7 @@ class Meter:
         parallel = dist.is_available() and dist.is_initialized()
         self.rank = dist.get_rank() if parallel else 0
         self.world_size = dist.get_world_size() if parallel else 1
+        self.share, self.shares = this_share(args.shares)
         self.cuda = device.type == "cuda"
         has_bf16 = not self.cuda or torch.cuda.is_bf16_supported(including_emulation=False)
         if precision.startswith("bf16") and not has_bf16:
@@ -151,7 +153,7 @@ class Meter:
             logits: (batch, classes); None where only the loss counts.
             labels: (batch,), or (batch, tokens).
         """
-        self.seen += len(labels) * self.world_size
+        self.seen += len(labels) * self.shares
         self.args.task.count_update(self.train_metric, loss, logits, labels)
         self.first_loss = loss if self.first_loss is None else self.first_loss
         self.last_loss = loss
@@ -191,9 +193,9 @@ class Meter:
         for batch in itertools.islice(loader, self.args.max_steps):
             inputs, labels = move_data_to_device(batch, self.device)
             outputs = task.outputs(model, inputs, labels)
-            # The sampler repeats some examples so that all processes get equally many. Here each
+            # The sampler repeats some examples so that all shares are equally large. Here each
             # example counts once.
-            positions = self.rank + self.world_size * torch.arange(seen, seen + len(labels))
+            positions = self.share + self.shares * torch.arange(seen, seen + len(labels))
             once = (positions < len(loader.dataset)).to(self.device)
             if once.any():  # a process' last batch may consist of repetitions only
                 task.count_outputs(metric, outputs[once], labels[once])
@@ -247,6 +249,7 @@ class Meter:
             dataset=args.dataset,
             device=device_name(self.device),
             world_size=self.world_size,
+            shares=self.shares,
             precision=self.precision,
             batch_size=args.batch_size,
             micro_batch_size=args.micro_batch_size,

@@ -8,6 +8,7 @@ import hashlib
 import json
 import sys
 
+import torch
 import torch.distributed as dist
 from conftest import SHARDED, SHARDED_ROADS, TEXT, in_fp32
 from forks import side_by_side
@@ -18,18 +19,21 @@ from shared.common import mapping, scripts
 from shared.metrics import Meter
 
 STEPS = 3
+TENSOR_PARALLEL = "08_fsdp/tensor_parallel"
 
 
 def watch(name, fp32):
     """Runs a script for a few updates; returns what tests ask about this process."""
     module = in_fp32(name) if fp32 else scripts.get(name).load()
-    seen = {"losses": [], "policies": []}
+    seen = {"losses": [], "policies": [], "whole": []}
     module_build, module_shard = module.build, getattr(module, "fully_shard", None)
     update = Meter.update
 
     def look_at_gradients(optimizer, *_):
-        weights = [p for group in optimizer.param_groups for p in group["params"]]
-        seen["grads"] = sorted({p.grad.device.type for p in weights if p.grad is not None})
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        seen["grads"] = sorted({p.grad.device.type for p in parameters if p.grad is not None})
+        whole = [p.grad for p in parameters if not isinstance(p, DTensor) and p.grad is not None]
+        seen["whole"].append(hashlib.sha256(b"".join(map(raw, whole))).hexdigest())
 
     def build(*args):
         seen["file"] = module.models.checkpoint(args[1])
@@ -63,13 +67,16 @@ def watch(name, fp32):
     parameters = list(seen.pop("model").parameters())
     return {
         **seen,
-        "precision": record["precision"],
-        "input_shapes": record["input_shapes"],
+        **{key: record[key] for key in ("precision", "shares", "test_accuracy", "input_shapes")},
         "load": record["load"],
         "train": record["train"],
         "parameters_on": sorted({p.device.type for p in parameters}),
         "dtypes": sorted({str(p.dtype) for p in parameters}),
     }
+
+
+def raw(tensor):
+    return tensor.contiguous().view(torch.uint8).numpy().tobytes()
 
 
 def hashed(file):
@@ -86,7 +93,7 @@ def work(out):
     # In fp32 the first is enough: the others agree with it in bf16 to the last bit.
     parents = [name for name in TEXT if name in {scripts.get(r).parent for r in SHARDED_ROADS}]
     asked = [(name, False) for name in SHARDED + plain + parents + SHARDED_ROADS]
-    asked += [(SHARDED[0], True), (plain[0], True)]
+    asked += [(SHARDED[0], True), (plain[0], True), (TENSOR_PARALLEL, True)]
     results = {
         f"{name} {'in fp32' if fp32 else 'as is'}": watch(name, fp32) for name, fp32 in asked
     }

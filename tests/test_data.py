@@ -14,7 +14,7 @@ import torch
 import torchvision
 from conftest import paint, read_json, run
 
-from shared.common import files, scripts
+from shared.common import files, loading, scripts
 from shared.common.errors import UserError
 from shared.images import data
 
@@ -23,7 +23,7 @@ TINY = ["--preset", "tiny"]
 
 def options(source, **more):
     sizes = {"image_px": 32, "batch_size": 16, "epochs": 1, "max_steps": None}
-    where = {"data": str(source), "accelerator": "cpu", "devices": 1, "world_size": 1, "seed": 1}
+    where = {"data": str(source), "accelerator": "cpu", "devices": 1, "shares": 1, "seed": 1}
     return types.SimpleNamespace(**{**sizes, **where, **more})
 
 
@@ -65,13 +65,16 @@ def test_four_processes_see_the_batches_of_one(monkeypatch):
     shares = []
     for rank in range(4):
         monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
-        shares.append(list(data.loaders(options("digits", world_size=4))[0]))
+        shares.append(list(data.loaders(options("digits", shares=4))[0]))
     assert len(one) == len(shares[0]) == 82
     for k, (images, _) in enumerate(one):
         together = torch.cat([share[k][0] for share in shares])
         assert len(images) == len(together)
         one_share, all_shares = (x.flatten(1).sort(dim=0).values for x in (images, together))
         assert torch.equal(one_share, all_shares)
+    whole = data.loaders(options("digits", shares=1))[0]  # of the last process: the same as of one
+    assert all(torch.equal(x[0], y[0]) for x, y in zip(one, whole, strict=True))
+    assert (loading.this_share(), loading.this_share(2)) == ((3, 4), (1, 2))
 
 
 def test_order_depends_on_seed_and_epoch_alone():

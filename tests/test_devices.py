@@ -1,9 +1,11 @@
 """Promise: a script trains on as many devices as it can use and there are, and says so."""
 
 import os
+from unittest import mock
 
 import pytest
 import torch
+from forks import of_slurm
 
 from shared.common import scripts
 from shared.common.errors import UserError
@@ -99,7 +101,29 @@ def test_who_starts_the_processes_of_plain_pytorch(gpus, monkeypatch):
             cli.parse(PLAIN, [], **BY_TORCHRUN)
 
 
-def test_slurm_wants_torchrun(monkeypatch):
-    monkeypatch.setenv("SLURM_NTASKS", "1")
-    with pytest.raises(UserError, match="torchrun --nproc-per-node GPUS 08_fsdp/train.py"):
+@pytest.mark.parametrize("machines", [1, 2])
+def test_in_a_batch_job_of_slurm(machines, monkeypatch, torchrun):
+    """With the variables that the batch file of page 08 produces."""
+    for name, value in of_slurm(machines, 0).items():
+        monkeypatch.setenv(name, str(value))
+    with pytest.raises(UserError, match="torchrun --nproc-per-node GPUS 08_fsdp/train.py; for sev"):
         cli.parse(FSDP, [], **ON_FOUR)
+    alone = ((PLAIN, BY_TORCHRUN, "plain.py"), (BASELINE, ON_ONE, "--ntasks 1"))
+    for path, its, told in alone:
+        with mock.patch.dict(os.environ):
+            if machines == 1:
+                assert cli.parse(path, [], **its).world_size == 1
+                continue
+            with pytest.raises(UserError, match=told):
+                cli.parse(path, [], **its)
+    torchrun(2, 2 * machines)
+    for path, its in ((FSDP, ON_FOUR), (PLAIN, BY_TORCHRUN)):
+        args = cli.parse(path, [], **its)
+        assert (args.devices, args.num_nodes, args.world_size) == (2, machines, 2 * machines)
+
+
+def test_in_an_interactive_job_of_slurm_scripts_start_their_processes(monkeypatch):
+    for name, value in {**of_slurm(2, 0), "SLURM_JOB_NAME": "interactive"}.items():
+        monkeypatch.setenv(name, str(value))
+    with mock.patch.dict(os.environ):
+        assert cli.parse(FSDP, [], **ON_FOUR).world_size == 4

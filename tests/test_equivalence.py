@@ -3,13 +3,18 @@
 import copy
 import json
 import math
+import re
+import shlex
+import socket
+from string import Template
 
 import pytest
 import torch
 from alone import TINY, alone, losses
-from conftest import SHARDED, SINGLE, Spy, run
+from conftest import ROOT, SHARDED, SINGLE, Spy, run
+from forks import of_slurm
 from lightning.fabric import Fabric
-from sharded import STEPS
+from sharded import STEPS, TENSOR_PARALLEL
 
 from shared.common import scripts
 from shared.images import cli, models
@@ -172,10 +177,13 @@ def test_sharded_stages_reach_the_same_losses(sharded):
     assert seen[0] == seen[1] == seen[2]
 
 
-def test_sharded_is_as_one_device_in_fp32(sharded):
+@pytest.mark.parametrize("name", [SHARDED[0], TENSOR_PARALLEL])
+def test_several_devices_are_as_one_in_fp32(sharded, name):
     one, record = alone("07_init_module/train", fp32=True)
     assert record["precision"] == "32-true"
-    assert sharded[0][f"{SHARDED[0]} in fp32"]["losses"] == pytest.approx(one, rel=1e-4)
+    several = sharded[0][f"{name} in fp32"]
+    assert several["losses"] == pytest.approx(one, rel=1e-4)
+    assert several["test_accuracy"] == record["test_accuracy"]
 
 
 def test_offload_leaves_everything_on_the_host(sharded):
@@ -207,9 +215,19 @@ def test_plain_without_torchrun_is_one_process(tmp_path):
     )
 
 
-def test_two_machines(tmp_path):
-    """As `torchrun --nnodes 2 --nproc-per-node 2` starts them, both on this one."""
+def test_two_machines(sharded, tmp_path):
+    """As the page's batch file for SLURM starts them, both on this one."""
+    page = (ROOT / "08_fsdp" / "README.md").read_text()
+    [command] = re.findall(r"(?s)^srun (.*?)\n```", page, re.MULTILINE)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        command = command.replace("29500", str(free.getsockname()[1]))
+    variables = {"first": "localhost", **of_slurm(2, 0)}
+    _, words = Template(command.replace("\\\n", "")).substitute(variables).split(" torchrun ")
+    *options, script = shlex.split(words)
     record = tmp_path / "record.jsonl"
-    run("tests/forks.py", "2x2", "08_fsdp/train.py", *TINY, "--max-steps", 4, "--record", record)
-    [found] = record.read_text().splitlines()
-    assert json.loads(found)["world_size"] == 4
+    its = (script, *TINY, "--max-steps", STEPS, "--record", record)
+    run("tests/forks.py", "torchrun", *options, "--local-addr", "localhost", *its)
+    [found] = map(json.loads, record.read_text().splitlines())
+    assert (found["script"], found["world_size"]) == ("08_fsdp/train", 4)
+    losses = sharded[0]["08_fsdp/train as is"]["losses"]
+    assert [found["first_loss"], found["last_loss"]] == pytest.approx([losses[0], losses[-1]], 1e-6)

@@ -24,7 +24,7 @@ NOISE = np.random.default_rng(0).integers(0, 256, (24, 32, 32, 3), dtype=np.uint
 
 def options(source, **more):
     given = {"image_px": 32, "batch_size": 8, "epochs": 2, "max_steps": None, "accelerator": "cpu"}
-    where = {"data": str(source), "devices": 1, "world_size": 1, "seed": 1}
+    where = {"data": str(source), "devices": 1, "shares": 1, "seed": 1}
     return types.SimpleNamespace(**{**given, **where, **more})
 
 
@@ -88,7 +88,7 @@ def test_crops_depend_on_seed_epoch_and_picture_alone(folder, monkeypatch):
     shares = []
     for rank in range(2):
         monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
-        shares.append(epochs(options(folder, world_size=2)))
+        shares.append(epochs(options(folder, shares=2)))
     for epoch in range(2):
         for k, images in enumerate(one[epoch][:-1]):
             together = torch.stack([share[epoch][k] for share in shares], 1).flatten(0, 1)

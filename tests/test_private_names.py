@@ -34,6 +34,7 @@ NAMES = {
     "torch.optim.optimizer": ["_foreach_supported_types"],
     "torch.utils.backend_registration": ["_setup_privateuseone_for_python_backend"],
     "torch.testing._internal.distributed.fake_pg": ["FakeStore", "_create_fake_pg"],
+    "torch.ops._c10d_functional": ["wait_tensor", "all_reduce"],
     "torch.UntypedStorage": ["resize_", "_cdata"],
     "torch.library": ["get_kernel"],
     "torch.ops.aten": [

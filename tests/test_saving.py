@@ -212,6 +212,15 @@ def test_a_checkpoint_that_cannot_be_written_does_not_end_the_training(
     assert record["steps"] == 12 and record["save"] is None
 
 
+def test_shared_out_states_are_not_kept_but_the_model_is(tmp_path):
+    folder = tmp_path / "saved"
+    options = ("--preset", "tiny", "--devices", 1, "--max-steps", 5, "--save", folder, *OFTEN)
+    printed = run("tests/resumed.py", 1, 0, tmp_path / "out.jsonl", "08_fsdp/zero1", *options)
+    states = "ZeroRedundancyOptimizer's states cannot be kept; the model is saved at the end"
+    assert f"\n- no checkpoint after update 4: {states}\n" in printed
+    assert sorted(file.name for file in folder.iterdir()) == ["config.json", "model.safetensors"]
+
+
 def test_a_model_that_cannot_be_written_does_not_cost_the_record(tmp_path, monkeypatch):
     def fail(state, file):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -190,7 +190,7 @@ def test_imdb_is_split_as_it_says(monkeypatch):
 
 def test_processes_side_by_side_see_the_batches_of_one(monkeypatch):
     args = parsed("--limit", 100)
-    args.world_size = 4
+    args.shares = 4
     seen = []
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
@@ -198,7 +198,7 @@ def test_processes_side_by_side_see_the_batches_of_one(monkeypatch):
         monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
         seen.append([labels for _, labels in data.loaders(args)[0]])
     monkeypatch.undo()
-    args.world_size = 1
+    args.shares = 1
     for k, (_, labels) in enumerate(data.loaders(args)[0]):
         together = torch.stack([seen[rank][k] for rank in range(4)], 1).flatten().tolist()
         assert together[: len(labels)] == labels.tolist()

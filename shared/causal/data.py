@@ -24,7 +24,7 @@ def loaders(args):
     """Returns the loaders of this process' share of the training, validation and test texts.
 
     A batch is tokens, {"input_ids": (n, length)}, and labels, (n, length), the token after each;
-    all int64, with n = args.batch_size // args.world_size and length = args.max_length.
+    all int64, with n = args.batch_size // args.shares and length = args.max_length.
 
     Fills in what depends on the data: args.dataset, args.updates (updates in the whole training,
     after --epochs or --max-steps) and args.epochs (as many as these updates need).

@@ -17,12 +17,12 @@ def precision_on(accelerator, precision):
     return "bf16-mixed" if (accelerator, precision) == ("cpu", "16-mixed") else precision
 
 
-def choose_devices(args, default, launcher):
-    """Fills in args.devices (per machine), num_nodes and world_size.
+def choose_devices(args, default, launcher, shares=None):
+    """Fills in args.devices (per machine), num_nodes, world_size and shares.
 
     Args:
         args: with script, accelerator, devices, batch_size, task and notes.
-        default, launcher: as devices and launcher of options.parse.
+        default, launcher, shares: as devices, launcher and shares of options.parse.
 
     Raises:
         UserError: the devices that are wanted do not fit the script, the batch or the machine.
@@ -41,7 +41,8 @@ def choose_devices(args, default, launcher):
         if default > 1 and wanted > 1 and _in_batch_job():
             raise UserError(
                 "in a SLURM batch job, start this script with torchrun: "
-                f"torchrun --nproc-per-node GPUS {args.script}.py"
+                f"torchrun --nproc-per-node GPUS {args.script}.py; "
+                "for several machines, 08_fsdp/README.md has a batch file"
             )
     later = "08_fsdp/train.py and the later ones share the work"
     if default == 1 and started * args.num_nodes > 1:
@@ -68,6 +69,7 @@ def choose_devices(args, default, launcher):
         args.devices = max(n for n in fits if n <= here)
         args.notes.append(f"{wanted} GPUs wanted, {here} here: training on {args.devices}")
     args.world_size = args.devices * nodes
+    args.shares = shares or args.world_size
     met = dist.is_available() and dist.is_initialized()  # by a training in this process before
     if default > 1 and not met:
         _prepare_to_meet(args, started, launcher)

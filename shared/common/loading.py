@@ -27,8 +27,8 @@ def set_updates(args, per_epoch):
 class Order(DistributedSampler):
     """Which examples this process takes, and in which order; with shuffling, each epoch's own.
 
-    The order depends on seed and epoch alone. Rank r of n takes every n-th example, so the batches
-    of n processes together are the batch of one.
+    The order depends on seed and epoch alone. Share r of n takes every n-th example, so the batches
+    of n shares together are the batch of one process.
 
     Attributes:
         epoch: the epoch of the next pass, from 0.
@@ -36,7 +36,7 @@ class Order(DistributedSampler):
             0 again as soon as that pass has begun.
     """
 
-    def __init__(self, examples, batch_size, shuffle, seed, with_epoch=False):
+    def __init__(self, examples, batch_size, shuffle, seed, with_epoch=False, shares=None):
         """Chooses the order.
 
         Args:
@@ -47,9 +47,10 @@ class Order(DistributedSampler):
             with_epoch: whether to yield (epoch, position) in place of positions, for examples that
                 are not the same in every epoch. They may be read by processes that go on from one
                 epoch to the next, so this is how they learn of it.
+            shares: as this_share takes it.
         """
-        rank, processes = this_process()
-        super().__init__(examples, processes, rank, shuffle=shuffle, seed=seed)
+        share, shares = this_share(shares)
+        super().__init__(examples, shares, share, shuffle=shuffle, seed=seed)
         self.batch_size, self.with_epoch, self.start = batch_size, with_epoch, 0
 
     def set_epoch(self, epoch):
@@ -68,10 +69,21 @@ def this_process():
     return (dist.get_rank(), dist.get_world_size()) if parallel else (0, 1)
 
 
+def this_share(shares=None):
+    """Returns which share of every batch this process computes with, and how many there are.
+
+    Args:
+        shares: how many; None for one for each process. With fewer, neighbours have the same.
+    """
+    rank, processes = this_process()
+    shares = shares or processes
+    return rank * shares // processes, shares
+
+
 def loader(args, examples, shuffle, collate_fn=None, slow_nbytes=None, with_epoch=False):
     """Returns a DataLoader of this process' share of a data set; its sampler is an Order.
 
-    A batch of it has args.batch_size // args.world_size examples. The k-th batches of all processes
+    A batch of it has args.batch_size // args.shares examples. The k-th batches of all shares
     together hold the same examples as the k-th batch of a single process.
 
     Args:
@@ -82,12 +94,12 @@ def loader(args, examples, shuffle, collate_fn=None, slow_nbytes=None, with_epoc
             example.
         with_epoch: as Order takes it.
     """
-    batch_size = args.batch_size // args.world_size
+    batch_size = args.batch_size // args.shares
     workers = worker_processes(args.devices, batch_size * slow_nbytes) if slow_nbytes else 0
     return DataLoader(
         examples,
         batch_size=batch_size,
-        sampler=Order(examples, batch_size, shuffle, args.seed, with_epoch),
+        sampler=Order(examples, batch_size, shuffle, args.seed, with_epoch, args.shares),
         # From which a loader draws a number that nothing here depends on. It would otherwise draw
         # from the global generator, on which dropout depends.
         generator=torch.Generator().manual_seed(args.seed),

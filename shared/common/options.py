@@ -145,7 +145,9 @@ def parser(description, *tasks):
     return p
 
 
-def parse(file, argv, task, *, batch_size, micro_batch_size=None, devices=1, launcher=None):
+def parse(
+    file, argv, task, *, batch_size, micro_batch_size=None, devices=1, launcher=None, shares=None
+):
     """Parses a script's command line.
 
     Args:
@@ -158,11 +160,12 @@ def parse(file, argv, task, *, batch_size, micro_batch_size=None, devices=1, lau
         launcher: "torchrun" for a script that leaves it to torchrun to start processes; None if it
             does so itself. Without torchrun such a script is a single process, and finds in the
             environment what torchrun would put there.
+        shares: into how many shares the devices divide a batch; None for one for each of them.
 
     Returns:
         argparse.Namespace with the options and, derived from them: accelerator ("cuda" or "cpu"),
-        devices (per machine), num_nodes, world_size, notes (lines that tell what was chosen),
-        checkpoint_file (None), and what task.choose() fills in.
+        devices (per machine), num_nodes, world_size, shares (of a batch), notes (lines that tell
+        what was chosen), checkpoint_file (None), and what task.choose() fills in.
 
     Raises:
         UserError: an option is unknown, out of range, or does not fit this script or machine.
@@ -195,7 +198,7 @@ def parse(file, argv, task, *, batch_size, micro_batch_size=None, devices=1, lau
     choose(args, task)
     if args.accelerator == "cpu":
         bf16.speed_up()
-    choose_devices(args, devices, launcher)
+    choose_devices(args, devices, launcher, shares)
     kept.check(args)
     if args.record:
         writable(args.record)

@@ -68,7 +68,8 @@ class Script:
         """Imports the script as a new module, another one with each call.
 
         The module's constants are BATCH_SIZE, DEVICES, MICRO_BATCH_SIZE if it has micro-batches,
-        and in plain.py PRECISION. Its cli.TASK says what it is about.
+        SHARES if not each device has its own share of a batch, and in plain.py PRECISION. Its
+        cli.TASK says what it is about.
 
         Raises:
             UserError: a package that it imports is not there.

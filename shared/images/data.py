@@ -22,8 +22,8 @@ ARCHIVE = torchvision.datasets.CIFAR10.filename
 def loaders(args):
     """Returns the loaders of this process' share of the training, validation and test pictures.
 
-    A batch is images, (args.batch_size // args.world_size, 3, args.image_px, args.image_px) in
-    fp32, and labels, int64. The k-th batches of all processes together hold the same pictures as
+    A batch is images, (args.batch_size // args.shares, 3, args.image_px, args.image_px) in
+    fp32, and labels, int64. The k-th batches of all shares together hold the same pictures as
     the k-th batch of a single process. Where pictures are cropped at random, in CIFAR-10 and
     folders, the crop depends on args.seed, the epoch and the picture alone.
 

@@ -64,8 +64,13 @@ def diff(folder):
 def predicted(folder):
     """Returns a table that sets the prediction for a stage beside the one for the stage before."""
     rows = [stored.predictions()[name] for name in pair(folder)]
-    train, load = ([r[phase] for r in rows] for phase in ("train", "load"))
-    table = [("at the peak while training", *(r["script"] for r in rows))]
+    shown = [(r, 1) for r in rows]
+    heading = [r["script"] for r in rows]
+    if len({r["world_size"] for r in rows}) > 1:  # what was on one device is now on several
+        shown.append((rows[-1], rows[-1]["world_size"]))
+        heading.append(f"all {rows[-1]['world_size']} devices together")
+    train, load = ([_times(n, r[phase]) for r, n in shown] for phase in ("train", "load"))
+    table = [("at the peak while training", *heading)]
     for label in CATEGORIES:
         if any(label in phase["breakdown_gb"] for phase in train):
             parts = (amount(phase["breakdown_gb"].get(label)) for phase in train)
@@ -74,7 +79,7 @@ def predicted(folder):
     table.append(("**together: allocated**", *together))
     reserved = (size(phase["device_reserved_gb"]) for phase in train)
     table.append(("reserved by the caching allocator", *reserved))
-    table.append(("when", *map(where, rows)))
+    table.append(("when", *(where(r) if n == 1 else NOTHING for r, n in shown)))
     further = (
         ("host, at its own peak", train, "host_peak_gb"),
         ("peak while loading: device", load, "device_peak_gb"),
@@ -84,6 +89,12 @@ def predicted(folder):
         table.append((what, *(amount(phase[key]) for phase in phases)))
     table = [line for line in table if set(line[1:]) != {NOTHING}]
     return "\n".join([*markdown.table(table), "", *sources(rows, stored.PREDICTED)])
+
+
+def _times(n, phase):
+    """Returns a record's phase, with n times the sizes."""
+    sizes = {key: gb and n * gb for key, gb in phase.items() if key != "breakdown_gb"}
+    return {**sizes, "breakdown_gb": {key: n * gb for key, gb in phase["breakdown_gb"].items()}}
 
 
 def measured(folder):

@@ -221,7 +221,7 @@ class Ledger(TorchDispatchMode):
         if any(hasattr(t, "__tensor_flatten__") for t in types):
             return NotImplemented  # such a tensor then calls operations on its parts
         kwargs = kwargs or {}
-        if func.namespace == "c10d":
+        if torch_private.exchanges(func):
             out = torch_private.on_copies(func, args, kwargs)
         else:
             out = func(*args, **kwargs)

@@ -125,6 +125,17 @@ def _averaged(state, bucket):
     return done
 
 
+def exchanges(func):
+    """Tells whether an operation sends tensors to other processes.
+
+    "c10d" are those that fill tensors they are given; those of DTensor make new ones, and some
+    only wait for them. Without this, the next function would be called for too few, or too many.
+    """
+    if func.namespace == "_c10d_functional":
+        return any(argument.name == "group_name" for argument in func._schema.arguments)
+    return func.namespace == "c10d"
+
+
 def on_copies(func, args, kwargs):
     """Lets processes exchange copies of CPU tensors, and waits until that is done.
 
@@ -147,7 +158,12 @@ def on_copies(func, args, kwargs):
     for t, copy in pairs.values():
         t.copy_(copy)
     originals = {id(copy): t for t, copy in pairs.values()}
-    return tree_map_only(torch.Tensor, lambda t: originals.get(id(t), t), out)
+
+    def own(t):  # what is new is in the hands of gloo's threads, too
+        known = originals.get(id(t))
+        return torch.ops._c10d_functional.wait_tensor(t).clone() if known is None else known
+
+    return tree_map_only(torch.Tensor, own, out)
 
 
 @contextlib.contextmanager

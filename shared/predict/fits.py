@@ -30,14 +30,14 @@ def largest_micro_batch(run, options, budget_gb):
         several = isinstance(simulation.optimizer, list)
         for optimizer in simulation.optimizer if several else [simulation.optimizer]:
             optimizer.state.clear()  # as if the training began anew
-        least = n * args.world_size * (2 if args.micro_batch_size else 1)
+        least = n * args.shares * (2 if args.micro_batch_size else 1)
         start = len(simulation.ledger.events)
         batch_size = max(least, args.batch_size) if args.micro_batch_size else least
         simulation.run(batch_size, args.micro_batch_size and n, options.updates)
         events = simulation.ledger.events[: simulation.loaded] + simulation.ledger.events[start:]
         return allocator.reserved(events, simulation.device.type, simulation.loaded) / 1e9
 
-    return search(needed, budget_gb, args.micro_batch_size or args.batch_size // args.world_size)
+    return search(needed, budget_gb, args.micro_batch_size or args.batch_size // args.shares)
 
 
 MOST = 1_000_000  # images at once; the search ends here

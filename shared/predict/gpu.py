@@ -13,7 +13,6 @@ import itertools
 import weakref
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from lightning.fabric.accelerators import CUDAAccelerator
 from torch._subclasses.fake_tensor import (
@@ -21,9 +20,7 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
-    unset_fake_temporarily,
 )
-from torch.distributed import _state_dict_utils
 from torch.nn.modules.module import register_module_buffer_registration_hook
 from torch.optim.optimizer import (
     _foreach_supported_types,
@@ -34,7 +31,7 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from shared.memory.torch_private import wrapped
-from shared.predict import attention
+from shared.predict import attention, processes
 
 DEVICE = "gpu"
 # What is raised by operations whose result, or its size, depends on numbers.
@@ -150,10 +147,15 @@ class Mode(FakeTensorMode):
     avoid_device_init = True
     texts = None  # how many texts were found to have equally many ends
 
+    # DTensor waits until a tensor has come from the others, and goes on with it. A fake one would
+    # be another one. Without this, all that comes would seem to be there twice.
+    #
     # T5 and BART classify by the last token of each text: they make sure that all texts of a batch
     # have equally many ends, and then choose the ends with a mask. Every text has one. Without
     # this, they could not be simulated.
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops._c10d_functional.wait_tensor.default:
+            return args[0]
         if func is torch.ops.aten.unique_consecutive.default:
             self.texts = len(args[0])
             return tuple(args[0].new_empty(n) for n in (1, 0, 0))
@@ -214,10 +216,7 @@ def tensors_without_memory():
             (torch, "clear_autocast_cache", _clear_copies),
             (weakref, "getweakrefs", _no_weak_references),
             (F, "scaled_dot_product_attention", attention.of_cuda(DEVICE)),
-            (dist, "broadcast_object_list", _nothing_to_tell),
-            (dist, "init_device_mesh", _with_real_tensors),
-            (_state_dict_utils, "compute_local_shape_and_global_offset", _with_real_tensors),
-            (_state_dict_utils, "_broadcast_tensors", _receiving),
+            *processes.REPLACED,
         ):
             stack.enter_context(wrapped(owner, name, wrapper))
         yield
@@ -273,28 +272,3 @@ def _clear_copies(original):
 # or converted.
 def _no_weak_references(original, object):
     return []
-
-
-# The first process tells the others what it will send, packed into the numbers of a tensor, which
-# fake tensors do not have. Without this, loading a sharded model would fail.
-def _nothing_to_tell(original, *args, **kwargs):
-    pass
-
-
-# A mesh of devices, and the rows of a weight that a process gets, are computed with small tensors
-# whose values are then read. Without this, making a mesh and loading a sharded model would fail.
-def _with_real_tensors(original, *args, **kwargs):
-    with unset_fake_temporarily():
-        return original(*args, **kwargs)
-
-
-# The first process has the file. The others, if any, receive its tensors into memory of their own,
-# and may need more for it. Here the first process does so too. Without this, loading on a CPU would
-# be predicted for the process that needs least.
-def _receiving(original, full_state, local_state, keys, device, group=None):
-    with torch.device(dist.group.WORLD._device_types[0]):
-        received = {}
-        for key in keys if dist.get_world_size() > 1 else ():
-            full = full_state[key]
-            received[key] = torch.empty(full.shape, dtype=full.dtype)
-    return original({**full_state, **received}, local_state, keys, device, group)

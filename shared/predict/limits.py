@@ -49,7 +49,7 @@ def reasonable(args):
             f"--devices {args.world_size}: so many are not simulated; {DEVICES:,} is the most"
         )
     inputs, _ = args.task.fake_batch(args, 1, 0, "meta")
-    share = args.batch_size // args.world_size
+    share = args.batch_size // args.shares
     gb = sum(t.nbytes for t in tensors(inputs)) * share / 1e9
     if gb > INPUTS_GB:
         raise UserError(

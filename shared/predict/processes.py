@@ -5,6 +5,8 @@ import os
 import torch
 import torch.distributed as dist
 from lightning.fabric.strategies import DDPStrategy
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.distributed import _state_dict_utils
 from torch.distributed.fsdp._fully_shard import _fsdp_init
 from torch.testing._internal.distributed import fake_pg
 
@@ -64,3 +66,37 @@ def _without_numbers():
     dist.Logger.set_runtime_stats_and_log = lambda logger: None
     # Else Fabric makes a stream of CUDA.
     DDPStrategy._determine_ddp_device_ids = lambda strategy: None
+
+
+# The first process tells the others what it will send, packed into the numbers of a tensor, which
+# fake tensors do not have. Without this, loading a sharded model would fail.
+def _nothing_to_tell(original, *args, **kwargs):
+    pass
+
+
+# A mesh of devices, and the rows of a weight that a process gets, are computed with small tensors
+# whose values are then read. Without this, making a mesh and loading a sharded model would fail.
+def _with_real_tensors(original, *args, **kwargs):
+    with unset_fake_temporarily():
+        return original(*args, **kwargs)
+
+
+# The first process has the file. The others, if any, receive its tensors into memory of their own,
+# and may need more for it. Here the first process does so too. Without this, loading on a CPU would
+# be predicted for the process that needs least.
+def _receiving(original, full_state, local_state, keys, device, group=None):
+    with torch.device(dist.group.WORLD._device_types[0]):
+        received = {}
+        for key in keys if dist.get_world_size() > 1 else ():
+            full = full_state[key]
+            received[key] = torch.empty(full.shape, dtype=full.dtype)
+    return original({**full_state, **received}, local_state, keys, device, group)
+
+
+# What gpu.tensors_without_memory() replaces besides its own: (owner, name, wrapper).
+REPLACED = (
+    (dist, "broadcast_object_list", _nothing_to_tell),
+    (dist, "init_device_mesh", _with_real_tensors),
+    (_state_dict_utils, "compute_local_shape_and_global_offset", _with_real_tensors),
+    (_state_dict_utils, "_broadcast_tensors", _receiving),
+)

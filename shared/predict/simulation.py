@@ -143,7 +143,7 @@ class Simulation:
                 counts = [torch.zeros(1, dtype=kind) for kind in args.task.counts]
             for update in range(updates or STEADY):
                 starts.append(len(self.ledger.events))
-                share = batch_size // args.world_size
+                share = batch_size // args.shares
                 inputs, labels = args.task.fake_batch(args, share, update, self.device)
                 for t in tensors((inputs, labels)):
                     self.ledger.note(t, "inputs")
@@ -216,12 +216,13 @@ def arguments(name, script, options):
     args.devices = args.world_size = devices
     args.num_nodes = 1
     args.updates = options.updates or STEADY  # of the whole training, for schedules
+    args.shares = getattr(script, "SHARES", devices)
     if args.batch_size % args.world_size:
         raise UserError(
             f"{name}: a batch of {args.batch_size} {task.unit} does not divide by "
             f"{args.world_size} devices; choose --batch-size or --devices so that it does"
         )
-    here = args.batch_size // args.world_size
+    here = args.batch_size // args.shares
     if micro and options.micro_batch_size and args.micro_batch_size > here:
         raise UserError(
             f"{name}: --micro-batch-size {args.micro_batch_size}: a device gets only {here} "
@@ -283,6 +284,7 @@ def predict(name, options, timeline=False):
         **args.task.settings(args),
         device=f"simulated {options.device.upper()}",
         world_size=args.world_size,
+        shares=args.shares,
         precision=args.precision,
         batch_size=args.batch_size,
         micro_batch_size=args.micro_batch_size,

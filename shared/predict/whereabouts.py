@@ -2,6 +2,7 @@
 
 import bisect
 import contextlib
+import re
 
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
@@ -48,8 +49,8 @@ class Whereabouts:
     def _entered(self, module, inputs):
         if module not in self._names:
             for name, child in module.named_modules():
-                # Fabric's wrapper holds the model as _forward_module.
-                self._names[child] = name.removeprefix("_forward_module").removeprefix(".")
+                # Fabric's wrapper holds the model as _forward_module, and DDP's as module.
+                self._names[child] = re.sub(r"^(_forward_module(\.|$))?(module(\.|$))?", "", name)
         self._running.append(self._names[module])
         self._changed()
 

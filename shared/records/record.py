@@ -40,6 +40,7 @@ class Record(TypedDict, total=False):
     dataset: str | None
     device: str
     world_size: int
+    shares: int | None  # of a batch: one for each device, unless devices compute with the same
     precision: str
     batch_size: int  # over all devices
     micro_batch_size: int | None
@@ -80,10 +81,8 @@ class Record(TypedDict, total=False):
 
 
 OF_ALL = list(Record.__annotations__)[: list(Record.__annotations__).index("technique")]
-NEEDED = (
-    "script model dataset device world_size epochs load train test_accuracy versions git_commit "
-    "command date"
-).split()
+NEEDED = "script model dataset device world_size epochs load train test_accuracy versions".split()
+NEEDED += ["git_commit", "command", "date"]
 # Fields that are only for images, or texts, or models that are judged so.
 ONLY = dict.fromkeys(("image_px", "images_per_second"), "images")
 ONLY |= dict.fromkeys(("max_length", "texts_per_second"), "texts")
@@ -166,8 +165,8 @@ def checked(record):
         raise TypeError("script must be a name")
     _check_fields(record, Record)
     for phase in (record[name] for name in ("load", "train") if name in record):
-        further = map(phase.get, ("device_reserved_gb", "host_peak_gb"))
-        sizes = [phase["device_peak_gb"], *further]
+        sizes = [phase["device_peak_gb"]]
+        sizes += map(phase.get, ("device_reserved_gb", "host_peak_gb"))
         for gb in (*sizes, *phase.get("breakdown_gb", {}).values()):
             if gb is not None and not 0 <= gb < 1e9:
                 raise ValueError("this is no size of a memory")
@@ -278,7 +277,7 @@ def where(record):
 
 def at_once(record):
     """Returns how many images or texts a device takes in one forward pass."""
-    share = record["batch_size"] // record["world_size"]
+    share = record["batch_size"] // (record.get("shares") or record["world_size"])
     return min(record["micro_batch_size"] or share, share)
 
 

@@ -22,7 +22,7 @@ def loaders(args):
     """Returns the loaders of this process' share of the training, validation and test texts.
 
     A batch is tokens, {"input_ids": (n, length), "attention_mask": (n, length)}, and labels, (n,),
-    all int64, with n = args.batch_size // args.world_size and the length of its longest text. The
+    all int64, with n = args.batch_size // args.shares and the length of its longest text. The
     k-th batches of all processes together hold the same texts as the k-th batch of a single
     process.
 
