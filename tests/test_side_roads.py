@@ -43,6 +43,7 @@ MORE_THAN_PARENT = {  # in bytes per weight; a few bytes in all are those of sin
     "06_sgd/momentum": 2,
     "03_bf16/stochastic_rounding": 0,
     "05_grad_accum/hf_accelerate": 0,
+    "11_llm/hf_accelerate": 0,
 }
 CHECKPOINTED = ("09_act_ckpt/every_second", "09_act_ckpt/keep_attention", "09_act_ckpt/selective")
 IN_BACKWARD = "06_sgd/adam_in_backward"
@@ -130,7 +131,8 @@ def test_what_they_learn():
             assert measured[name]["test_perplexity"] < 8  # of 4,096 tokens
             continue
         stage = measured[parent(name).replace("/plain", "/train")]
-        learns = measured[name]["test_accuracy"] > stage["test_accuracy"] - 0.05
+        least = 0.8 if name in OF_RANDOM else stage["test_accuracy"] - 0.05
+        learns = measured[name]["test_accuracy"] > least
         assert learns == (name not in {FAILS, *OF_RANDOM}), name
     assert measured[FAILS]["test_accuracy"] < 0.2
 
@@ -140,6 +142,7 @@ def test_the_pages_show_what_is_predicted_today(on_cpu):
     then = side_roads.records()
     equal = {n for n in ROADS if on_cpu[n]["train"] == on_cpu[parent(n)]["train"]}
     equal -= {"10_offload/activations", "10_offload/activations_only"}  # nothing moves on a CPU
+    equal -= set(MORE_THAN_PARENT)  # by a few bytes
     assert {"01_baseline/tf32", "02_mixed_precision/bf16_mixed", FAILS} <= equal
     for name in equal:
         assert then[name]["train"] == then[parent(name)]["train"]
