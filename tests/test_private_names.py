@@ -1,7 +1,8 @@
 """Promise: when PyTorch changes a private name that this repository uses, a test tells which.
 
 Public interfaces change with a warning, private ones without. Each name here has its reason beside
-its use, in shared/memory/torch_private.py and shared/predict/gpu.py and processes.py.
+its use, in shared/memory/torch_private.py and shared/predict/gpu.py and processes.py, and in
+shared/lessons/guide.py, which computes as PyTorch did before.
 """
 
 import ast
@@ -12,6 +13,7 @@ import torch
 from conftest import ROOT
 
 WHERE = ("memory/torch_private", "memory/ledger", "predict/gpu", "predict/processes")
+WHERE += ("lessons/guide",)
 # Dispatch modes stand in PyTorch's documentation, with the underscore; the compiler's are here.
 DOCUMENTED = ("torch.utils._python_dispatch", "torch.utils._pytree")
 NAMES = {
@@ -23,6 +25,7 @@ NAMES = {
         "_propagate_tensor_meta_non_cached"
     ],
     "torch.distributed.fsdp._fully_shard._fsdp_param_group.FSDPParamGroup": ["wait_for_unshard"],
+    "torch.distributed.fsdp._fully_shard._fsdp_init": ["_move_states_to_device"],
     "torch.utils._pytree": ["tree_leaves", "tree_map_only"],
     "torch.utils._python_dispatch": ["TorchDispatchMode"],
     "torch.nn.Module": ["_apply"],
@@ -43,6 +46,8 @@ NAMES = {
         "_scaled_dot_product_flash_attention",
         "_scaled_dot_product_efficient_attention",
         "_scaled_dot_product_attention_math",
+        "_softmax",
+        "_softmax_backward_data",
     ],
 }
 
