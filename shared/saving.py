@@ -11,6 +11,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint import CheckpointException
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from shared.common import shards
 from shared.common.errors import UserError
@@ -122,6 +124,8 @@ class Saving:
         if any(hasattr(one, "consolidate_state_dict") for one in self.optimizers):
             # Its states are of different weights in each process, under the names of all.
             return "ZeroRedundancyOptimizer's states cannot be kept; the model is saved at the end"
+        if any(_quantized(p) for p in self.model.parameters()):
+            return "weights in a few bits cannot be kept; the model is saved at the end"
         numbers, own = self.meter.state()
         numbers["training"] = _identity(self.args)
         numbers["groups"] = [
@@ -236,6 +240,10 @@ def _identity(args):
 def _number(value):
     """Returns an optimizer's setting as JSON has it; some keep the learning rate in a tensor."""
     return value.item() if isinstance(value, torch.Tensor) else value
+
+
+def _quantized(weight):
+    return is_traceable_wrapper_subclass(weight) and not isinstance(weight, DTensor)
 
 
 def _own_file(rank):
