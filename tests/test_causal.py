@@ -180,7 +180,7 @@ def learned(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["lora", "qlora"])
-def test_few_weights_learn_what_is_new(learned, tmp_path, name):
+def test_few_weights_learn_what_is_new(learned, tmp_path, capsys, name):
     """And what is saved computes the same, without peft."""
     module, built = scripts.get(f"11_llm/{name}").load(), []
     build = module.build
@@ -193,7 +193,10 @@ def test_few_weights_learn_what_is_new(learned, tmp_path, name):
     module.torch = SimpleNamespace(
         **vars(torch) | {"optim": SimpleNamespace(Adam=lambda p, lr: adam(p, lr=40 * lr))}
     )
-    seen, record = losses(module, *given, "--save", str(tmp_path / "new"), "--max-steps", "60")
+    given += ["--save", str(tmp_path / "new"), "--save-minutes", "0.00001", "--max-steps", "60"]
+    seen, record = losses(module, *given)
+    refused = "no checkpoint after update 10: weights in a few bits cannot be kept"
+    assert (refused in capsys.readouterr().out) == (name == "qlora")
     assert seen[0] > 2 and sum(seen[-10:]) / 10 < 0.5  # it knew the opposite
     assert record["test_accuracy"] > 0.8
     model = built[0][0].module.eval()
