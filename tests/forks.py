@@ -34,6 +34,7 @@ def run(command):
         if child == 0:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             os.dup2(said.fileno(), sys.stderr.fileno())
+            _one_thread()
             os._exit(_exit_code(command))
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         said.seek(0)
@@ -73,9 +74,13 @@ def side_by_side(n, function, *arguments):
 def _call(rank, variables, function, arguments):
     variables = {**variables, "RANK": rank, "LOCAL_RANK": rank}
     _set(variables)
+    _one_thread()
+    function(*arguments)
+
+
+def _one_thread():
     # A fork gets a new pool of threads at its first use, which must not be by two threads at once.
     torch.set_num_threads(1)
-    function(*arguments)
 
 
 def _set(variables):

@@ -224,17 +224,16 @@ def test_4_bit_stays_4_bit_in_bf16():
     assert configs.TINY_OPTIONS["n_layers"] == 2
 
 
-@pytest.mark.parametrize("n", range(2))
-def test_the_trainer_does_the_same(n):
-    """As it is, to the last bit; and as recorded with each technique."""
-    technique = hugging_face.TECHNIQUES[2 * n]  # as it is, and with micro-batches
-    there, here = hugging_face.measured([technique])[0]
-    assert here["last_loss"] == pytest.approx(there["last_loss"], rel=1e-6 if n else 0)
+def test_the_trainer_does_the_same():
+    """In this test with short texts; as recorded with each technique."""
+    asked = (hugging_face.TECHNIQUES[0], hugging_face.TECHNIQUES[2])  # as it is; micro-batches
+    now = hugging_face.measured(asked, "--max-length", "48")
     recorded = read_list(stored.HUGGING_FACE)
-    pairs = dict(zip(hugging_face.TECHNIQUES, zip(recorded[::2], recorded[1::2]), strict=True))
-    for record, then in zip((there, here), pairs[technique]):
-        near = pytest.approx(then["train"]["device_peak_gb"], rel=0.02)
-        assert record["train"]["device_peak_gb"] == near
-    for trainer, before in pairs.values():
+    then = list(zip(recorded[::2], recorded[1::2], strict=True))
+    assert len(then) == len(hugging_face.TECHNIQUES)
+    for trainer, before in (*now, *then):
         near = pytest.approx(before["train"]["device_peak_gb"], rel=0.001)
         assert trainer["train"]["device_peak_gb"] == near
+    for trainer, before in (*now, *then[:-1]):  # there are two implementations of Adafactor
+        assert trainer["last_loss"] == pytest.approx(before["last_loss"], rel=1e-6)
+    assert now[0][0]["last_loss"] == now[0][1]["last_loss"]

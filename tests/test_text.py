@@ -213,6 +213,7 @@ def test_known_configurations_are_the_published_models():
     assert set(configs.KNOWN) == set(millions)
     for name, n in millions.items():
         options = {"pretrained": False, "trust_remote_code": False, "num_classes": 2}
+        options["task"] = cli.TASK
         args = SimpleNamespace(model=name, **options)
         args.config = configs.configuration(args)
         with torch.device("meta"):
@@ -224,7 +225,8 @@ def test_a_model_that_also_takes_pictures_may_have_no_padding_itself(tmp_path):
     config = transformers.Gemma3Config()
     assert not hasattr(config, "pad_token_id")
     config.save_pretrained(tmp_path)
-    args = SimpleNamespace(model=str(tmp_path), pretrained=False, trust_remote_code=False)
+    options = {"pretrained": False, "trust_remote_code": False, "task": cli.TASK}
+    args = SimpleNamespace(model=str(tmp_path), **options)
     assert configs.configuration(args).pad_token_id == 0
 
 

@@ -89,16 +89,16 @@ TECHNIQUES = (
 )
 
 
-def theirs(technique):
+def theirs(technique, *options):
     """Returns the record of a few updates by the Trainer; in a process that does nothing else."""
     main = runpy.run_path(str(scripts.ROOT / f"{TRAINER}.py"))["main"]
-    return _quiet(main, [*UPDATES, *technique.trainer])
+    return _quiet(main, [*UPDATES, *options, *technique.trainer])
 
 
-def ours(technique):
+def ours(technique, *options):
     """Returns the record of before.py with the same change; in a process of its own, too."""
     module = Variant("", technique.words, BEFORE, technique.replaced).load()
-    return _quiet(module.main, UPDATES)
+    return _quiet(module.main, [*UPDATES, *options])
 
 
 def _quiet(main, argv):
@@ -109,9 +109,9 @@ def _quiet(main, argv):
         sys.stdout = shown
 
 
-def measured(techniques=TECHNIQUES):
-    """Returns [(record of the Trainer, record of before.py)]."""
-    jobs = [(function, t) for t in techniques for function in (theirs, ours)]
+def measured(techniques=TECHNIQUES, *options):
+    """Returns [(record of the Trainer, record of before.py)]; both get the further options."""
+    jobs = [(function, t, *options) for t in techniques for function in (theirs, ours)]
     records = run_jobs(jobs)
     return list(zip(records[::2], records[1::2]))
 
