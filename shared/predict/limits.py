@@ -30,8 +30,8 @@ def reasonable_peak(script, gb):
     """
     if gb > CARD_GB:
         raise UserError(
-            f"{script} would need {gb:,.0f} GB on a GPU, and no GPU has that; choose smaller sizes,"
-            " or other scripts"
+            f"{script} would need {gb:,.0f} GB on a GPU, and no GPU has that; choose smaller "
+            "sizes, or other scripts"
         )
 
 
