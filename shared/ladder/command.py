@@ -28,6 +28,7 @@ from shared.common.writing import append, replaceable, room
 from shared.images.models import TINY_WEIGHTS
 from shared.images.task import TASK as IMAGES
 from shared.ladder.folder import alone, readable
+from shared.predict import cards
 from shared.predict.jobs import PRELOADED, Wanted, run_jobs
 from shared.predict.simulation import predict as simulate
 from shared.records import bars, tables
@@ -95,6 +96,8 @@ def predict(chosen, records):
             "trust_remote_code": getattr(args, "trust_remote_code", False),
         }
         device = "cpu" if args.accelerator == "cpu" else "gpu"
+        if device == "gpu":
+            sizes["card"] = cards.of_this_machine(torch.cuda.get_device_properties(0))
         options = Wanted(device, args.preset, args.model, **sizes)
         jobs.append((simulate, r["script"], options))
     try:

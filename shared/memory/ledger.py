@@ -26,7 +26,8 @@ from shared.memory import torch_private
 # A storage keeps one of these categories once it has it. The others are guesses, made when the
 # storage is allocated.
 KNOWN = ("parameters", "gradients", "optimizer states", "inputs")
-CATEGORIES = (*KNOWN, "activations", "recomputed", "gathered", "temporaries")
+# Workspaces are not tensors. Only a simulation knows them, by formulas.
+CATEGORIES = (*KNOWN, "activations", "recomputed", "gathered", "temporaries", "workspaces")
 
 
 class Block:
@@ -68,14 +69,16 @@ class Ledger(TorchDispatchMode):
     is computed afterwards, from the log.
     """
 
-    def __init__(self, place=lambda: (None, 0)):
+    def __init__(self, place=lambda: (None, 0), hidden=None):
         """Begins with an empty log.
 
         Args:
             place: function that returns the module at work and the stream in use, as in Block.
+            hidden: function of an operation, its arguments and its results, which returns what it
+                allocates for itself, as predict.workspaces.Workspaces.of() does.
         """
         super().__init__()
-        self.place = place
+        self.place, self.hidden = place, hidden
         self.events = []  # (block, bytes), negative when freed
         self.phases = []  # for each event, what the training was doing
         self._live = {}  # storage's address -> block
@@ -172,6 +175,15 @@ class Ledger(TorchDispatchMode):
         # repeats the forward pass.
         return "recomputed" if torch.is_grad_enabled() else "temporaries"
 
+    def _note_hidden(self, device, at_once, kept):
+        """Logs what an operation allocates for itself; the arguments as Workspaces.of() returns."""
+        for sizes in (*at_once, kept):
+            blocks = [Block(n, device, "workspaces", self.phase(), *self.place()) for n in sizes]
+            for block in blocks:
+                self._log(block, block.nbytes)
+            for block in blocks if sizes is not kept else ():
+                self._log(block, -block.nbytes)
+
     @contextlib.contextmanager
     def pause(self):
         """Logs nothing while the context is active."""
@@ -234,6 +246,10 @@ class Ledger(TorchDispatchMode):
             label = "inputs" if source and source.label == "inputs" else None
         for t in tensors(out):
             self.note(t, label)
+        if self.hidden:
+            at_once, kept = self.hidden(func, args, out)
+            if at_once or kept:
+                self._note_hidden(args[0].device.type, at_once, kept)
         if func.namespace in ("c10d", "fsdp"):  # buffers for what the processes send each other
             for t in tensors((args, kwargs, out)):
                 if t.untyped_storage()._cdata in self._live:

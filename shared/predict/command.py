@@ -17,7 +17,7 @@ from shared.common.files import writable_folder
 from shared.common.writing import replaceable
 from shared.images import models as vits
 from shared.images.task import TASK as IMAGES
-from shared.predict import tables, timeline
+from shared.predict import cards, tables, timeline
 from shared.predict.check import check
 from shared.predict.fits import largest_micro_batch
 from shared.predict.jobs import Wanted, run_jobs, supported_torch
@@ -33,10 +33,13 @@ def make_parser():
     parser = options.Parser(description=__doc__)
     add, positive = parser.add_argument, options.positive
     models = f"01 to 10: {IMAGES.model_help}; 11: {TEXTS.model_help}, or several"
-    card = (
-        "tell which scripts fit on a card of GB (1e9 bytes), by what is reserved and "
-        f"{tables.ALLOWANCE_GB:g} GB for what is not simulated, and with what micro-batch"
+    fits = (
+        "tell which scripts fit on a card of so many GB (1e9 bytes), or on a card such as l4, by "
+        "what is reserved and an allowance for what is not simulated, and with what micro-batch"
     )
+    card = f"the GPU: {', '.join(cards.CARDS)} (default: {cards.DEFAULT})"
+    version = "whose PyTorch's workspaces, such as 2.11 (default: the installed one's)"
+    only = "leave out what kernels and libraries allocate for themselves"
     late = "what if zero_grad() came between forward and backward pass, as in 2023; 01 to 04"
     run = "run the scripts for real as well, a few updates each on noise, and compare; on a GPU if "
     preset = "default: full, ViT-L/16 at 224 px and DistilBERT at 512 tokens"
@@ -62,7 +65,10 @@ def make_parser():
     add("--plain", action="store_true", help=plain)
     add("--on", choices=("gpu", "cpu"), help=on)
     add("--late-zero-grad", action="store_true", help=late)
-    add("--fits", type=options.number, metavar="GB", help=card)
+    add("--card", type=cards.get, metavar="NAME", help=card)
+    add("--torch", type=cards.version, default=cards.INSTALLED, metavar="VERSION", help=version)
+    add("--no-workspaces", dest="workspaces", action="store_false", help=only)
+    add("--fits", type=cards.card_or_gb, metavar="GB|CARD", help=fits)
     pictures = "draw who holds the memory during one update, into DIR"
     add("--timeline", type=Path, metavar="DIR", help=pictures)
     add("--check", action="store_true", help=f"{run}there is one. They need what is predicted")
@@ -79,12 +85,16 @@ def parse(argv):
     args = make_parser().parse_args(argv)
     args.command = options.command_of(["-m", "shared.predict"], argv)
     supported_torch()
-    if args.fits:
+    if isinstance(args.fits, cards.Card):
+        if args.card and args.card != args.fits:
+            raise UserError("--card and --fits name different cards; leave --card out")
+        args.card, args.fits = args.fits, args.fits.gb
+    elif args.fits:
         reasonable_card("--fits", args.fits)
     choose(args)
     if args.check:
         changing = ("image_px", "batch_size", "micro_batch_size", "one_by_one", "on")
-        for name in (*changing, "late_zero_grad", "fits", "timeline"):
+        for name in (*changing, "late_zero_grad", "fits", "timeline", "card"):
             if getattr(args, name):
                 option = f"--{name.replace('_', '-')}"
                 raise UserError(f"--check runs the scripts as they are; leave {option} out")
@@ -98,8 +108,8 @@ def parse(argv):
         )
     if args.late_zero_grad and any(scripts.get(name).plain for name in args.names):
         raise UserError("--late-zero-grad changes the train.py of a stage; leave --plain out")
-    if args.on == "cpu" and args.fits:
-        raise UserError("--fits asks for a GPU's memory; leave --on cpu out")
+    if args.on == "cpu" and (args.fits or args.card):
+        raise UserError("--fits and --card ask for a GPU's memory; leave --on cpu out")
     return args
 
 
@@ -207,6 +217,8 @@ def main(argv=None):
     changed = {"device": args.on or ("cpu" if args.check and not cuda else "gpu")}
     if args.check and cuda and not args.devices:  # as the scripts choose it
         changed["devices"] = max(n for n in (1, 2, 4) if n <= torch.cuda.device_count())
+    if args.check and cuda:
+        changed["card"] = cards.of_this_machine(torch.cuda.get_device_properties(0))
     simulations = wanted(args, **changed)
     if args.check:
         sys.exit(0 if check(args, [(predict, *job) for job in simulations]) else 1)
@@ -214,8 +226,9 @@ def main(argv=None):
     records = [r[0] if args.timeline else r for r in results]
     records = [{**r, "command": args.command} for r in records]
     if args.fits:
-        budget = args.fits - tables.ALLOWANCE_GB
-        largest = run_jobs([(largest_micro_batch, *job, budget) for job in simulations])
+        left = [args.fits - tables.allowance(r) for r in records]
+        searches = [(largest_micro_batch, *job, gb) for job, gb in zip(simulations, left)]
+        largest = run_jobs(searches)
         for r, n in zip(records, largest):
             needs = tables.needs(r)
             fits = {"card_gb": args.fits, "needs_gb": needs, "fits": needs <= args.fits}
@@ -228,8 +241,12 @@ def main(argv=None):
     for group in by_model(records):
         r = group[0]
         how = f"predicted with torch {torch.__version__}; nothing was computed"
+        if args.torch != cards.INSTALLED:
+            how = f"as with torch {r['as_torch']}, {how}"
         print(f"\n{setting(r)}, on a {r['device']}, {how}. Figures are per device.\n")
         print("\n".join(tables.predictions(group)))
+        if args.card and not args.card.bf16:
+            print(f"\nA {args.card.title} has no instructions for bf16: it is slow there.")
         if args.fits:
             print("\n" + "\n".join(tables.fitting(group)))
     if args.timeline:

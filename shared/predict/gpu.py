@@ -31,7 +31,7 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from shared.memory.torch_private import wrapped
-from shared.predict import attention, processes
+from shared.predict import attention, cards, processes
 
 DEVICE = "gpu"
 # What is raised by operations whose result, or its size, depends on numbers.
@@ -193,10 +193,13 @@ def _autocasting(operation, full):
 
 
 @contextlib.contextmanager
-def tensors_without_memory():
+def tensors_without_memory(card=cards.CARDS[cards.DEFAULT], version=cards.INSTALLED):
     """Makes every new tensor a fake one while the context is active.
 
     Meanwhile it also replaces the functions of PyTorch that do not work with fake tensors.
+
+    Args:
+        card, version: of the simulated GPU, and of PyTorch, as in attention.of_cuda.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(mode)
@@ -215,7 +218,7 @@ def tensors_without_memory():
             (torch, "load", _forgetting),
             (torch, "clear_autocast_cache", _clear_copies),
             (weakref, "getweakrefs", _no_weak_references),
-            (F, "scaled_dot_product_attention", attention.of_cuda(DEVICE)),
+            (F, "scaled_dot_product_attention", attention.of_cuda(DEVICE, card, version)),
             *processes.REPLACED,
         ):
             stack.enter_context(wrapped(owner, name, wrapper))

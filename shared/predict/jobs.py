@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from shared.common.errors import UserError
 from shared.common.scripts import ROOT
-from shared.predict import gpu
+from shared.predict import cards, gpu
 from shared.records.running import forks
 
 # What simulations import, and in a ladder the scripts before them.
@@ -39,6 +39,9 @@ class Wanted:
         input_shapes: of texts, (n, length) for each update; if None, every length is max_length.
         trust_remote_code: whether a model may come with code of its own.
         late_zero_grad: free old gradients between forward and backward pass, not after the step.
+        card: the GPU; that of cards.DEFAULT, if None.
+        torch: whose behaviour to simulate, (major, minor).
+        workspaces: whether to count what kernels and libraries allocate for themselves.
         techniques: of a folder with one_by_one.py, how many to apply; None for the script itself.
     """
 
@@ -56,6 +59,9 @@ class Wanted:
     trust_remote_code: bool = False
     late_zero_grad: bool = False
     techniques: int | None = None
+    card: cards.Card | None = None
+    torch: tuple = cards.INSTALLED
+    workspaces: bool = True
 
 
 def supported_torch():

@@ -7,7 +7,6 @@ import functools
 import logging
 import tempfile
 import time
-import types
 import warnings
 from pathlib import Path
 
@@ -20,10 +19,12 @@ from shared.common.devices import precision_on
 from shared.common.errors import UserError
 from shared.common.mapping import mappable
 from shared.memory.ledger import Ledger, tensors
-from shared.predict import allocator, gpu, processes
+from shared.predict import allocator, cards, gpu, processes
+from shared.predict.arguments import STEADY, arguments, explained, one_by_one
 from shared.predict.history import history
-from shared.predict.limits import reasonable, reasonable_peak
+from shared.predict.limits import reasonable_peak
 from shared.predict.whereabouts import Whereabouts
+from shared.predict.workspaces import Workspaces
 from shared.records import record as records
 
 # Warnings that do not matter in a simulation.
@@ -33,10 +34,6 @@ WARNINGS = (
     "FSDP2-wrapped module .* returned a view tensor",  # the training itself says so
     "(.*GradScaler.*|User provided device_type of 'cuda').*CUDA is not available",
 )
-
-# The first update makes optimizer states and gradients. The second starts with all of them, and
-# every later update holds the same.
-STEADY = 2
 
 
 class Simulation:
@@ -64,10 +61,17 @@ class Simulation:
             self.script = steps.script(options.techniques, devices)
             self.technique = (None, *steps.techniques(devices))[options.techniques]
         self.args = arguments(name, self.script, options)
+        self.card = options.card or cards.CARDS[cards.DEFAULT]
+        self.without_memory = functools.partial(
+            gpu.tensors_without_memory, self.card, options.torch
+        )
         self._prepare(on_gpu=options.device == "gpu")
         self.whereabouts = Whereabouts()
-        self.ledger = Ledger(lambda: (self.whereabouts.module(), gpu.Stream.current))
-        with gpu.tensors_without_memory(), self.ledger:
+        hidden = None
+        if options.device == "gpu" and options.workspaces:
+            hidden = Workspaces(self.card, options.torch).of_gpu
+        self.ledger = Ledger(lambda: (self.whereabouts.module(), gpu.Stream.current), hidden)
+        with self.without_memory(), self.ledger:
             built = self.script.build(self.fabric or self.device, self.args)
             self.model, self.optimizer, *self.schedulers = built
         self.folder.cleanup()
@@ -102,7 +106,7 @@ class Simulation:
         self.folder = tempfile.TemporaryDirectory()
         file = Path(self.folder.name) / "checkpoint.pt"
         without_data = torch.serialization.skip_data(materialize_fake_tensors=True)
-        with gpu.tensors_without_memory(), without_data:
+        with self.without_memory(), without_data:
             torch.save(args.task.model(args).state_dict(), file)
         args.checkpoint_file = mappable(file)
 
@@ -138,7 +142,7 @@ class Simulation:
         if self.fabric:
             train_step = functools.partial(train_step, self.fabric)
         starts, first_loss = [], None
-        with gpu.tensors_without_memory():
+        with self.without_memory():
             with self.device:
                 counts = [torch.zeros(1, dtype=kind) for kind in args.task.counts]
             for update in range(updates or STEADY):
@@ -177,77 +181,6 @@ class Simulation:
         return phase, {"phase": last and last.phase, "module": last and last.module}, host
 
 
-def one_by_one(name):
-    """Returns the module one_by_one of a script's folder."""
-    folder = scripts.get(name).folder
-    return scripts.Script(f"{folder}/one_by_one", "", "", None, False).load()
-
-
-def arguments(name, script, options):
-    """Returns the options that cli.parse and the data would give a script.
-
-    Args:
-        name: of the script.
-        script: the module.
-        options: jobs.Wanted.
-
-    Raises:
-        UserError: there is no such model, or a size does not fit another.
-    """
-    task, micro = script.cli.TASK, getattr(script, "MICRO_BATCH_SIZE", None)
-    args = types.SimpleNamespace(
-        script=name,
-        preset=options.preset,
-        model=options.model,
-        data="fake",
-        pretrained=False,
-        seed=123,
-        max_length=options.max_length,
-        trust_remote_code=options.trust_remote_code,
-        input_shapes=options.input_shapes,
-    )
-    common.choose(args, task)
-    args.accelerator = "cpu"
-    args.image_px = options.image_px or getattr(args, "image_px", None)
-    args.num_classes = options.num_classes or task.classes
-    args.batch_size = options.batch_size or script.BATCH_SIZE
-    args.micro_batch_size = (options.micro_batch_size or micro) if micro else None
-    devices = (options.devices or script.DEVICES) if script.DEVICES > 1 else 1
-    args.devices = args.world_size = devices
-    args.num_nodes = 1
-    args.updates = options.updates or STEADY  # of the whole training, for schedules
-    args.shares = getattr(script, "SHARES", devices)
-    if args.batch_size % args.world_size:
-        raise UserError(
-            f"{name}: a batch of {args.batch_size} {task.unit} does not divide by "
-            f"{args.world_size} devices; choose --batch-size or --devices so that it does"
-        )
-    here = args.batch_size // args.shares
-    if micro and options.micro_batch_size and args.micro_batch_size > here:
-        raise UserError(
-            f"{name}: --micro-batch-size {args.micro_batch_size}: a device gets only {here} "
-            f"{task.unit} of a batch; choose a larger --batch-size"
-        )
-    reasonable(args)
-    return args
-
-
-def explained(parallelize, args):
-    """Returns a script's parallelize(), made to raise a UserError of one line if it fails."""
-
-    def wrapper(model, mesh):
-        try:
-            return parallelize(model, mesh)
-        except (AttributeError, TypeError, ValueError, RuntimeError) as error:
-            why = str(error).splitlines()[0]
-            n = args.world_size
-            raise UserError(
-                f"{args.script} cannot shard {args.model} over {n} devices: {why}"
-            ) from error
-
-    return wrapper
-
-
 def predict(name, options, timeline=False):
     """Predicts a script's memory.
 
@@ -282,7 +215,8 @@ def predict(name, options, timeline=False):
         preset=args.preset,
         model=args.model,
         **args.task.settings(args),
-        device=f"simulated {options.device.upper()}",
+        device=f"simulated {simulation.card.title if options.device == 'gpu' else 'CPU'}",
+        as_torch=".".join(map(str, options.torch)) if options.device == "gpu" else None,
         world_size=args.world_size,
         shares=args.shares,
         precision=args.precision,

@@ -6,10 +6,13 @@ from shared.records.record import at_once, name, on_host, scale, unit, where
 from shared.records.tables import parent
 from shared.records.units import aligned, change, less
 
-# What a card holds besides the tensors that are simulated: the CUDA context with the kernels (about
-# 0.5 GB), buffers of NCCL, and workspaces of cuBLAS, which PyTorch's allocator counts, but no
-# operation shows. This is an assumption on the safe side, not a measurement.
-ALLOWANCE_GB = 1.0
+# What a card holds besides what PyTorch's allocator has taken: an allowance, not measured here.
+# Others found 0.3 to 0.8 GB for the CUDA context with its kernels, most on the newest cards:
+# https://github.com/pytorch/pytorch/pull/86509, https://github.com/Lightning-AI/litgpt/issues/1892;
+# and 0.5 to 0.7 GB for the buffers of NCCL with up to four GPUs, more with more communicators:
+# https://github.com/NVIDIA/nccl/issues/964, https://github.com/NVIDIA/nccl/issues/864.
+CONTEXT_GB = 0.8
+NCCL_GB = 0.8
 
 
 def predictions(records):
@@ -80,9 +83,15 @@ def predictions(records):
     ]
 
 
+def allowance(record):
+    """Returns how much of a card is left for what is not simulated, in GB."""
+    return CONTEXT_GB + NCCL_GB * (record["world_size"] > 1)
+
+
 def needs(record):
     """Returns what a script needs of a card, in GB."""
-    return max(record[phase]["device_reserved_gb"] for phase in ("load", "train")) + ALLOWANCE_GB
+    reserved = max(record[phase]["device_reserved_gb"] for phase in ("load", "train"))
+    return reserved + allowance(record)
 
 
 def fitting(records):
@@ -101,8 +110,9 @@ def fitting(records):
     many = f"largest micro-batch, {unit(records[0])}"
     heading = ("script", "GPUs", "each needs GB", "fits", many)
     above = (
-        f"On a card of {records[0]['fits']['card_gb']:g} GB, {ALLOWANCE_GB:g} GB of it for what is "
-        "not simulated (CUDA context, NCCL, workspaces of cuBLAS):"
+        f"On a card of {records[0]['fits']['card_gb']:.4g} GB; {CONTEXT_GB:g} GB of it for CUDA's "
+        f"context with its kernels, and with several GPUs {NCCL_GB:g} GB for NCCL, which are not "
+        "simulated:"
     )
     below = "None of these fits as it is."
     if first:

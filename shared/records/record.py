@@ -68,6 +68,7 @@ class Record(TypedDict, total=False):
     command: str | None
     date: str
     # of predictions:
+    as_torch: str | None  # whose workspaces are in it, such as "2.15"; None on a CPU
     technique: str | None  # the last one that was applied, if not all of them
     peak_at: dict[str, dict]  # for each phase, in which pass and module its peak is
     host_breakdown_gb: dict[str, dict[str, float] | None]  # of the host's own peak
@@ -80,7 +81,7 @@ class Record(TypedDict, total=False):
     ladder: str  # its command
 
 
-OF_ALL = list(Record.__annotations__)[: list(Record.__annotations__).index("technique")]
+OF_ALL = list(Record.__annotations__)[: list(Record.__annotations__).index("as_torch")]
 NEEDED = "script model dataset device world_size epochs load train test_accuracy versions".split()
 NEEDED += ["git_commit", "command", "date"]
 # Fields that are only for images, or texts, or models that are judged so.

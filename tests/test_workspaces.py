@@ -1,0 +1,233 @@
+"""Promise: what kernels and libraries allocate is counted, by formulas that are worked out here."""
+
+import pytest
+import torch
+from simulations import predicted
+
+from shared.memory.ledger import Ledger
+from shared.predict import cards, gpu
+from shared.predict.jobs import run_jobs
+from shared.predict.workspaces import CUBLASLT, TABLE, Workspaces, staged
+
+A100, H100, L4, T4, B200 = (cards.CARDS[name] for name in ("a100", "h100", "l4", "t4", "b200"))
+aten = torch.ops.aten
+LATER, BEFORE = (2, 15), (2, 11)
+
+
+def empty(*shape, dtype=torch.float32):
+    return torch.empty(*shape, dtype=dtype, device="meta")
+
+
+def at_once(card, operation, *args, version=LATER):
+    return Workspaces(card, version).of(operation, args, None, "forward")[0]
+
+
+# 128 threads of a block, 32 columns of 4 by 4 rows, so that 8 blocks are as wide as 1024 columns.
+# An A100 takes 108 x 2048 / 128 = 1728 blocks at once: 216 for the rows, but each thread is to add
+# up 16 of its 3152 rows at least: 197. 1024 x 197 fp32 numbers, and 128 times as many.
+@pytest.mark.parametrize(
+    "card, rows, columns, nbytes",
+    [
+        (A100, 64 * 197, 1024, 4 * 1024 * 197 * 128),
+        (A100, 64 * 197, 3072, 4 * 3072 * (1728 // 24) * 128),
+        (H100, 64 * 197, 3072, 4 * 3072 * (132 * 16 // 24) * 128),
+        (T4, 64 * 197, 1024, 4 * 1024 * (40 * 8 // 8) * 128),
+        (A100, 16 * 197, 4096, 4 * 4096 * 50 * 128),  # 788 rows for each thread: 50 x 16
+        # 510 columns are no multiple of 4: 255 pairs, 256 threads with 32 x 8, 8 blocks wide
+        (A100, 64 * 197, 510, 4 * 510 * min(108 * 8 // 8, 99) * 64),
+    ],
+)
+def test_sums_of_many_rows_are_staged(card, rows, columns, nbytes):
+    gradient = empty(rows, columns, dtype=torch.bfloat16)
+    ((buffer, semaphores),) = at_once(card, aten.sum.dim_IntList, gradient, [0], True)
+    assert buffer == nbytes and semaphores < 1000
+
+
+def test_sums_of_few_rows_are_not():
+    assert not staged(4 * 197, 1024, A100)  # 197 rows for each thread, fewer than 256
+    assert not at_once(A100, aten.sum.dim_IntList, empty(12608, 1024), [1])
+    assert not at_once(A100, aten.sum.dim_IntList, empty(12608, 1024).t(), [0])
+
+
+def test_leading_dimensions_are_rows():
+    three = at_once(A100, aten.sum.dim_IntList, empty(64, 197, 1024), [0, 1])
+    assert three == at_once(A100, aten.sum.dim_IntList, empty(12608, 1024), [0])
+
+
+@pytest.mark.parametrize(
+    "card, version, nbytes",
+    [
+        (A100, LATER, 8_519_680),  # 4096 x 1024 x 2 + 16 x 1024 x 8
+        (H100, LATER, 33_554_432),
+        (H100, BEFORE, 33_554_432),
+        (B200, LATER, 33_554_432),
+        (B200, BEFORE, 8_519_680),
+        (L4, LATER, 8_519_680),
+    ],
+)
+def test_cublas(card, version, nbytes):
+    assert Workspaces(card, version).cublas() == nbytes
+
+
+def test_until_when_cublas_keeps_its_workspaces():
+    a, b = empty(4, 4), empty(4, 4)
+    now = Workspaces(A100, (2, 15))
+    for thread in ("forward", "forward", "backward"):
+        assert now.of(aten.mm.default, (a, b), None, thread) == ([[8_519_680]], ())
+        with_bias = now.of(aten.addmm.default, (empty(4), a, b), None, thread)
+        assert with_bias == ([[CUBLASLT]], ())
+        assert now.of(aten.addmm.default, (a, a, b), None, thread) == ([[8_519_680]], ())
+    for version, new in (((2, 14), [8_519_680]), ((2, 11), [8_519_680, 1_048_576])):
+        then = Workspaces(A100, version)
+        for thread in ("forward", "backward"):
+            assert then.of(aten.mm.default, (a, b), None, thread) == ((), new)
+            assert then.of(aten.addmm.default, (empty(4), a, b), None, thread) == ((), [])
+
+
+def attention(batch, dtype, heads=16, length=197, width=64, key_heads=None):
+    query = empty(batch, heads, length, width, dtype=dtype)
+    key = empty(batch, key_heads or heads, length, width, dtype=dtype)
+    return query, query, key, key  # the gradient of the output, and what attention was computed of
+
+
+@pytest.mark.parametrize(
+    "operation, card, args, groups",
+    [
+        # 1024 heads of 256 rows (197 rounded up to 128s), 4 bytes; and for each row 64 numbers
+        ("flash", A100, attention(64, torch.bfloat16), [[1_048_576, 67_108_864]]),
+        ("flash", A100, attention(4, torch.bfloat16), [[65_536, 4_194_304]]),
+        # gradients of keys and values for each of 32 heads, not only 8
+        (
+            "flash",
+            A100,
+            attention(1, torch.bfloat16, 32, 128, 128, key_heads=8),
+            [[16_384, 2_097_152, 1_048_576, 1_048_576]],
+        ),
+        # 1024 x 197 x 4; four tiles of 64 x 64 numbers and 4 more; a product like the output
+        (
+            "efficient",
+            A100,
+            attention(64, torch.float32),
+            [[806_912, 51_642_368, 806_912], [806_912, 67_174_400]],
+        ),
+        ("efficient", T4, attention(64, torch.float16), [[806_912, 67_174_400]]),
+        # 128 x 128 on a card with large blocks; else 64 x 64, and keys' and values' gradients too
+        ("efficient", A100, attention(1, torch.float16, 1, 128, 128), [[512, 65_552]]),
+        ("efficient", L4, attention(1, torch.float16, 1, 128, 128), [[512, 65_600 + 65_536]]),
+        ("cudnn", H100, attention(64, torch.bfloat16), [[51_642_368 + 806_912]]),
+    ],
+)
+def test_backward_of_attention(operation, card, args, groups):
+    name = f"_scaled_dot_product_{operation}_attention_backward"
+    assert at_once(card, getattr(aten, name).default, *args) == groups
+
+
+def test_flash_attention_divides_keys_of_few_queries():
+    operation = aten._scaled_dot_product_flash_attention.default
+    query = empty(1, 16, 512, 128, dtype=torch.bfloat16)
+    # 16 x 8 blocks for 216 places: 59 %. Keys in two parts fill 1.19 rounds, 59 %; in four 2.37
+    # rounds, 79 %. (Three parts would leave the third empty.)
+    rows = 4 * 16 * 512
+    assert at_once(A100, operation, query, query, query) == [[4 * rows, 4 * rows * 128]]
+    assert not at_once(A100, operation, query, query, query, 0.1)  # with dropout
+    many = empty(2, 16, 512, 128, dtype=torch.bfloat16)  # 256 blocks are enough
+    assert not at_once(A100, operation, many, many, many)
+
+
+def test_embedding_sorts_many_indices():
+    operation, gradient = aten.embedding_dense_backward.default, empty(12 * 512, 1024)
+    indices = empty(12, 512, dtype=torch.long)
+    n = 6144
+    assert at_once(A100, operation, gradient, indices) == [[16 * n, 16 * n, 25_165_824]]
+    assert not at_once(A100, operation, empty(3072, 1024), empty(6, 512, dtype=torch.long))
+
+
+def test_layer_norm_of_very_many_rows():
+    operation, x = aten.native_layer_norm_backward.default, empty(70_000, 1024)
+    assert at_once(A100, operation, x, x, [1024]) == [[4 * 1024 * 1024, 4 * 1024 * 1024]]
+    x = empty(12_608, 1024)
+    assert not at_once(A100, operation, x, x, [1024])
+
+
+def test_results_are_there_first():
+    """A workspace is allocated when the results are there, and is no tensor that could be left."""
+    found = []
+
+    def hidden(operation, args, results):
+        found.append(operation)
+        return ([[100, 20], [7]], [3]) if operation is aten.mm.default else ((), ())
+
+    x, ledger = torch.ones(2, 2), Ledger(hidden=hidden)
+    with ledger:
+        result = x @ x
+    assert aten.mm.default in found and result.shape == (2, 2)
+    assert [change for _, change in ledger.events] == [16, 100, 20, -100, -20, 7, -7, 3]
+    assert {block.label for block, _ in ledger.events[1:]} == {"workspaces"}
+
+
+def test_predictions_contain_workspaces():
+    names = "01_baseline/train", "05_grad_accum/train"
+    by = {
+        kind: predicted("--preset", "tiny", "01", "05", *options)
+        for kind, options in {
+            "none": ["--no-workspaces"],
+            "a100": [],
+            "h100": ["--card", "h100"],
+            "2.11": ["--torch", "2.11"],
+            "2.14": ["--torch", "2.14"],
+        }.items()
+    }
+    for name in names:
+        train = {kind: records[name]["train"] for kind, records in by.items()}
+        peaks = [train[kind]["device_peak_gb"] for kind in ("none", "a100", "h100")]
+        assert peaks == sorted(set(peaks))
+        assert "workspaces" not in train["none"]["breakdown_gb"]
+        # Kept by two threads: they are there at any peak.
+        kept = {kind: train[kind]["breakdown_gb"]["workspaces"] * 1e9 for kind in ("2.11", "2.14")}
+        assert kept["2.14"] >= 2 * 8_519_680
+        assert kept["2.11"] - kept["2.14"] == pytest.approx(2 * CUBLASLT)
+        assert by["a100"][name]["device"] == "simulated A100 80 GB"
+        assert by["2.11"][name]["as_torch"] == "2.11"
+
+
+def taken(card, version, dtype, masked):
+    """Returns which attention an operation took, in a process that does nothing else."""
+    gpu.register()
+    seen = []
+    ledger = Ledger(hidden=lambda operation, *_: (seen.append(operation), ((), ()))[1])
+    with gpu.tensors_without_memory(card, version), ledger:
+        x = torch.empty(1, 2, 8, 64, device=gpu.DEVICE, dtype=dtype)
+        mask = torch.ones(1, 1, 1, 8, device=gpu.DEVICE, dtype=torch.bool) if masked else None
+        torch.nn.functional.scaled_dot_product_attention(x, x, x, mask)
+    names = [operation._schema.name for operation in seen if operation in KERNELS]
+    return names[0].removeprefix("aten::_scaled_dot_product_") if names else "step by step"
+
+
+KERNELS = {
+    getattr(aten, f"_scaled_dot_product_{name}_attention").default
+    for name in ("flash", "efficient", "cudnn")
+}
+
+
+def test_which_attention():
+    half, full, fp16 = torch.bfloat16, torch.float32, torch.float16
+    cases = {
+        (A100, LATER, half, False): "flash_attention",
+        (A100, LATER, half, True): "efficient_attention",
+        (A100, LATER, full, False): "efficient_attention",
+        (H100, LATER, half, False): "cudnn_attention",
+        (H100, LATER, half, True): "cudnn_attention",
+        (H100, LATER, full, True): "efficient_attention",
+        (H100, (2, 1), half, False): "flash_attention",
+        (T4, LATER, fp16, False): "efficient_attention",
+        (T4, LATER, half, False): "step by step",
+    }
+    assert run_jobs([(taken, *case) for case in cases]) == list(cases.values())
+
+
+def test_every_card_has_what_the_formulas_need():
+    for name, card in cards.CARDS.items():
+        assert 8 < card.gib < 200 and card.multiprocessors > 20
+        assert card.threads in (1024, 1536, 2048)
+        assert card.bf16 == (name not in ("t4", "v100", "v100-32"))
+    assert all(callable(function) for function in TABLE.values())
