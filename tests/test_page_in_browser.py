@@ -84,7 +84,7 @@ def test_chart(visit):
         assert width / linear[NAMES[0]] == pytest.approx(share, abs=0.01)
     page.get_by_label("logarithmic").check()
     assert widths()["06_sgd/train"] > 2 * linear["06_sgd/train"]
-    assert bars(page).locator(".published").count() == len(stored.PUBLISHED)
+    assert bars(page).locator(".published").count() == len(stored.ARTICLE)
     titles = page.locator("#dataset option").all_inner_texts()
     measured = next(title for title in titles if "vit_tiny" in title and "AMD" in title)
     page.get_by_label("What").select_option(label=measured)

@@ -21,6 +21,7 @@ from shared.common.ending import run
 from shared.common.options import Parser, command_of
 from shared.common.writing import replaceable, write_text
 from shared.lessons import markdown, stored
+from shared.predict.cards import CARDS, INSTALLED
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.simulation import predict
 from shared.records.origin import origin
@@ -137,6 +138,7 @@ def simulate(row, then):
     if then:  # in 32 bit, as autocast computes it on CUDA
         F.softmax = lambda x, dim: Softmax.apply(x.float(), dim)
     sizes = {"batch_size": BATCH_SIZE, "micro_batch_size": row.micro_batch_size}
+    sizes |= {"card": CARDS["v100"], "torch": (1, 10) if then else INSTALLED}
     return predict("11_llm/train", Wanted("gpu", "full", MODEL, max_length=TOKENS, **sizes))
 
 

@@ -18,6 +18,7 @@ from shared.lessons import (
     hugging_face,
     lost_updates,
     parts,
+    published,
     side_roads,
     variants,
 )
@@ -25,6 +26,7 @@ from shared.lessons import (
 PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 PARTS = {
     "answer": exercises.part,
+    "cards": parts.cards,
     "checked": parts.checked,
     "diff": parts.diff,
     "families": parts.families,
@@ -39,7 +41,8 @@ PARTS = {
     "one_by_one": parts.one_by_one,
     "peak": parts.peak,
     "predicted": parts.predicted,
-    "published": parts.published,
+    "published": published.part,
+    "published_summary": published.summary,
     "side_road": side_roads.diff,
     "side_roads": side_roads.table,
     "variants": variants.part,

@@ -211,22 +211,20 @@ def families(folder):
     return "\n".join([*markdown.table(table), "", note])
 
 
-def published(folder):
-    """Returns a table that sets the predictions beside the figures published in 2023."""
-    late = {r["script"]: r for r in read_list(stored.LATE)}
-    records = stored.predictions()
-    heading = ("published 2023, reserved", "predicted, reserved", "")
-    table = [("script", *heading, "predicted with their `zero_grad()`", "")]
-    for name, there in stored.PUBLISHED.items():
-        row = [name, f"{there:.2f} GB"]
-        # From 05 on, the published scripts call zero_grad() after the step, as ours do.
-        for r in (records[name], late.get(name, records[name])):
-            gb = r["train"]["device_reserved_gb"]
-            row += [f"{gb:.2f} GB", f"{gb / there - 1:+.1%}"]
+def cards(folder):
+    """Returns a table of every stage without workspaces, on an A100 and on an H100."""
+    further, n = read_list(stored.CARDS), len(stored.predictions())
+    records = list(stored.predictions().values()), further[:n], further[n:]
+    heading = ("script", "tensors alone", "A100: allocated", "reserved", "workspaces at the peak")
+    table = [(*heading, "H100: allocated", "reserved", "workspaces at the peak")]
+    for a100, alone, h100 in zip(*records, strict=True):
+        row = [a100["script"], size(alone["train"]["device_peak_gb"])]
+        for r in (a100, h100):
+            train = r["train"]
+            row += [size(train["device_peak_gb"]), size(train["device_reserved_gb"])]
+            row.append(amount(train["breakdown_gb"].get("workspaces")))
         table.append(tuple(row))
-    from_where = [origin(list(late.values()), stored.LATE)]
-    lines = markdown.folded(f"{markdown.ORIGIN} (last two columns)", from_where)
-    return "\n".join([*markdown.table(table), "", *lines])
+    return "\n".join([*markdown.table(table), "", *sources(further, stored.CARDS)])
 
 
 def checked(folder):

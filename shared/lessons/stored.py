@@ -6,6 +6,8 @@ from shared.records.record import RESULTS, by_model, by_script, read, read_list
 PREDICTED = RESULTS / "predicted-full.json"
 # The same with --timeline; the condensed timelines that it left beside its pictures:
 TIMELINES = RESULTS / "predicted-full-timelines.json"
+# What the same printed with `--no-workspaces`, and with `--card h100`, joined:
+CARDS = RESULTS / "predicted-cards.json"
 # What `python -m shared.predict --all --json` printed of side roads and of the plain.py that one
 # of them changes:
 SIDE_ROADS = RESULTS / "predicted-side-roads.json"
@@ -17,8 +19,6 @@ TEXT = RESULTS / "predicted-text.json"
 ONE_GPU = RESULTS / "predicted-text-one-gpu.json"
 # What `python -m shared.predict 01-10 --model vit_b_16,vit_h_14 --json` printed:
 VITS = RESULTS / "predicted-vits.json"
-# What `python -m shared.predict 01-04 --late-zero-grad --json` printed:
-LATE = RESULTS / "predicted-full-late-zero-grad.json"
 # The lists that several `python -m shared.predict --check ... --json` printed, joined:
 CHECKED = RESULTS / "checked-full-cpu.json"
 # What `python -m shared.lessons.families` has stored:
@@ -27,6 +27,8 @@ FAMILIES = RESULTS / "families.json"
 VARIANTS = RESULTS / "predicted-variants.json"
 # What `python -m shared.lessons.guide` has stored:
 GUIDE = RESULTS / "predicted-guide.json"
+# What `python -m shared.published` has stored:
+PUBLISHED = RESULTS / "published.json"
 # What `python -m shared.lessons.hugging_face` has stored, two records for each technique:
 HUGGING_FACE = RESULTS / "hugging-face.json"
 # What `python -m shared.lessons.lost_updates` has stored:
@@ -35,7 +37,7 @@ LOST_UPDATES = RESULTS / "lost-updates.json"
 EXERCISES = RESULTS / "exercises.json"
 
 # GB reserved, from the article of 2023 that the ladder follows, by the script of the same step.
-PUBLISHED = {
+ARTICLE = {
     "01_baseline/train": 26.84,
     "02_mixed_precision/train": 18.21,
     "03_bf16/train": 13.82,

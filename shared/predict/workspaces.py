@@ -20,6 +20,10 @@ MIB = 2**20
 CUBLAS = 4096 * 1024 * 2 + 16 * 1024 * 8
 CUBLAS_HOPPER = 32 * MIB
 CUBLASLT = MIB
+# Before PyTorch 2.0, cuBLAS had its own memory: https://github.com/pytorch/pytorch/pull/85447
+COUNTED = (2, 0)
+# Until PyTorch 2.6, cuBLASLt's was freed at once: https://github.com/pytorch/pytorch/pull/145130
+LT_KEPT = (2, 7)
 # Since PyTorch 2.15, https://github.com/pytorch/pytorch/pull/194311, they are freed at once.
 FREED_AT_ONCE = (2, 15)
 # Since then, more architectures get the large one, and cuBLASLt shares it.
@@ -59,10 +63,13 @@ class Workspaces:
         found = function(self, args, results)
         if function not in (gemm, addmm) or self.version >= FREED_AT_ONCE:
             return found, ()
+        if self.version < COUNTED:
+            return (), ()
         # Until 2.14, what a thread has needed once it keeps.
         new = [(thread, n) for n in self._of_handle() if (thread, n) not in self._kept]
         self._kept.update(new)
-        return (), [n for _, n in new]
+        brief = self.version < LT_KEPT and found == [[CUBLASLT]]
+        return found if brief else (), [n for _, n in new]
 
     def of_gpu(self, operation, args, results):
         """Returns what of() does for an operation on the simulated GPU, nothing for any other."""
@@ -79,7 +86,8 @@ class Workspaces:
 
     def _of_handle(self):
         # cuBLASLt had its own until 2.13, and then shared the one of cuBLAS.
-        return (self.cublas(),) if self.version >= SHARED else (self.cublas(), CUBLASLT)
+        own = LT_KEPT <= self.version < SHARED
+        return (self.cublas(), CUBLASLT) if own else (self.cublas(),)
 
 
 def gemm(here, args, results):

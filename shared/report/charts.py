@@ -33,7 +33,7 @@ def datasets(own=()):
     for group in by_model(list(stored.predictions().values())):
         gpus = "GPUs" if group[-1]["world_size"] > 1 else "a GPU"
         names = {r["script"] for r in group}
-        published = {name: gb for name, gb in stored.PUBLISHED.items() if name in names}
+        published = {name: gb for name, gb in stored.ARTICLE.items() if name in names}
         name = f"{setting(group[0])}, predicted for {gpus}"
         found.append(dataset(group, name, origin(group, stored.PREDICTED), published))
     for file, _ in stored.results():

@@ -1,0 +1,276 @@
+"""The programs of the article of 2023 that the ladder follows, in plain PyTorch.
+
+Source: https://github.com/rasbt/pytorch-memory-optim
+"""
+
+import contextlib
+from functools import partial
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+from torch.utils.checkpoint import checkpoint
+from torchvision.models import vit_h_14, vit_l_16
+from transformers import AutoModelForSequenceClassification
+
+from shared.memory.torch_private import wrapped
+from shared.published.row import Row, Source
+from shared.text import models as texts
+from shared.text.configs import KNOWN
+
+HALF = {"16-mixed": torch.float16, "16-true": torch.float16, "bf16-true": torch.bfloat16}
+EPS = 1e-8  # of Adam
+
+
+def train(here, batch_size, precision="32-true", micro_batches=1, sgd=False, name="vit_l_16"):
+    """A vision transformer on one GPU: three updates, and a batch of the validation after them.
+
+    Args:
+        here: pretend.Pretended.
+        batch_size: images in a forward pass.
+        precision: as Lightning calls it.
+        micro_batches: forward passes in an update.
+        sgd: SGD instead of Adam.
+        name: "vit_l_16", or "vit_h_14" at 518 px.
+    """
+    model = _model(name)
+    model = model.to(here.device, HALF[precision] if precision.endswith("6-true") else None)
+    here.training()
+    _train(here, model, batch_size, precision, micro_batches, sgd)
+    here.read("peak")
+
+
+def _model(name):
+    model = vit_l_16() if name == "vit_l_16" else vit_h_14(image_size=518)
+    model.heads.head = nn.Linear(model.hidden_dim, 10)
+    return model
+
+
+def _train(here, model, batch_size, precision, micro_batches, sgd):
+    image_px = model.image_size
+    optimizer = (
+        torch.optim.SGD(model.parameters(), lr=0.01)
+        if sgd
+        else torch.optim.Adam(model.parameters(), lr=5e-5)
+    )
+    with here.whereabouts, adam_of_2023():
+        for i in range(3 * micro_batches):
+            images, labels = _batch(here, batch_size, image_px)
+            logits = _forward(model, images, precision)
+            loss = F.cross_entropy(logits, labels) / micro_batches
+            if micro_batches == 1:
+                optimizer.zero_grad()  # between forward and backward pass
+            loss.backward()
+            if (i + 1) % micro_batches == 0:
+                optimizer.step()
+                if micro_batches > 1:
+                    optimizer.zero_grad()
+        model.eval()
+        with torch.no_grad():
+            images, labels = _batch(here, batch_size, image_px)
+            logits = _forward(model, images, precision)
+        model.train()
+
+
+def _batch(here, batch_size, image_px):
+    images = here.noise(batch_size, 3, image_px, image_px)
+    return images, here.noise(batch_size, dtype=torch.long)
+
+
+def _forward(model, images, precision):
+    half = HALF.get(precision)
+    if precision.endswith("-mixed"):
+        with torch.autocast(images.device.type, half):
+            return model(images).float()
+    return model(images.to(half) if half else images)
+
+
+@contextlib.contextmanager
+def adam_of_2023():
+    """Gives Adam one temporary of the size of all weights more, while the context is active.
+
+    Until July 2023 it added epsilon to a copy: https://github.com/pytorch/pytorch/pull/104780
+    """
+    copies = []
+
+    def add(original, tensors, other, **options):
+        if other == EPS:
+            copies.append(torch._foreach_add(tensors, other))
+        return original(tensors, other, **options)
+
+    def divide(original, *args, **options):
+        original(*args, **options)
+        copies.clear()
+
+    with (
+        wrapped(torch, "_foreach_add_", add),
+        wrapped(torch, "_foreach_addcdiv_", divide),
+    ):
+        yield
+
+
+def load(here, dtype):
+    """ViT-L/16, made on the GPU."""
+    torch.set_default_dtype(dtype)
+    with here.device:
+        model = vit_l_16()
+        here.read("peak")
+        return model
+
+
+def sharded(here, name, batch_size, precision, units=None, checkpointing=False, offload=False):
+    """A vision transformer on each of four GPUs: FSDP2 in place of FSDP1.
+
+    Args:
+        here: pretend.Pretended.
+        name: "vit_l_16", or "vit_h_14" at 518 px.
+        batch_size: images per GPU.
+        precision: as Lightning calls it.
+        units: None for one, "blocks", or "2M" for modules of at least two million weights.
+        checkpointing: whether blocks are computed a second time.
+        offload: whether shards live on the host.
+    """
+    model = _model(name)
+    blocks = list(model.encoder.layers)
+    parts = blocks if units == "blocks" else []
+    if units == "2M":
+        parts = [m for block in blocks for m in (block.self_attention, block.mlp[0], block.mlp[3])]
+    _shard(here, model, parts, blocks * checkpointing, HALF.get(precision), offload)
+    here.training()
+    _train(here, model, batch_size, precision, 1, False)
+    here.read("peak")
+
+
+def _shard(here, model, parts, checkpointed, half, offload):
+    for block in checkpointed:
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+    if not offload:
+        model.to(here.device)
+    options = {"mesh": dist.init_device_mesh(here.device.type, (4,))}
+    if half:
+        options["mp_policy"] = MixedPrecisionPolicy(param_dtype=half, reduce_dtype=half)
+    if offload:
+        options["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
+    for module in (*parts, model):
+        fully_shard(module, **options)
+    for name, buffer in model.named_buffers():
+        owner, _, name = name.rpartition(".")
+        setattr(model.get_submodule(owner), name, buffer.to(here.device))
+
+
+def text(here, model, length, micro_batch_size, micro_batches, wrapped):
+    """A language model that classifies, in bf16 on each of four GPUs, shards on the host.
+
+    Args:
+        here: pretend.Pretended.
+        model: a name that text.configs knows.
+        length: of a text, in tokens.
+        micro_batch_size: texts in a forward pass.
+        micro_batches: of an update.
+        wrapped: whether each block is a unit, or the model one.
+    """
+    model = AutoModelForSequenceClassification.from_config(_config(model)).to(torch.bfloat16)
+    _shard(here, model, texts.blocks(model) if wrapped else [], [], None, True)
+    here.training()
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-5)
+    with here.whereabouts, adam_of_2023():
+        for _ in range(2):
+            for _ in range(micro_batches):
+                tokens = here.noise(micro_batch_size, length, dtype=torch.long)
+                mask = here.noise(micro_batch_size, length, dtype=torch.long)
+                labels = here.noise(micro_batch_size, dtype=torch.long)
+                outputs = model(tokens, attention_mask=mask, labels=labels)
+                outputs["loss"].backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    here.read("peak")
+
+
+def _config(name):
+    kind, options = KNOWN[name]
+    return kind(**options)
+
+
+def _article(words, gb, *, program=train, devices=1, **options):
+    return Row(words, gb, "reserved", partial(program, **options), devices=devices)
+
+
+BF16, MIXED = "bf16-true", "16-mixed"
+VIT_H = {"program": sharded, "name": "vit_h_14", "batch_size": 4, "precision": MIXED}
+VIT_L = {"program": sharded, "name": "vit_l_16", "batch_size": 64, "precision": "32-true"}
+BLOCKS = {"units": "blocks", "devices": 4}
+RECOMPUTED = {"checkpointing": True, **BLOCKS}
+OFFLOADED = {"offload": True, **RECOMPUTED}
+TEXT = {"program": text, "devices": 4}
+ARTICLE = "https://github.com/rasbt/pytorch-memory-optim"
+
+SOURCES = (
+    Source(
+        "Raschka 2023, one GPU",
+        ARTICLE,
+        "The article that the ladder follows, with PyTorch 2.1.0.dev20230623. The GPU is not "
+        "named; an A100 is assumed. Adam needed one temporary of the size of all weights more "
+        "than today, and `zero_grad()` came between forward and backward pass.",
+        (
+            _article("ViT-L/16, fp32, 64 images, Adam", 26.79, batch_size=64),
+            _article("fp16 mixed precision", 18.21, batch_size=64, precision=MIXED),
+            _article("bf16", 13.82, batch_size=64, precision=BF16),
+            _article("bf16, 16 images", 5.69, batch_size=16, precision=BF16),
+            _article("bf16, 4 x 4 images", 3.91, batch_size=4, micro_batches=4, precision=BF16),
+            _article(
+                "the same with SGD", 2.02, batch_size=4, micro_batches=4, precision=BF16, sgd=True
+            ),
+            _article("the model alone, fp32", 1.24, program=load, dtype=torch.float32),
+            _article("the model alone, fp16", 0.65, program=load, dtype=torch.float16),
+        ),
+    ),
+    Source(
+        "Raschka 2023, ViT-H/14 and FSDP",
+        ARTICLE,
+        "The figures are FSDP1's, the predictions those of the FSDP2 equivalents, which need "
+        "less: FSDP1 leaves it to the CUDA streams when gathered weights can be used again, and "
+        "in this version gathered as far ahead as it could. The first row has no FSDP. It was "
+        "measured on a GPU that is not named, and on one with 24 GB the allocator would have "
+        "given back what it held idle before 23 GB were reserved; the predictor assumes that "
+        "there is enough memory.",
+        (
+            _article(
+                "ViT-H/14 at 518 px, fp16 mixed, 4 images",
+                22.63,
+                name="vit_h_14",
+                batch_size=4,
+                precision=MIXED,
+            ),  # fmt: skip
+            _article("on 4 GPUs, FSDP, one unit", 19.83, **VIT_H, devices=4),
+            _article("one unit per block", 17.63, **VIT_H, **BLOCKS),
+            _article("units of two million weights", 17.23, **VIT_H, units="2M", devices=4),
+            _article("blocks and checkpointing", 9.03, **VIT_H, **RECOMPUTED),
+            _article("and offload", 6.68, **VIT_H, **OFFLOADED),
+            _article("ViT-L/16, fp32, 64 images, checkpointing", 6.59, **VIT_L, **RECOMPUTED),
+            _article("and offload", 6.03, **VIT_L, **OFFLOADED),
+            _article(
+                "DistilBERT, bf16, 4 x 3 texts, offload",
+                1.15,
+                **TEXT,
+                wrapped=True,
+                model="distilbert-base-uncased",
+                length=512,
+                micro_batch_size=3,
+                micro_batches=4,
+            ),  # fmt: skip
+            _article(
+                "BigBird, 4096 tokens, one unit, offload",
+                4.03,
+                **TEXT,
+                wrapped=False,
+                model="google/bigbird-roberta-base",
+                length=4096,
+                micro_batch_size=1,
+                micro_batches=12,
+            ),  # fmt: skip
+        ),
+        complete=False,
+    ),
+)

@@ -1,0 +1,99 @@
+"""Predicts what others have measured on GPUs and published, and prints both side by side."""
+
+import datetime
+import json
+
+from shared.common.errors import UserError
+from shared.common.options import Parser, command_of
+from shared.common.writing import replaceable, write_text
+from shared.predict import cards
+from shared.predict.jobs import run_jobs
+from shared.published.pretend import Pretended
+from shared.published.rows import SOURCES
+from shared.records.machine import git_commit, versions
+from shared.records.record import RESULTS
+from shared.records.units import aligned, size
+from shared.text.task import TASK
+
+FILE = RESULTS / "published.json"
+
+
+def simulate(row):
+    """Returns what a row's program reads, {name: figures}; in a process that does nothing else."""
+    return Pretended(cards.CARDS[row.card], row.torch, row.devices).run(row.program)
+
+
+def predicted(sources):
+    """Predicts the rows of sources.
+
+    Programs of which several figures were published run once.
+
+    Returns:
+        a list of dicts, one for each row, as they are stored.
+    """
+    rows = [(source, row) for source in sources for row in source.rows]
+    programs = {_key(row): row for _, row in rows}
+    found = dict(zip(programs, run_jobs([(simulate, row) for row in programs.values()])))
+    common = {"versions": versions(TASK), "git_commit": git_commit()}
+    common["date"] = datetime.date.today().isoformat()
+    return [
+        {
+            "source": source.title,
+            "what": row.words,
+            "counter": row.counter,
+            "published_gb": row.gb,
+            **found[_key(row)][row.read],
+            **common,
+        }
+        for source, row in rows
+    ]
+
+
+def _key(row):
+    options = getattr(row.program, "keywords", {})
+    function = getattr(row.program, "func", row.program)
+    return function.__name__, str(sorted(options.items())), row.card, row.torch, row.devices
+
+
+def error(record):
+    """Returns how much too high a prediction is, relative to the published figure."""
+    return record[f"{record['counter']}_gb"] / record["published_gb"] - 1
+
+
+def table(records):
+    """Returns rows of texts: what, counter, published, predicted, error."""
+    return [
+        (
+            r["what"],
+            r["counter"],
+            size(r["published_gb"]),
+            size(r[f"{r['counter']}_gb"]),
+            f"{error(r):+.1%}",
+        )
+        for r in records
+    ]
+
+
+HEADING = ("", "counter", "published", "predicted", "error")
+
+
+def main(argv=None):
+    parser = Parser(description=__doc__)
+    which = "only sources with this word in their titles; prints them, and stores nothing"
+    parser.add_argument("--only", metavar="WORD", help=which)
+    args = parser.parse_args(argv)
+    chosen = [s for s in SOURCES if not args.only or args.only.lower() in s.title.lower()]
+    if not chosen:
+        titles = "; ".join(source.title for source in SOURCES)
+        raise UserError(f"--only {args.only}: no source is called so; there are {titles}")
+    if not args.only:
+        replaceable(FILE)
+    command = command_of(["-m", "shared.published"], argv)
+    records = [{**r, "command": command} for r in predicted(chosen)]
+    if not args.only:
+        write_text(FILE, json.dumps(records, indent=1) + "\n")
+    for source in chosen:
+        mine = [r for r in records if r["source"] == source.title]
+        print(f"\n{source.title}: {source.url}\n{source.note}\n")
+        print("\n".join(aligned(HEADING, table(mine))))
+    return records

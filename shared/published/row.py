@@ -1,0 +1,47 @@
+"""What a published measurement is, and where it was published."""
+
+import dataclasses
+from collections.abc import Callable
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A published measurement.
+
+    Attributes:
+        words: what was trained.
+        gb: the published figure, in GB (1e9 bytes).
+        counter: "allocated" or "reserved".
+        program: function of a pretend.Pretended.
+        card: name in cards.CARDS.
+        torch: (major, minor) of PyTorch.
+        devices: how many GPUs.
+        read: the name that the program gives the figure.
+    """
+
+    words: str
+    gb: float
+    counter: str
+    program: Callable
+    card: str = "a100"
+    torch: tuple = (2, 1)
+    devices: int = 1
+    read: str = "peak"
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Where measurements have been published.
+
+    Attributes:
+        title, url: of the source.
+        note: what it leaves open, and what was assumed.
+        rows: Rows.
+        complete: whether all settings that decide about memory are known, or nearly.
+    """
+
+    title: str
+    url: str
+    note: str
+    rows: tuple
+    complete: bool = True
