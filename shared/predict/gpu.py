@@ -258,9 +258,16 @@ def _forget_numbers(module, name, buffer):
 # that a file was read into. Without this, the state dict would seem to stay in memory.
 def _forgetting(original, *args, **kwargs):
     try:
-        return original(*args, **kwargs)
+        with wrapped(torch.storage.TypedStorage, "_data_ptr", _somewhere):
+            return original(*args, **kwargs)
     finally:
         FakeTensorMode.cache_clear()
+
+
+# Weights that share a storage find it again by its name in the file, but in PyTorch 2.11 only if it
+# is somewhere in memory. Without this, tied weights would seem to be loaded twice there.
+def _somewhere(original, storage):
+    return original(storage) or 1
 
 
 # Autocast drops its copies of weights when the forward pass ends. Without this, those that are kept
