@@ -31,7 +31,8 @@ ROOMS = {
     "causal": (*BENEATH, "text"),
     "predict": (*BENEATH, *IMPORTED),
     "ladder": (*BENEATH, *IMPORTED, "predict"),
-    "lessons": (*BENEATH, *IMPORTED, "predict"),
+    "calibrate": (*BENEATH, *IMPORTED, "predict", "ladder"),
+    "lessons": (*BENEATH, *IMPORTED, "predict", "calibrate"),
     "report": (*BENEATH, *IMPORTED, "predict", "lessons"),
 }
 CONDITIONS = (ast.If, ast.IfExp, ast.While, ast.Assert)

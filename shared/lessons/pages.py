@@ -17,6 +17,7 @@ from shared.lessons import (
     guide,
     hugging_face,
     lost_updates,
+    on_gpus,
     parts,
     side_roads,
     variants,
@@ -26,6 +27,7 @@ PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 PARTS = {
     "answer": exercises.part,
     "checked": parts.checked,
+    "checked_gpu": on_gpus.part,
     "diff": parts.diff,
     "families": parts.families,
     "guide": guide.part,

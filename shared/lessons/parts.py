@@ -124,7 +124,10 @@ def ladder(folder):
         stage = f"[{script.folder}]({script.folder}/)"
         shares = (str(r["world_size"]), f"{gb:.2f}", f"{gb / first:.1%}")
         table.append((stage, script.idea, *shares))
-    note = f"Predicted for {setting(records[0])}, not yet measured on a GPU."
+    where_to = os.path.relpath(ROOT / "shared" / "README.md", folder)
+    compared = f"compared with measurements on a GPU in [{where_to}]({where_to})"
+    note = f"Predicted for {setting(records[0])}, "
+    note += f"{compared if stored.on_gpus() else 'not yet measured on a GPU'}."
     return "\n".join([*markdown.table(table), "", note, "", *sources(records, stored.PREDICTED)])
 
 
