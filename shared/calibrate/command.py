@@ -73,13 +73,10 @@ def groups(names):
 
 def pieces(work, names):
     """Yields the pieces that are not done yet, in order of importance."""
-    for i, some in enumerate(groups(names)):
+    for some in groups(names):
         yield from work.measurements(some)
         yield from work.predictions(some)
-        if not i:
-            yield from work.operations(some)
-        elif i == 1:
-            yield from work.operations(some)
+        yield from work.operations(some)
     if names is None:
         yield from work.tests()
 
@@ -97,9 +94,9 @@ def do(work, names, minutes):
         piece: why it failed}.
     """
     started, over, left, failed, seconds = time.monotonic(), False, [], {}, 0.0
-    for piece in pieces(work, names):
+    for i, piece in enumerate(pieces(work, names)):
         begun = time.monotonic()
-        over = over or begun != started and begun - started + piece.seconds > 60 * minutes
+        over = over or i > 0 and begun - started + piece.seconds > 60 * minutes
         if over:
             left.append(piece.name)
             seconds += piece.seconds
@@ -126,7 +123,8 @@ def show(store, names):
         print("\n".join(aligned(heading, rows)))
         last.append(report.errors(checked))
     if operations:
-        print("\nWhat operations allocate besides their results:\n")
+        simulated = "" if "context" in store.about else ", on a simulated GPU, as a test"
+        print(f"\nWhat operations allocate besides their results{simulated}:\n")
         pairs = report.compared(operations)
         heading, *rows = report.table(pairs[:MOST_OPERATIONS])
         print("\n".join(aligned(heading, rows)))
