@@ -23,6 +23,7 @@ UPDATES = 10  # of each script: the first three are not timed
 AT_ONCE = 2  # predictions, as many as run_jobs() makes at a time
 # Whose operations are measured: fp32; bf16; few images at once, so that workspaces are small; text.
 WATCHED = ("01_baseline/train", "03_bf16/train", "05_grad_accum/train", "11_llm/before")
+HISTORY_OF = WATCHED[1]  # all allocations of one update: a file of some MB
 # Packages that the tests of the GPU do not import.
 PAGES_ONLY = {"jinja2", "pygments", "markdown-it-py", "playwright"}
 TESTS = ROOT / "tests" / "test_cuda.py"
@@ -178,8 +179,9 @@ class Work:
         def run():
             if self.card:
                 short = name.replace("/", "_")
-                snapshot = self.out / f"{short}-allocations.pickle"
-                arguments = ["--script", name, "--snapshot", str(snapshot), *options]
+                arguments = ["--script", name, *options]
+                if name == HISTORY_OF:
+                    arguments += ["--snapshot", str(self.out / f"{short}-allocations.pickle")]
                 rows, why = in_child(self.out / "logs" / f"{short}-operations.json", arguments)
             else:
                 wanted = Wanted("gpu", self.preset, options[options.index("--model") + 1])
@@ -251,7 +253,7 @@ def started(arguments, log, **environment):
     environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as nvidia-smi counts them
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [sys.executable, *arguments], stdout=out, stderr=out, cwd=ROOT, env=environment
+            [sys.executable, *arguments], stdout=out, stderr=out, env=environment
         )
     try:
         code = process.wait(LONGEST)

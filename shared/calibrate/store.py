@@ -85,5 +85,6 @@ class Store:
 
     def typical_seconds(self, otherwise):
         """Returns how long a script takes on this device, from those that were measured."""
-        known = [r["seconds"] for found in self._measured.values() for r in found.values()]
+        records = [r for found in self._measured.values() for r in found.values()]
+        known = [r["seconds"] for r in records if r.get("seconds")]
         return statistics.median(known) if known else otherwise

@@ -104,7 +104,7 @@ def measured(folder):
         rows = [records[name] for name in pair(folder) if name in records]
         if not rows or folder_of(rows[-1]) != folder.name:
             continue
-        on = listed(r["device"] for r in rows)
+        on = listed(map(markdown.device, rows))
         lines += [f"{markdown.models(rows)}, on {on}:", ""]
         lines += markdown.table([markdown.heading(rows[0]), *map(markdown.row, rows)]) + [""]
         for r in rows:
@@ -142,7 +142,7 @@ def measured_ladder(folder):
             for r in rows:
                 share = f"{r['train']['device_peak_gb'] / first:.1%}"
                 table.append((link(folder, r["script"]), *markdown.row(r)[1:4], share))
-            title = f"{setting(rows[0])}, on {rows[0]['device']}:"
+            title = f"{setting(rows[0])}, on {markdown.device(rows[0])}:"
             lines += [title, "", *markdown.table(table), "", *sources(rows, file), ""]
     return "\n".join(lines).strip()
 

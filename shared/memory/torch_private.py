@@ -211,7 +211,7 @@ def allocation_history(file):
     if file is None:
         yield
         return
-    torch.cuda.memory._record_memory_history(max_entries=1_000_000)
+    torch.cuda.memory._record_memory_history(stacks="python", max_entries=1_000_000)
     try:
         yield
         torch.cuda.memory._dump_snapshot(str(file))
