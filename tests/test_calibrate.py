@@ -111,6 +111,37 @@ def test_an_operation_without_a_formula_is_listed():
     assert said.endswith("without a formula, and more than 1 MB: aten.gelu.default")
 
 
+class NoCounters:
+    """Counters that see nothing, on a CPU."""
+
+    device = "cpu"
+
+    def start(self):
+        return 0
+
+    peak = start
+
+
+def watched_for_real(name, options):
+    """Trains on this CPU as on_gpu() does on a GPU, with the formulas of an H200 and torch 2.15."""
+    properties, cards.INSTALLED = types.SimpleNamespace(**CARD), (2, 15)
+    torch.cuda.get_device_properties = lambda _: properties
+    operations.CudaCounters = NoCounters
+    return operations.on_gpu(name, options)
+
+
+def test_a_script_is_watched_while_it_trains():
+    """Its own main() runs; both passes are seen, in each update that is watched."""
+    options = ["--preset", "tiny", "--data", "fake", "--no-pretrained"]
+    (rows,) = run_jobs([(watched_for_real, "03_bf16/train", options)])
+    product = [row for row in rows if row["operation"] == "aten.mm.default"]
+    assert {row["pass"] for row in product} == {"backward", "forward or step"}
+    assert all(row["calls"] % operations.WATCHED == 0 for row in rows)
+    assert all((row["measured"], row["formula"]) == (0, 32 * 2**20) for row in product)
+    sums = [row for row in rows if row["operation"] == "aten.sum.dim_IntList"]
+    assert sums and all(row["inputs"].endswith("bfloat16") for row in sums)
+
+
 def test_counters_of_cuda(monkeypatch):
     """The names of the counters are PyTorch's; on a computer without a GPU nothing more is seen."""
     assert '"requested_bytes.' in torch.cuda.memory_stats.__doc__
