@@ -60,6 +60,29 @@ def tensors(x):
         yield from tensors(list(x.values()))
 
 
+def summit(events, device, since=0, until=None):
+    """Finds a peak in a log.
+
+    Args:
+        events: of a Ledger, from its beginning.
+        device: type of the device, "cpu" or "cuda".
+        since, until: the part to search; what was allocated before counts too.
+
+    Returns:
+        the most bytes that were allocated at once; the bytes of each category at that moment; and
+        the block whose allocation led there, None if that was before `since`.
+    """
+    total, now = 0, collections.Counter()
+    best, at_best, last = 0, {}, None
+    for i, (block, change) in enumerate(events[:until]):
+        if block.device == device:
+            total += change
+            now[block.label] += change
+        if i >= since - 1 and total > best:
+            best, at_best, last = total, dict(now), block if i >= since else None
+    return best, {label: at_best[label] for label in CATEGORIES if at_best.get(label)}, last
+
+
 class Ledger(TorchDispatchMode):
     """Counts tensor memory while it is active; it can be entered several times.
 
@@ -88,32 +111,8 @@ class Ledger(TorchDispatchMode):
         self._gathering = False
 
     def peak(self, device, since=0, until=None):
-        """Finds a peak in the log.
-
-        Args:
-            device: type of the device, "cpu" or "cuda".
-            since, until: the part of `events` to search; what was allocated before counts too.
-
-        Returns:
-            the most bytes that were allocated at once, and the bytes of each category at that
-            moment.
-        """
-        return self.summit(device, since, until)[:2]
-
-    def summit(self, device, since=0, until=None):
-        """Returns what peak() does, and the block whose allocation led to the peak.
-
-        The block is None if the peak was reached before `since`.
-        """
-        total, now = 0, collections.Counter()
-        best, at_best, last = 0, {}, None
-        for i, (block, change) in enumerate(self.events[:until]):
-            if block.device == device:
-                total += change
-                now[block.label] += change
-            if i >= since - 1 and total > best:
-                best, at_best, last = total, dict(now), block if i >= since else None
-        return best, {label: at_best[label] for label in CATEGORIES if at_best.get(label)}, last
+        """Finds a peak in the log; returns the first two things that summit() does."""
+        return summit(self.events, device, since, until)[:2]
 
     def training(self):
         """Notes that the model is built.

@@ -113,24 +113,31 @@ class CachingAllocator:
         bisect.insort(piece.pool, piece)
 
 
-def reserved(events, device, since=0, until=None):
-    """Returns the most bytes reserved in a part of a ledger's log.
-
-    The cache is emptied before the part begins.
+def replay(events, device, since=0, until=None):
+    """Replays a ledger's log; the cache is emptied where the part of it begins.
 
     Args:
         events: of a Ledger, from its beginning.
         device: type of the device.
         since, until: the part, as in Ledger.peak.
+
+    Returns:
+        the most bytes that were reserved in the part; and the log with the sizes of blocks on the
+        device in place of those of tensors. These are what PyTorch counts as allocated: of a large
+        block, a rest of up to 1 MiB is not cut off.
     """
-    allocator, pieces = CachingAllocator(), {}
+    allocator, pieces, found = CachingAllocator(), {}, []
     for i, (block, change) in enumerate(events[:until]):
         if i == since:
             allocator.empty_cache()
             allocator.peak = allocator.reserved
         if block.device == device and block.nbytes:
             if change > 0:
-                pieces[block] = allocator.allocate(change, block.stream)
+                pieces[block] = piece = allocator.allocate(change, block.stream)
+                change = piece.size
             else:
-                allocator.free(pieces.pop(block))
-    return allocator.peak
+                piece = pieces.pop(block)
+                change = -piece.size
+                allocator.free(piece)
+        found.append((block, change))
+    return allocator.peak, found

@@ -35,7 +35,7 @@ def largest_micro_batch(run, options, budget_gb):
         batch_size = max(least, args.batch_size) if args.micro_batch_size else least
         simulation.run(batch_size, args.micro_batch_size and n, options.updates)
         events = simulation.ledger.events[: simulation.loaded] + simulation.ledger.events[start:]
-        return allocator.reserved(events, simulation.device.type, simulation.loaded) / 1e9
+        return allocator.replay(events, simulation.device.type, simulation.loaded)[0] / 1e9
 
     return search(needed, budget_gb, args.micro_batch_size or args.batch_size // args.shares)
 

@@ -7,11 +7,11 @@ from shared.memory.ledger import CATEGORIES
 POINTS = 200  # of a condensed history: as many as can be told apart on a page
 
 
-def history(ledger, since, device):
+def history(events, phases, since, device):
     """Returns who held memory during the last update, after every event of a ledger's log.
 
     Args:
-        ledger: Ledger.
+        events, phases: of a Ledger; events may have the sizes of blocks, from allocator.replay.
         since: the place in its log at which the update began.
         device: type of the device.
 
@@ -20,12 +20,12 @@ def history(ledger, since, device):
         categories), in the order of CATEGORIES; "host": the same, None on a CPU}.
     """
     column = {label: i for i, label in enumerate(CATEGORIES)}
-    shape = (len(ledger.events), len(CATEGORIES))
+    shape = (len(events), len(CATEGORIES))
     held = {kind: np.zeros(shape, dtype=np.int64) for kind in (device, "cpu")}
-    for i, (block, change) in enumerate(ledger.events):
+    for i, (block, change) in enumerate(events):
         if block.device in held:
             held[block.device][i, column[block.label]] = change
-    phases = ledger.phases[since:]
+    phases = phases[since:]
     last = max(i for i, phase in enumerate(phases) if phase == "backward")
     # What follows is the step, with zero_grad(), which frees the gradients.
     phases[last + 1 :] = ["step"] * (len(phases) - last - 1)

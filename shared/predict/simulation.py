@@ -18,7 +18,7 @@ from shared.common import scripts
 from shared.common.devices import precision_on
 from shared.common.errors import UserError
 from shared.common.mapping import mappable
-from shared.memory.ledger import Ledger, tensors
+from shared.memory.ledger import Ledger, summit, tensors
 from shared.predict import allocator, cards, gpu, processes
 from shared.predict.arguments import STEADY, arguments, explained, one_by_one
 from shared.predict.history import history
@@ -166,11 +166,12 @@ class Simulation:
     def peaks(self, since=0, until=None):
         """Returns a record's phase, where its peak is, and what the host held at its own peak."""
         device, on_gpu = self.device.type, self.device.type == gpu.DEVICE
-        peak, held, last = self.ledger.summit(device, since, until)
-        host_peak, host_held, _ = self.ledger.summit("cpu", since, until)
-        reserved = None
+        events, reserved = self.ledger.events, None
         if on_gpu:
-            reserved = allocator.reserved(self.ledger.events, device, since, until) / 1e9
+            nbytes, events = allocator.replay(events, device, since, until)
+            reserved = nbytes / 1e9
+        peak, held, last = summit(events, device, since, until)
+        host_peak, host_held, _ = summit(events, "cpu", since, until)
         phase = {
             "device_peak_gb": peak / 1e9,
             "device_reserved_gb": reserved,
@@ -231,4 +232,8 @@ def predict(name, options, timeline=False):
     )
     if not timeline:
         return record
-    return record, history(simulation.ledger, starts[-1], simulation.device.type)
+    ledger, device = simulation.ledger, simulation.device.type
+    events = ledger.events
+    if options.device == "gpu":
+        _, events = allocator.replay(events, device, simulation.loaded)
+    return record, history(events, ledger.phases, starts[-1], device)
