@@ -69,7 +69,7 @@ def test_without_packages_that_only_some_scripts_need(tmp_path):
     options = ["06", "11", "--out", tmp_path]
     printed = calibrate(*options, PYTHONPATH=path, WITHOUT=gone)
     assert [r["script"] for r in read(tmp_path / "cpu.jsonl")[0]] == ["06_sgd/train"]
-    assert "1 predictions; allocated: the largest error is +0.00%" in printed
+    assert "1 prediction; allocated: the largest error is +0.00%" in printed
     for name in OPTIONAL:
         assert f"- not installed: {name}, for: {packages.listed()[name]}" in printed
     for name in TEXT:

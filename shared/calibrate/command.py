@@ -25,6 +25,7 @@ from shared.records.record import RESULTS
 from shared.records.units import aligned
 
 MOST_OPERATIONS = 25  # in the last table; the file has all of them
+NAMED = 5  # pieces that are left, by name
 
 
 def parse(argv):
@@ -118,7 +119,7 @@ def show(store, names):
     operations = store.about.get("operations", {})
     last = []
     if checked:
-        print("\nPeaks while training, per GPU:\n")
+        print("\nPeaks while training, per device:\n")
         heading, *rows = report.trainings(checked)
         print("\n".join(aligned(heading, rows)))
         last.append(report.errors(checked))
@@ -167,7 +168,8 @@ def main(argv=None):
     for line in last:
         print(f"- {line}")
     if left:
-        print(f"- left, about {minutes:.0f} minutes: {', '.join(left)}")
+        more = f", and {len(left) - NAMED} more" if len(left) > NAMED else ""
+        print(f"- left, about {minutes:.0f} minutes: {', '.join(left[:NAMED])}{more}")
         print("- the same command goes on")
     if failed:
         said = "; ".join(f"{name}: {why}" for name, why in failed.items())

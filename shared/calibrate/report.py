@@ -100,7 +100,8 @@ def errors(checked):
         if found:
             worst, script = max(found, key=lambda pair: abs(pair[0]))
             said.append(f"{what}: the largest error is {worst:+.2%}, of {script}")
-    return f"{len(checked)} predictions; {'; '.join(said)}"
+    s = "s" if len(checked) > 1 else ""
+    return f"{len(checked)} prediction{s}; {'; '.join(said)}"
 
 
 def context(card):
