@@ -10,7 +10,7 @@ from conftest import ROOT, TEXT, read_json, run
 
 from shared.calibrate import command, context, operations, packages, pieces, report, store
 from shared.common.errors import UserError
-from shared.lessons import on_gpus, stored
+from shared.lessons import on_gpus, parts, stored
 from shared.predict import cards
 from shared.predict.jobs import Wanted, run_jobs
 from shared.records.record import TINY_MEASURED, by_script, read, read_list
@@ -173,7 +173,7 @@ def test_what_is_outside_the_allocator(monkeypatch):
         (["--minutes", "0"], "0 is not a positive number"),
         (["--preset", "full"], "there is no CUDA device here"),
         (["--results", "shared/results"], "shared/results is for GPUs and the full preset"),
-        (["--out", "README.md"], "--out README.md"),
+        (["--out", str(ROOT / "README.md")], "--out .*README.md"),
     ],
 )
 def test_mistakes(options, said):
@@ -201,6 +201,7 @@ def record_of(name, n):
     tiny = by_script(read(TINY_MEASURED)[0])[name]
     same = {key: tiny[key] for key in ("epochs", "test_accuracy", "git_commit", "versions")}
     same |= {"steps": pieces.UPDATES, "images_per_second": 100.0, "dataset": "fake"}
+    same |= {"first_loss": 2.3, "last_loss": 2.2}
     shapes = 2 * [[predicted["batch_size"] // n, 3, 224, 224]]
     return {**predicted, **same, "device": CARD["name"], "world_size": n, "input_shapes": shapes}
 
@@ -255,6 +256,8 @@ def test_on_the_day(tmp_path, monkeypatch, capsys):
     shown = on_gpus.part(ROOT / "shared")
     assert "| 08_fsdp/train, 4 GPUs |" in shown and "+6.446" in shown
     assert "Measured with `python -m shared.calibrate`" in shown
+    shown = parts.measured(ROOT / "08_fsdp")
+    assert ", on NVIDIA H200:" in shown and ", on 4 x NVIDIA H200:" in shown
 
 
 def test_there_may_be_none(tmp_path, monkeypatch):
