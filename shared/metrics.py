@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import platform
 import time
 
 import torch
@@ -10,7 +9,6 @@ import torch.distributed as dist
 from lightning.fabric import Fabric
 from lightning.fabric.utilities import move_data_to_device
 from tqdm import tqdm
-from watermark import watermark
 
 from shared.common.devices import precision_on
 from shared.common.errors import UserError
@@ -20,7 +18,7 @@ from shared.memory import bf16
 from shared.memory.phases import LEDGER_UPDATES, Phases
 from shared.records import record as records
 from shared.records.advice import out_of_memory
-from shared.records.machine import PACKAGES, device_name
+from shared.records.machine import device_name, in_use
 from shared.records.tables import summary
 from shared.records.units import quality
 
@@ -72,9 +70,7 @@ class Meter:
         self.failed = None  # what to say at the end, after the record is written
         self.shown = 0.0  # when the progress bar got its last loss
         self.learned, self.of_metric = {}, {}
-        packages = ",".join((*PACKAGES, *args.task.packages))
-        self.print(watermark(packages=packages).strip())
-        self.print(f"python      : {platform.python_version()}\n\n{args.headline}")
+        self.print(f"{in_use(args.task)}\n\n{args.headline}")
         processes = f" x {self.world_size}" if self.world_size > 1 else ""
         on = f"{device_name(device)}{processes}"
         chosen = f"{args.model} on {on}, {precision}, {args.batch_size} {args.task.unit} per update"

@@ -1,12 +1,14 @@
 """Promise, on a GPU: the ladder holds there too, and PyTorch's counters agree with the ledger."""
 
 import os
+from pathlib import Path
 
 import pytest
 import torch
 from conftest import NAMES, SHARDED, SINGLE, TEXT, run
 
 from shared.common import scripts
+from shared.predict import cards
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.simulation import predict
 from shared.records.record import by_script, read
@@ -25,10 +27,20 @@ def measured(out, *options):
     return by_script(read(out / "ladder.jsonl")[0])
 
 
+def folder(tmp_path_factory, name):
+    """Returns a folder for a ladder: one that stays, so that it goes on, if CUDA_TESTS names it."""
+    kept = os.environ.get("CUDA_TESTS")  # set by `python -m shared.calibrate`
+    return Path(kept, name) if kept else tmp_path_factory.mktemp(name)
+
+
+def this_card():
+    return cards.of_this_machine(torch.cuda.get_device_properties(0))
+
+
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
     """Every stage of the ladder with ViT-B/16."""
-    return measured(tmp_path_factory.mktemp("cuda"), "--model", "vit_b_16")
+    return measured(folder(tmp_path_factory, "images"), "--model", "vit_b_16", "01-10")
 
 
 @pytest.mark.parametrize("stage", NAMES)
@@ -66,7 +78,7 @@ def test_plain_is_fabric(records, stage, tmp_path):
 @pytest.fixture(scope="module")
 def text_records(tmp_path_factory):
     """Both scripts of 11_llm with DistilBERT."""
-    return measured(tmp_path_factory.mktemp("cuda"), "11")
+    return measured(folder(tmp_path_factory, "texts"), "11")
 
 
 def test_nothing_is_unmeasured(records):
@@ -80,8 +92,9 @@ def test_nothing_is_unmeasured(records):
 
 @pytest.fixture(scope="module")
 def predictions(records):
+    same = {"model": "vit_b_16", "card": this_card()}
     jobs = [
-        (predict, name, Wanted("gpu", "full", model="vit_b_16", devices=r["world_size"]))
+        (predict, name, Wanted("gpu", "full", devices=r["world_size"], **same))
         for name, r in records.items()
     ]
     return dict(zip(records, run_jobs(jobs)))
@@ -102,7 +115,8 @@ def test_as_predicted(records, predictions, stage):
 @pytest.mark.parametrize("run", TEXT)
 def test_text_as_predicted(text_records, run):
     record = text_records[run]
-    (predicted,) = run_jobs([(predict, run, Wanted("gpu", "full", devices=record["world_size"]))])
+    wanted = Wanted("gpu", "full", devices=record["world_size"], card=this_card())
+    (predicted,) = run_jobs([(predict, run, wanted)])
     agree(record["train"], predicted["train"])
 
 

@@ -32,7 +32,8 @@ ROOMS = {
     "predict": (*BENEATH, *IMPORTED),
     "ladder": (*BENEATH, *IMPORTED, "predict"),
     "published": (*BENEATH, *IMPORTED, "predict"),
-    "lessons": (*BENEATH, *IMPORTED, "predict", "published"),
+    "calibrate": (*BENEATH, *IMPORTED, "predict", "ladder"),
+    "lessons": (*BENEATH, *IMPORTED, "predict", "published", "calibrate"),
     "report": (*BENEATH, *IMPORTED, "predict", "lessons"),
 }
 CONDITIONS = (ast.If, ast.IfExp, ast.While, ast.Assert)

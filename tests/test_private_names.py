@@ -39,6 +39,7 @@ NAMES = {
     "torch.testing._internal.distributed.fake_pg": ["FakeStore", "_create_fake_pg"],
     "torch.ops._c10d_functional": ["wait_tensor", "all_reduce"],
     "torch.UntypedStorage": ["resize_", "_cdata"],
+    "torch.cuda.memory": ["_record_memory_history", "_dump_snapshot"],
     "torch.library": ["get_kernel"],
     "torch.ops.aten": [
         "_scaled_dot_product_flash_attention_for_cpu",

@@ -55,7 +55,7 @@ def test_complete_rows_are_within_5_percent(records):
 
 
 def test_a_reader_on_a_t4_printed_these_bytes(records):
-    """Without cuBLAS's workspaces, which PyTorch 1.11 did not count, nothing is left unexplained."""
+    """Without cuBLAS, whose workspaces PyTorch 1.11 did not count, nothing is left unexplained."""
     (r,) = [r for r in records if "T4" in r["source"]]
     assert r["allocated_gb"] * 1e9 == pytest.approx(1_350_681_600, abs=0.5)
 

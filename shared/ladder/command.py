@@ -5,12 +5,6 @@ continues where it stopped: what was measured before with the same options, code
 measured again.
 """
 
-import contextlib
-import hashlib
-import json
-import os
-import platform
-import subprocess
 import sys
 import time
 import types
@@ -20,19 +14,17 @@ import torch
 
 from shared.common import scripts
 from shared.common.errors import UserError
-from shared.common.files import data_files, stamps, writable, writable_folder
+from shared.common.files import writable, writable_folder
 from shared.common.options import add_stages, beside, command_of, parser, selected
 from shared.common.options import choose as choose_model
-from shared.common.scripts import ROOT
 from shared.common.writing import append, replaceable, room
-from shared.images.models import TINY_WEIGHTS
 from shared.images.task import TASK as IMAGES
+from shared.ladder.fingerprint import fingerprint
 from shared.ladder.folder import alone, readable
 from shared.predict import cards
 from shared.predict.jobs import PRELOADED, Wanted, run_jobs
 from shared.predict.simulation import predict as simulate
 from shared.records import bars, tables
-from shared.records.machine import versions
 from shared.records.record import TINY_MEASURED, by_model, by_script, read, setting
 from shared.records.running import forks, run_script
 from shared.text.task import TASK as TEXTS
@@ -46,32 +38,6 @@ def script_options(args):
     options += ["--devices", args.devices] if args.devices else []
     options += [] if args.pretrained else ["--no-pretrained"]
     return [str(option) for option in options]
-
-
-def fingerprint(name, options, task):
-    """Returns a hash of what a measurement depends on: options, code, weights, versions, machine.
-
-    Args:
-        name: of the script.
-        options: its command line.
-        task: what it is about, a common.task.Task.
-    """
-    shared = ROOT / "shared"
-    rooms = ("common", "memory", "images", "text", "causal")
-    code = [file for room in rooms for file in sorted((shared / room).glob("*.py"))]
-    records = [shared / "records" / f"{file}.py" for file in ("machine", "record", "running")]
-    files = [scripts.get(name).path, shared / "metrics.py", *records, *code, TINY_WEIGHTS]
-    machine = [platform.node(), os.cpu_count()]
-    if torch.cuda.is_available():
-        # The driver is asked, because PyTorch would allocate memory on the GPU to find its name.
-        with contextlib.suppress(OSError):  # some containers come without nvidia-smi
-            asked = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
-            machine.append(asked.stdout)
-    # Each of these may be a folder, a file, or just a name.
-    data, model = (options[options.index(option) + 1] for option in ("--data", "--model"))
-    inputs = stamps([*data_files(data), *Path(model).glob("*")])
-    parts = [json.dumps([options, machine, versions(task), inputs]).encode()]
-    return hashlib.sha256(b"".join([*parts, *(f.read_bytes() for f in files)])).hexdigest()[:16]
 
 
 def predict(chosen, records):

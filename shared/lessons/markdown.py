@@ -60,6 +60,12 @@ def row(record):
     )
 
 
+def device(record):
+    """Writes what a record was measured on, with the number of GPUs."""
+    several = record["world_size"] > 1 and record["train"]["device_reserved_gb"] is not None
+    return f"{record['world_size']} x {record['device']}" if several else record["device"]
+
+
 def models(records):
     """Writes which models records are of."""
     return ", ".join(dict.fromkeys(map(setting, records)))

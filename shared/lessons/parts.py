@@ -104,7 +104,7 @@ def measured(folder):
         rows = [records[name] for name in pair(folder) if name in records]
         if not rows or folder_of(rows[-1]) != folder.name:
             continue
-        on = listed(r["device"] for r in rows)
+        on = listed(map(markdown.device, rows))
         lines += [f"{markdown.models(rows)}, on {on}:", ""]
         lines += markdown.table([markdown.heading(rows[0]), *map(markdown.row, rows)]) + [""]
         for r in rows:
@@ -124,7 +124,10 @@ def ladder(folder):
         stage = f"[{script.folder}]({script.folder}/)"
         shares = (str(r["world_size"]), f"{gb:.2f}", f"{gb / first:.1%}")
         table.append((stage, script.idea, *shares))
-    note = f"Predicted for {setting(records[0])}, not yet measured on a GPU."
+    where_to = os.path.relpath(ROOT / "shared" / "README.md", folder)
+    compared = f"compared with measurements on a GPU in [{where_to}]({where_to})"
+    note = f"Predicted for {setting(records[0])}, "
+    note += f"{compared if stored.on_gpus() else 'not yet measured on a GPU'}."
     return "\n".join([*markdown.table(table), "", note, "", *sources(records, stored.PREDICTED)])
 
 
@@ -139,7 +142,7 @@ def measured_ladder(folder):
             for r in rows:
                 share = f"{r['train']['device_peak_gb'] / first:.1%}"
                 table.append((link(folder, r["script"]), *markdown.row(r)[1:4], share))
-            title = f"{setting(rows[0])}, on {rows[0]['device']}:"
+            title = f"{setting(rows[0])}, on {markdown.device(rows[0])}:"
             lines += [title, "", *markdown.table(table), "", *sources(rows, file), ""]
     return "\n".join(lines).strip()
 

@@ -1,5 +1,7 @@
 """The files of records that the pages show, and how each was made."""
 
+import json
+
 from shared.records.record import RESULTS, by_model, by_script, read, read_list
 
 # What `python -m shared.predict --json` printed:
@@ -66,3 +68,16 @@ def text_records():
 def one_gpu_records():
     """Returns those of the techniques for one GPU, {model: list of records}."""
     return {group[0]["model"]: group for group in by_model(read_list(ONE_GPU))}
+
+
+def on_gpus():
+    """Returns what `python -m shared.calibrate` has stored about GPUs, in order of their names.
+
+    Each is (file, predictions with "measured", what was found about operations and the context).
+    """
+    found = []
+    for file in sorted(RESULTS.glob("*-checked.json")):
+        about = file.with_name(file.name.replace("-checked", "-operations"))
+        told = json.loads(about.read_text()) if about.exists() else {}
+        found.append((file, read_list(file), told))
+    return found

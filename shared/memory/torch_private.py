@@ -188,3 +188,32 @@ def cpu_multiplies_bf16():
     if not torch.backends.mkldnn.is_available():
         return True
     return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+def address(storage):
+    """Returns the address of a storage's record, unique until it is freed; fake ones have one, too.
+
+    Without this, the results of an operation could not be told from what it was given.
+    """
+    return storage._cdata
+
+
+@contextlib.contextmanager
+def allocation_history(file):
+    """Writes all that the CUDA allocator does while the context is active into a file.
+
+    Documented, in spite of the underscores:
+    https://docs.pytorch.org/docs/stable/torch_cuda_memory.html
+
+    Args:
+        file: pathlib.Path; None for doing nothing.
+    """
+    if file is None:
+        yield
+        return
+    torch.cuda.memory._record_memory_history(stacks="python", max_entries=1_000_000)
+    try:
+        yield
+        torch.cuda.memory._dump_snapshot(str(file))
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)

@@ -11,6 +11,11 @@ import torch
 
 from shared.common.scripts import ROOT
 
+try:
+    from watermark import watermark
+except ImportError:  # only what is printed needs it; a machine that calibrates can do without
+    watermark = None
+
 PACKAGES = ("torch", "torchvision", "lightning", "torchmetrics")
 
 
@@ -35,11 +40,21 @@ def versions(task):
     return {"python": platform.python_version(), **found}
 
 
+def in_use(task):
+    """Returns the versions for people, a line each: with watermark, if it is there."""
+    packages = (*PACKAGES, *task.packages)
+    python = f"python      : {platform.python_version()}"
+    if watermark is None:
+        lines = [f"{name:12}: {importlib.metadata.version(name)}" for name in packages]
+        return "\n".join([*lines, python])
+    return f"{watermark(packages=','.join(packages)).strip()}\n{python}"
+
+
 def git_commit():
     """Returns the commit that is checked out, with "-dirty" if files differ from it.
 
     Stored records do not count: several commands write them, one after the other. Outside of git
-    it is None.
+    it is what the variable GIT_COMMIT says, or None.
     """
     git = ["git", "-C", str(ROOT)]
     changes = [*git, "diff", "--quiet", "HEAD", "--", ".", ":(exclude)shared/results"]
@@ -50,4 +65,4 @@ def git_commit():
         if commit := done.stdout.strip():
             dirty = subprocess.run(changes, capture_output=True).returncode != 0
             return f"{commit}-dirty" if dirty else commit
-    return None
+    return os.environ.get("GIT_COMMIT")

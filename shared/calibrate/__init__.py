@@ -1,0 +1,1 @@
+"""`python -m shared.calibrate`: compares measurements on a GPU with what was predicted."""
