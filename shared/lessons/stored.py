@@ -8,7 +8,7 @@ from shared.records.record import RESULTS, by_model, by_script, read, read_list
 PREDICTED = RESULTS / "predicted-full.json"
 # The same with --timeline; the condensed timelines that it left beside its pictures:
 TIMELINES = RESULTS / "predicted-full-timelines.json"
-# What the same printed with `--no-workspaces`, and with `--card h100`, joined:
+# What the same printed with `--tensors-only`, and with `--card h100`, joined:
 CARDS = RESULTS / "predicted-cards.json"
 # What `python -m shared.predict --all --json` printed of side roads and of the plain.py that one
 # of them changes:

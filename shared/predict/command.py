@@ -39,7 +39,7 @@ def make_parser():
     )
     card = f"the GPU: {', '.join(cards.CARDS)} (default: {cards.DEFAULT})"
     version = "whose PyTorch's workspaces, such as 2.11 (default: the installed one's)"
-    only = "leave out what kernels and libraries allocate for themselves"
+    only = "allocated: the bytes of tensors, without workspaces and without the rest of blocks"
     late = "what if zero_grad() came between forward and backward pass, as in 2023; 01 to 04"
     run = "run the scripts for real as well, a few updates each on noise, and compare; on a GPU if "
     preset = "default: full, ViT-L/16 at 224 px and DistilBERT at 512 tokens"
@@ -67,7 +67,7 @@ def make_parser():
     add("--late-zero-grad", action="store_true", help=late)
     add("--card", type=cards.get, metavar="NAME", help=card)
     add("--torch", type=cards.version, default=cards.INSTALLED, metavar="VERSION", help=version)
-    add("--no-workspaces", dest="workspaces", action="store_false", help=only)
+    add("--tensors-only", action="store_true", help=only)
     add("--fits", type=cards.card_or_gb, metavar="GB|CARD", help=fits)
     pictures = "draw who holds the memory during one update, into DIR"
     add("--timeline", type=Path, metavar="DIR", help=pictures)

@@ -41,7 +41,8 @@ class Wanted:
         late_zero_grad: free old gradients between forward and backward pass, not after the step.
         card: the GPU; that of cards.DEFAULT, if None.
         torch: whose behaviour to simulate, (major, minor).
-        workspaces: whether to count what kernels and libraries allocate for themselves.
+        tensors_only: leave out what kernels and libraries allocate for themselves, and by how much
+            blocks of memory are larger than the tensors in them.
         techniques: of a folder with one_by_one.py, how many to apply; None for the script itself.
     """
 
@@ -61,7 +62,7 @@ class Wanted:
     techniques: int | None = None
     card: cards.Card | None = None
     torch: tuple = cards.INSTALLED
-    workspaces: bool = True
+    tensors_only: bool = False
 
 
 def supported_torch():

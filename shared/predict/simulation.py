@@ -66,9 +66,9 @@ class Simulation:
             gpu.tensors_without_memory, self.card, options.torch
         )
         self._prepare(on_gpu=options.device == "gpu")
-        self.whereabouts = Whereabouts()
+        self.whereabouts, self.tensors_only = Whereabouts(), options.tensors_only
         hidden = None
-        if options.device == "gpu" and options.workspaces:
+        if options.device == "gpu" and not options.tensors_only:
             hidden = Workspaces(self.card, options.torch).of_gpu
         self.ledger = Ledger(lambda: (self.whereabouts.module(), gpu.Stream.current), hidden)
         with self.without_memory(), self.ledger:
@@ -168,8 +168,9 @@ class Simulation:
         device, on_gpu = self.device.type, self.device.type == gpu.DEVICE
         events, reserved = self.ledger.events, None
         if on_gpu:
-            nbytes, events = allocator.replay(events, device, since, until)
+            nbytes, blocks = allocator.replay(events, device, since, until)
             reserved = nbytes / 1e9
+            events = events if self.tensors_only else blocks
         peak, held, last = summit(events, device, since, until)
         host_peak, host_held, _ = summit(events, "cpu", since, until)
         phase = {
@@ -234,6 +235,6 @@ def predict(name, options, timeline=False):
         return record
     ledger, device = simulation.ledger, simulation.device.type
     events = ledger.events
-    if options.device == "gpu":
+    if options.device == "gpu" and not options.tensors_only:
         _, events = allocator.replay(events, device, simulation.loaded)
     return record, history(events, ledger.phases, starts[-1], device)
