@@ -7,6 +7,7 @@ from shared.common import scripts
 from shared.common.scripts import ROOT
 from shared.lessons import markdown, stored
 from shared.memory.ledger import CATEGORIES
+from shared.predict.tables import CONTEXT_GB, NCCL_GB
 from shared.records.origin import origin
 from shared.records.record import breakdown, by_model, read_list, setting, where
 from shared.records.record import folder as folder_of
@@ -167,7 +168,8 @@ def language_models(folder):
     everything = [r for records in stored.text_records().values() for r in records]
     note = (
         "None of this has been measured on a GPU here. A card needs what is reserved and about "
-        "1 GB that is not simulated, with several GPUs 2; `--fits` adds it."
+        f"{CONTEXT_GB:g} GB that are not simulated, with several GPUs {CONTEXT_GB + NCCL_GB:g}; "
+        "`--fits` adds them."
     )
     from_where = sources(everything, stored.TEXT, what="language models")
     return "\n".join([*markdown.table(table), "", note, "", *from_where])

@@ -38,7 +38,7 @@ LOST_UPDATES = RESULTS / "lost-updates.json"
 # What `python -m shared.lessons.exercises` has stored:
 EXERCISES = RESULTS / "exercises.json"
 
-# GB reserved, from the article of 2023 that the ladder follows, by the script of the same step.
+# GB reserved, with Fabric, from the article of 2023 that the ladder follows, by the script of the same step.
 ARTICLE = {
     "01_baseline/train": 26.84,
     "02_mixed_precision/train": 18.21,

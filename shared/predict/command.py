@@ -39,7 +39,7 @@ def make_parser():
     )
     card = f"the GPU: {', '.join(cards.CARDS)} (default: {cards.DEFAULT})"
     version = "whose PyTorch's workspaces, such as 2.11 (default: the installed one's)"
-    only = "allocated: the bytes of tensors, without workspaces and without the rest of blocks"
+    only = "count tensors alone: no workspaces, and allocated without the rests of blocks"
     late = "what if zero_grad() came between forward and backward pass, as in 2023; 01 to 04"
     run = "run the scripts for real as well, a few updates each on noise, and compare; on a GPU if "
     preset = "default: full, ViT-L/16 at 224 px and DistilBERT at 512 tokens"
@@ -66,7 +66,7 @@ def make_parser():
     add("--on", choices=("gpu", "cpu"), help=on)
     add("--late-zero-grad", action="store_true", help=late)
     add("--card", type=cards.get, metavar="NAME", help=card)
-    add("--torch", type=cards.version, default=cards.INSTALLED, metavar="VERSION", help=version)
+    add("--torch", type=cards.version, metavar="VERSION", help=version)
     add("--tensors-only", action="store_true", help=only)
     add("--fits", type=cards.card_or_gb, metavar="GB|CARD", help=fits)
     pictures = "draw who holds the memory during one update, into DIR"
@@ -94,7 +94,8 @@ def parse(argv):
     choose(args)
     if args.check:
         changing = ("image_px", "batch_size", "micro_batch_size", "one_by_one", "on")
-        for name in (*changing, "late_zero_grad", "fits", "timeline", "card"):
+        changing += ("late_zero_grad", "fits", "timeline", "card", "torch", "tensors_only")
+        for name in changing:
             if getattr(args, name):
                 option = f"--{name.replace('_', '-')}"
                 raise UserError(f"--check runs the scripts as they are; leave {option} out")
@@ -108,8 +109,14 @@ def parse(argv):
         )
     if args.late_zero_grad and any(scripts.get(name).plain for name in args.names):
         raise UserError("--late-zero-grad changes the train.py of a stage; leave --plain out")
-    if args.on == "cpu" and (args.fits or args.card):
-        raise UserError("--fits and --card ask for a GPU's memory; leave --on cpu out")
+    if args.on == "cpu":
+        for name in ("fits", "card", "torch", "tensors_only"):
+            if getattr(args, name):
+                option = f"--{name.replace('_', '-')}"
+                raise UserError(f"{option} is about a GPU's memory; leave --on cpu out")
+    if args.fits and args.tensors_only:
+        raise UserError("--fits needs all that is reserved; leave --tensors-only out")
+    args.torch = args.torch or cards.INSTALLED
     return args
 
 
@@ -241,7 +248,9 @@ def main(argv=None):
     for group in by_model(records):
         r = group[0]
         how = f"predicted with torch {torch.__version__}; nothing was computed"
-        if args.torch != cards.INSTALLED:
+        if args.tensors_only:
+            how = f"tensors only, {how}"
+        elif args.torch != cards.INSTALLED:
             how = f"as with torch {r['as_torch']}, {how}"
         print(f"\n{setting(r)}, on a {r['device']}, {how}. Figures are per device.\n")
         print("\n".join(tables.predictions(group)))

@@ -30,6 +30,7 @@ def largest_micro_batch(run, options, budget_gb):
         several = isinstance(simulation.optimizer, list)
         for optimizer in simulation.optimizer if several else [simulation.optimizer]:
             optimizer.state.clear()  # as if the training began anew
+        simulation.workspaces.forget()
         least = n * args.shares * (2 if args.micro_batch_size else 1)
         start = len(simulation.ledger.events)
         batch_size = max(least, args.batch_size) if args.micro_batch_size else least

@@ -67,9 +67,10 @@ class Simulation:
         )
         self._prepare(on_gpu=options.device == "gpu")
         self.whereabouts, self.tensors_only = Whereabouts(), options.tensors_only
-        hidden = None
+        self.workspaces = None
         if options.device == "gpu" and not options.tensors_only:
-            hidden = Workspaces(self.card, options.torch).of_gpu
+            self.workspaces = Workspaces(self.card, options.torch)
+        hidden = self.workspaces and self.workspaces.of_gpu
         self.ledger = Ledger(lambda: (self.whereabouts.module(), gpu.Stream.current), hidden)
         with self.without_memory(), self.ledger:
             built = self.script.build(self.fabric or self.device, self.args)
@@ -218,7 +219,7 @@ def predict(name, options, timeline=False):
         model=args.model,
         **args.task.settings(args),
         device=f"simulated {simulation.card.title if options.device == 'gpu' else 'CPU'}",
-        as_torch=".".join(map(str, options.torch)) if options.device == "gpu" else None,
+        as_torch=".".join(map(str, options.torch)) if simulation.workspaces else None,
         world_size=args.world_size,
         shares=args.shares,
         precision=args.precision,

@@ -151,10 +151,11 @@ def compare(records):
     for r in records:
         for phase, what, m, p, error, _ in differences(r):
             same = r[phase]["breakdown_gb"] == r["measured"][phase]["breakdown_gb"]
-            breakdown = "same" if same else "differs"
             sizes = (f"{m * factor:.3f}", f"{p * factor:.3f}")
             errors = (f"{error:+.2%}", f"{round((p - m) * 1e9):+,}")
-            last = breakdown if what == "allocated" else ""
+            # On a GPU the ledger measures tensors, and knows no blocks and no workspaces.
+            on_cpu = r["measured"][phase]["device_reserved_gb"] is None
+            last = ("same" if same else "differs") if on_cpu else ""
             rows.append((name(r), phase, what, *sizes, *errors, last))
     heading = ("script", "phase", "peak", f"measured {gb_or_mb}", f"predicted {gb_or_mb}")
     return aligned((*heading, "error", "bytes", "breakdown"), rows)

@@ -26,7 +26,7 @@ COUNTED = (2, 0)
 LT_KEPT = (2, 7)
 # Since PyTorch 2.15, https://github.com/pytorch/pytorch/pull/194311, they are freed at once.
 FREED_AT_ONCE = (2, 15)
-# Since then, more architectures get the large one, and cuBLASLt shares it.
+# Since PyTorch 2.14, more architectures get the large one, and cuBLASLt shares it.
 SHARED = (2, 14)
 # aten/src/ATen/native/cuda/Embedding.cu: as many indices or fewer need no sorting.
 UNSORTED_INDICES = 3072
@@ -65,11 +65,16 @@ class Workspaces:
             return found, ()
         if self.version < COUNTED:
             return (), ()
-        # Until 2.14, what a thread has needed once it keeps.
-        new = [(thread, n) for n in self._of_handle() if (thread, n) not in self._kept]
+        # Until 2.14, what a thread has needed once it keeps; cuBLASLt needs cuBLAS's, too.
+        lt = found == [[CUBLASLT]]
+        sizes = [self.cublas(), CUBLASLT] if lt and LT_KEPT <= self.version < SHARED else []
+        new = [(thread, n) for n in sizes or [self.cublas()] if (thread, n) not in self._kept]
         self._kept.update(new)
-        brief = self.version < LT_KEPT and found == [[CUBLASLT]]
-        return found if brief else (), [n for _, n in new]
+        return found if lt and self.version < LT_KEPT else (), [n for _, n in new]
+
+    def forget(self):
+        """Forgets what is kept, as if the process began anew."""
+        self._kept.clear()
 
     def of_gpu(self, operation, args, results):
         """Returns what of() does for an operation on the simulated GPU, nothing for any other."""
@@ -83,11 +88,6 @@ class Workspaces:
         major, minor = self.card.capability
         large = major >= 9 if self.version >= SHARED else (major, minor) == (9, 0)
         return CUBLAS_HOPPER if large else CUBLAS
-
-    def _of_handle(self):
-        # cuBLASLt had its own until 2.13, and then shared the one of cuBLAS.
-        own = LT_KEPT <= self.version < SHARED
-        return (self.cublas(), CUBLASLT) if own else (self.cublas(),)
 
 
 def gemm(here, args, results):
@@ -187,14 +187,15 @@ def efficient_backward(here, args, results):
 
     In fp32 the rows are computed from a product of two tensors, which is gone before the tiles.
     """
-    gradient, query = args[0], args[1]
+    gradient, query, keys = args[0], args[1], args[2].shape[2]
     batch, heads, queries, width = query.shape
     sums, half = 4 * batch * heads * queries, query.element_size() == 2
     rows, columns = _tile(here.card, half, width)
     tiles = -(-queries // rows) * -(-width // columns)
     elements = tiles * (rows * columns + 4)
     if half and width > rows:  # gradients of keys and values do not fit into the registers either
-        elements += 2 * columns * rows * -(-width // rows)
+        shares = max(1, min(-(-keys // columns), 200 // (batch * heads)))  # of the keys
+        elements += 2 * shares * columns * rows * -(-width // rows)
     found = [[sums, 4 * batch * heads * (4 * -(-elements // 4))]]
     return found if half else [[sums, 4 * gradient.numel(), sums], *found]
 
@@ -202,7 +203,8 @@ def efficient_backward(here, args, results):
 def _tile(card, half, width):
     """Returns how many queries and keys a block of threads computes with at once.
 
-    Source: `kernels/cutlassB.h`, whose first kernel that suits is taken.
+    Source: `kernels/cutlassB.h`, whose first kernel that suits is taken; for older cards the first
+    that surely does.
     """
     if width <= 64:
         return 64, 64
@@ -218,12 +220,16 @@ def cudnn_backward(here, args, results):
 
 
 def embedding_backward(here, args, results):
-    """The gradient of an embedding: many indices are sorted, and equal ones added up, in fp32."""
-    gradient, indices = args[0], args[1]
+    """The gradient of an embedding: many indices are sorted, and equal ones added up, in fp32.
+
+    Each sum is made of parts of 10 rows. Source: `EmbeddingBackwardKernel.cu`.
+    """
+    gradient, indices, weights = args[0], args[1], args[2]
     n = indices.numel()
     if n <= UNSORTED_INDICES:
         return ()
-    return [[2 * indices.element_size() * n, 4 * 4 * n, 4 * n * gradient.shape[-1]]]
+    rows = n // 10 + min(n, weights)
+    return [[2 * indices.element_size() * n, 4 * 4 * n, 4 * rows * gradient.shape[-1]]]
 
 
 def layer_norm_backward(here, args, results):

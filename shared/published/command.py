@@ -52,7 +52,14 @@ def predicted(sources):
 def _key(row):
     options = getattr(row.program, "keywords", {})
     function = getattr(row.program, "func", row.program)
-    return function.__name__, str(sorted(options.items())), row.card, row.torch, row.devices
+    return (
+        function.__module__,
+        function.__name__,
+        str(sorted(options.items())),
+        row.card,
+        row.torch,
+        row.devices,
+    )
 
 
 def error(record):

@@ -246,5 +246,6 @@ SOURCES = (
                 ("4-bit AdamW", 7.72, "AdamW4bit"),
             )
         ),  # fmt: skip
+        complete=False,
     ),
 )

@@ -65,7 +65,10 @@ class Pretended:
         device = self.device.type
         reserved, events = allocator.replay(self.ledger.events, device, self._since)
         peak, held, _ = summit(events, device, self._since)
-        peak -= sum(n for block, n in events[: self._recorded] if block.device == device)
+        for block, n in events[: self._recorded]:
+            if block.device == device:
+                peak -= n
+                held[block.label] -= n
         self.found[name] = {
             "allocated_gb": peak / 1e9,
             "reserved_gb": reserved / 1e9,

@@ -98,7 +98,8 @@ SOURCES = (
     Source(
         "PyTorch: optimizer step in backward",
         "https://docs.pytorch.org/tutorials/intermediate/optimizer_step_in_backward_tutorial.html",
-        "Read from a picture, and said with one digit. GPU unknown, an A100 is assumed.",
+        "Read from a picture, and said with one digit. GPU and PyTorch unknown; an A100 and 2.1 "
+        "are assumed.",
         (
             Row(
                 "ViT-L/16, fp32, 1 image, Adam",
@@ -113,7 +114,6 @@ SOURCES = (
                 partial(step_in_backward, hooked=True),
             ),
         ),  # fmt: skip
-        complete=False,
     ),
     Source(
         "PyTorch: ZeroRedundancyOptimizer",

@@ -37,7 +37,8 @@ class Source:
         title, url: of the source.
         note: what it leaves open, and what was assumed.
         rows: Rows.
-        complete: whether all settings that decide about memory are known, or nearly.
+        complete: whether model, batch, precision, optimizer and counter are known, and are those
+            that are predicted.
     """
 
     title: str
