@@ -229,12 +229,12 @@ SOURCES = (
     Source(
         "Raschka 2023, ViT-H/14 and FSDP",
         ARTICLE,
-        "The figures are FSDP1's, the predictions those of the FSDP2 equivalents, which need "
-        "less: FSDP1 leaves it to the CUDA streams when gathered weights can be used again, and "
-        "in this version gathered as far ahead as it could. The first row has no FSDP. It was "
-        "measured on a GPU that is not named, and on one with 24 GB the allocator would have "
-        "given back what it held idle before 23 GB were reserved; the predictor assumes that "
-        "there is enough memory.",
+        "The figures are FSDP1's, the predictions those of the FSDP2 equivalents, which mostly "
+        "need less: FSDP1 leaves it to the CUDA streams when gathered weights can be used again, "
+        "and in this version gathered as far ahead as it could. (BigBird needs more, which is not "
+        "explained; its code in transformers is another today.) The first row has no FSDP. Its "
+        "GPU is not named. On one with 24 GB the allocator would have given back what it held "
+        "idle before 23 GB were reserved; the predictor assumes that there is enough memory.",
         (
             _article(
                 "ViT-H/14 at 518 px, fp16 mixed, 4 images",
