@@ -41,7 +41,15 @@ def test_records_were_made_with_code_that_is_committed():
         names = [r["script"] for r in records]
         whole = ROADS if file == stored.TINY_SIDE_ROADS else NAMES + TEXT
         assert names == whole or not file.name.startswith("tiny")
-    files = {stored.PREDICTED, stored.TEXT, stored.PUBLISHED, stored.CHECKED, stored.VITS}
+    files = {
+        stored.PREDICTED,
+        stored.TEXT,
+        stored.PUBLISHED,
+        stored.CARDS,
+        stored.TENSORS,
+        stored.CHECKED,
+        stored.VITS,
+    }
     files |= {stored.TIMELINES, stored.EXERCISES, *RESULTS.glob("*.jsonl")}
     files |= {stored.SIDE_ROADS, stored.VARIANTS, stored.LOST_UPDATES, stored.ONE_GPU, stored.GUIDE}
     for file in files:

@@ -48,7 +48,7 @@ def test_every_technique_saves_what_it_is_for(steps):
     assert held[bf16]["parameters"] == pytest.approx(held[0]["parameters"] / 2, rel=0.03)
     assert held[micro]["activations"] < held[bf16]["activations"] / 3
     assert held[shard]["optimizer states"] == pytest.approx(
-        held[load]["optimizer states"] / 4, rel=0.03
+        held[load]["optimizer states"] / 4, rel=0.05
     )
     assert "recomputed" in held[checkpointing] and "recomputed" not in held[shard]
     assert not {"parameters", "gradients", "optimizer states"} & set(held[offload])
@@ -137,7 +137,7 @@ def test_on_one_gpu_the_way_is_the_same_up_to_sharding():
         step = last["peak_at"]["train"]["phase"] == "step"  # 10 bytes per weight of 2 bytes
         assert step == ("bigbird" not in model)
         by_weights = last["train"]["device_peak_gb"] / last["train"]["breakdown_gb"]["parameters"]
-        assert by_weights == pytest.approx(5, rel=0.01) or not step
+        assert by_weights == pytest.approx(5, rel=0.03) or not step
         assert all("gathered" not in r["train"]["breakdown_gb"] for r in records)
 
 

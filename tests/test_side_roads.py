@@ -165,7 +165,7 @@ def test_the_pages_show_what_is_predicted_today(sharded):
 
 @pytest.mark.parametrize("name", QUANTIZED)
 def test_quantized_states_by_hand(name):
-    then = side_roads.records()
+    then = stored.tensors()
     held, before = (then[n]["train"]["breakdown_gb"] for n in (name, parent(name)))
     weights = before["parameters"] / 2  # in bf16
     assert held["optimizer states"] == pytest.approx(2 * weights * QUANTIZED[name], rel=0.01)
@@ -175,7 +175,7 @@ def test_quantized_states_by_hand(name):
 
 @pytest.mark.parametrize("name", MORE_THAN_PARENT)
 def test_a_further_state_by_hand(name):
-    now, before = (side_roads.records()[n]["train"] for n in (name, parent(name)))
+    now, before = (stored.tensors()[n]["train"] for n in (name, parent(name)))
     weights = before["breakdown_gb"]["parameters"] / 2  # in bf16
     more = now["device_peak_gb"] - before["device_peak_gb"]
     assert more == pytest.approx(MORE_THAN_PARENT[name] * weights, abs=4.1e-9)
@@ -184,7 +184,7 @@ def test_a_further_state_by_hand(name):
 
 def test_several_devices_by_hand():
     held = {
-        name: side_roads.records()[name]["train"]["breakdown_gb"]
+        name: stored.tensors()[name]["train"]["breakdown_gb"]
         for name in ("07_init_module/train", "08_fsdp/train", *DEVICES)
     }
     whole, sharded = (held[n]["parameters"] for n in ("07_init_module/train", "08_fsdp/train"))
@@ -208,7 +208,7 @@ def test_several_devices_by_hand():
 
 
 def test_muon_by_hand():
-    muon, adam = (side_roads.records()[n]["train"] for n in ("06_sgd/muon", parent("06_sgd/muon")))
+    muon, adam = (stored.tensors()[n]["train"] for n in ("06_sgd/muon", parent("06_sgd/muon")))
     width, layers = 1024, 24
     matrices = layers * 12 * width * width + 10 * width
     assert muon["breakdown_gb"]["optimizer states"] == 2 * matrices / 1e9  # in bf16
@@ -220,7 +220,7 @@ def test_selective_checkpointing_by_hand():
     """Its peak is where the backward pass begins; that of the others where gradients are most."""
     held, at = {}, {}
     for name in ("train", "every_second", "keep_attention", "selective"):
-        record = side_roads.records()[f"09_act_ckpt/{name}"]
+        record = stored.tensors()[f"09_act_ckpt/{name}"]
         held[name] = record["train"]["breakdown_gb"]["activations"] * 1e9
         at[name] = int(record["peak_at"]["train"]["module"].split("_layer_")[1].split(".")[0])
     assert at == {"train": 1, "every_second": 22, "keep_attention": 1, "selective": 22}
@@ -237,7 +237,7 @@ def test_selective_checkpointing_by_hand():
 
 def test_lora_by_hand():
     names = ("before", "lora", "qlora")
-    held = {n: side_roads.records()[f"11_llm/{n}"]["train"]["breakdown_gb"] for n in names}
+    held = {n: stored.tensors()[f"11_llm/{n}"]["train"]["breakdown_gb"] for n in names}
     width, layers, rank = 768, 6, 8
     # In each block: queries, keys, values, what joins them, and the two layers of the MLP.
     linear = layers * (4 * width * width + 2 * width * 4 * width)
@@ -257,7 +257,7 @@ def test_lora_by_hand():
 
 def test_logits_by_hand():
     """Their loss keeps them and their logarithms; one text at a time, it keeps neither."""
-    whole, chunked = (side_roads.records()[name]["train"] for name in CAUSAL)
+    whole, chunked = (stored.tensors()[name]["train"] for name in CAUSAL)
     logits = 12 * 512 * 151_936 * 4 / 1e9
     less = whole["breakdown_gb"]["activations"] - chunked["breakdown_gb"]["activations"]
     assert less == pytest.approx(2 * logits, rel=0.01)

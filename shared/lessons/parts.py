@@ -9,7 +9,7 @@ from shared.lessons import markdown, stored
 from shared.memory.ledger import CATEGORIES
 from shared.predict.tables import CONTEXT_GB, NCCL_GB
 from shared.records.origin import origin
-from shared.records.record import breakdown, by_model, read_list, setting, where
+from shared.records.record import breakdown, by_model, by_script, read_list, setting, where
 from shared.records.record import folder as folder_of
 from shared.records.units import NOTHING, amount, less, listed, size
 
@@ -218,18 +218,19 @@ def families(folder):
 
 def cards(folder):
     """Returns a table of every stage without workspaces, on an A100 and on an H100."""
-    further, n = read_list(stored.CARDS), len(stored.predictions())
-    records = list(stored.predictions().values()), further[:n], further[n:]
+    alone, h100s = stored.tensors(), by_script(read_list(stored.CARDS))
     heading = ("script", "tensors alone", "A100: allocated", "reserved", "workspaces at the peak")
     table = [(*heading, "H100: allocated", "reserved", "workspaces at the peak")]
-    for a100, alone, h100 in zip(*records, strict=True):
-        row = [a100["script"], size(alone["train"]["device_peak_gb"])]
-        for r in (a100, h100):
+    for name, a100 in stored.predictions().items():
+        row = [name, size(alone[name]["train"]["device_peak_gb"])]
+        for r in (a100, h100s[name]):
             train = r["train"]
             row += [size(train["device_peak_gb"]), size(train["device_reserved_gb"])]
             row.append(amount(train["breakdown_gb"].get("workspaces")))
         table.append(tuple(row))
-    return "\n".join([*markdown.table(table), "", *sources(further, stored.CARDS)])
+    lines = [*markdown.table(table), "", *sources(list(h100s.values()), stored.CARDS), ""]
+    its = [alone[name] for name in stored.predictions()]
+    return "\n".join([*lines, *sources(its, stored.TENSORS)])
 
 
 def checked(folder):

@@ -8,8 +8,10 @@ from shared.records.record import RESULTS, by_model, by_script, read, read_list
 PREDICTED = RESULTS / "predicted-full.json"
 # The same with --timeline; the condensed timelines that it left beside its pictures:
 TIMELINES = RESULTS / "predicted-full-timelines.json"
-# What the same printed with `--tensors-only`, and with `--card h100`, joined:
-CARDS = RESULTS / "predicted-cards.json"
+# What the same printed with `--card h100`:
+CARDS = RESULTS / "predicted-h100.json"
+# What `python -m shared.predict --all --tensors-only --json` printed:
+TENSORS = RESULTS / "predicted-tensors.json"
 # What `python -m shared.predict --all --json` printed of side roads and of the plain.py that one
 # of them changes:
 SIDE_ROADS = RESULTS / "predicted-side-roads.json"
@@ -38,7 +40,8 @@ LOST_UPDATES = RESULTS / "lost-updates.json"
 # What `python -m shared.lessons.exercises` has stored:
 EXERCISES = RESULTS / "exercises.json"
 
-# GB reserved, with Fabric, from the article of 2023 that the ladder follows, by the script of the same step.
+# GB reserved, with Fabric, from the article of 2023 that the ladder follows, by the script of the
+# same step.
 ARTICLE = {
     "01_baseline/train": 26.84,
     "02_mixed_precision/train": 18.21,
@@ -52,6 +55,11 @@ ARTICLE = {
 def predictions():
     """Returns the predictions for a GPU at full size, {script: record}."""
     return by_script(read_list(PREDICTED))
+
+
+def tensors():
+    """Returns predictions that count the bytes of tensors alone, {script: record}."""
+    return by_script(read_list(TENSORS))
 
 
 def results():
