@@ -6,6 +6,7 @@ import dataclasses
 import torch
 
 from shared.common.options import number
+from shared.predict.rates import OF_CARDS, Rates
 from shared.records.units import one_line
 
 GIB = 2**30 / 1e9  # in GB
@@ -26,6 +27,7 @@ class Card:
             https://developer.nvidia.com/cuda-gpus
         multiprocessors: how many it has.
         threads: how many can be resident on each of them.
+        rates: rates.Rates, how fast it can be at most; None if that is not known.
     """
 
     title: str
@@ -33,6 +35,7 @@ class Card:
     capability: tuple
     multiprocessors: int
     threads: int
+    rates: Rates | None = None
 
     @property
     def gb(self):
@@ -53,7 +56,7 @@ class Card:
         return self.capability == (8, 0) or self.capability[0] in (9, 10)
 
 
-CARDS = {
+_ALL = {
     "v100": Card("V100 16 GB", 15.75, (7, 0), 80, 2048),
     "v100-32": Card("V100 32 GB", 31.73, (7, 0), 80, 2048),
     "t4": Card("T4", 14.56, (7, 5), 40, 1024),
@@ -77,6 +80,7 @@ CARDS = {
     "b200": Card("B200", 178.35, (10, 0), 148, 2048),
     "rtx5090": Card("RTX 5090", 31.34, (12, 0), 170, 1536),
 }
+CARDS = {name: dataclasses.replace(card, rates=OF_CARDS[name]) for name, card in _ALL.items()}
 DEFAULT = "a100"
 
 
