@@ -9,7 +9,15 @@ from shared.lessons import markdown, stored
 from shared.memory.ledger import CATEGORIES
 from shared.predict.tables import CONTEXT_GB, NCCL_GB
 from shared.records.origin import origin
-from shared.records.record import breakdown, by_model, by_script, read_list, setting, where
+from shared.records.record import (
+    breakdown,
+    by_model,
+    by_script,
+    least_ms,
+    read_list,
+    setting,
+    where,
+)
 from shared.records.record import folder as folder_of
 from shared.records.units import NOTHING, amount, less, listed, size
 
@@ -116,14 +124,16 @@ def measured(folder):
 
 
 def ladder(folder):
-    """Returns the whole ladder as predicted for GPUs: five short columns."""
+    """Returns the whole ladder as predicted for GPUs: six short columns."""
     records = [stored.predictions()[name] for name in scripts.ladder()]
     first = records[0]["train"]["device_peak_gb"]
-    table = [("stage", "idea", "GPUs", "GB per GPU", "of 01")]
+    fastest = min(map(least_ms, records))
+    table = [("stage", "idea", "GPUs", "GB per GPU", "of 01", "speed")]
     for r in records:
         gb, script = r["train"]["device_peak_gb"], scripts.get(r["script"])
         stage = f"[{script.folder}]({script.folder}/)"
         shares = (str(r["world_size"]), f"{gb:.2f}", f"{gb / first:.1%}")
+        shares += (f"{fastest / least_ms(r):.0%}",)
         table.append((stage, script.idea, *shares))
     where_to = os.path.relpath(ROOT / "shared" / "README.md", folder)
     compared = f"compared with measurements on a GPU in [{where_to}]({where_to})"

@@ -45,7 +45,7 @@ class Way(TypedDict, total=False):
     share: int  # of it, for each device
     at_once: int  # how many of the share fit in one forward pass; 0 if not even one does
     bound: Bound
-    techniques: list[str]  # of a combination of techniques, if it is one
+    techniques: list  # of a combination of techniques, if it is one
 
 
 class Record(TypedDict, total=False):

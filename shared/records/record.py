@@ -190,6 +190,11 @@ def most_per_second(record):
     return record["batch_size"] / record["bound"]["ms"] * 1e3
 
 
+def least_ms(record):
+    """Returns how many milliseconds a GPU takes at least for one image or text, by the bound."""
+    return record["bound"]["ms"] * record["world_size"] / record["batch_size"]
+
+
 def learned(record):
     """Writes the test accuracy for people, or the perplexity."""
     if record["dataset"] == "fake":
