@@ -1,6 +1,7 @@
 """Promise: what an update costs is counted exactly, and no training is faster than its bound."""
 
 import dataclasses
+import types
 from collections import Counter
 
 import pytest
@@ -12,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from shared.common import scripts
 from shared.lessons import stored
 from shared.memory.ledger import Ledger
-from shared.predict import rates, simulation
+from shared.predict import cards, rates, simulation
 from shared.predict.bound import Cache, bound
 from shared.predict.cost import BESIDE, Cost, Operation, touched
 from shared.predict.jobs import Wanted, run_jobs
@@ -242,3 +243,14 @@ def test_no_stage_is_faster_than_its_bound(ladder):
         measured = ladder[2][record["script"]]
         ms = measured["train_seconds"] / measured["steps"] * 1e3
         assert 0 < record["bound"]["ms"] < ms, record["script"]
+
+
+def test_this_machines_card_has_the_rates_of_the_one_that_is_built_like_it():
+    known = {"major": 9, "minor": 0, "multi_processor_count": 132}
+    known["max_threads_per_multi_processor"] = 2048
+    for gib, name in ((79.2, "h100"), (140.0, "h200")):
+        properties = types.SimpleNamespace(name="NVIDIA X", total_memory=gib * 2**30, **known)
+        card = cards.of_this_machine(properties)
+        assert (card.title, card.rates) == ("X", cards.CARDS[name].rates)
+    unknown = types.SimpleNamespace(**{**vars(properties), "multi_processor_count": 7})
+    assert cards.of_this_machine(unknown).rates is None

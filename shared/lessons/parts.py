@@ -137,8 +137,8 @@ def ladder(folder):
         table.append((stage, script.idea, *shares))
     where_to = os.path.relpath(ROOT / "shared" / "README.md", folder)
     compared = f"compared with measurements on a GPU in [{where_to}]({where_to})"
-    note = f"Predicted for {setting(records[0])}, "
-    note += f"{compared if stored.on_gpus() else 'not yet measured on a GPU'}."
+    note = f"Predicted for {setting(records[0])}"
+    note += f", {compared}." if stored.on_gpus() else "."
     return "\n".join([*markdown.table(table), "", note, "", *sources(records, stored.PREDICTED)])
 
 

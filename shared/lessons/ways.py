@@ -15,10 +15,15 @@ CARDS = ("t4", "v100", "rtx3060", "rtx3090", "rtx4090", "rtx5090", "a10g", "l4",
 CARDS += ("h100", "b200")
 
 
-def ways(name):
-    """Returns what `python -m shared.predict --card NAME` tells: a dictionary for each model."""
+def ways(name, options=()):
+    """Returns what `python -m shared.predict --card NAME` tells: a dictionary for each model.
+
+    Args:
+        name: of the card.
+        options: further ones of that command.
+    """
     card = cards.CARDS[name]
-    args = command.parse(["--card", name])
+    args = command.parse(["--card", name, *options])
     records = way.find(command.wanted(args, device="gpu"), card)
     return [
         {

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import operator
 
 import torch
 
@@ -132,10 +133,15 @@ def of_this_machine(properties):
     Args:
         properties: from torch.cuda.get_device_properties.
     """
-    return Card(
+    here = Card(
         properties.name.removeprefix("NVIDIA "),
         properties.total_memory / 2**30,
         (properties.major, properties.minor),
         properties.multi_processor_count,
         properties.max_threads_per_multi_processor,
     )
+    # Its rates are those of the card that is built like it, and has most nearly its memory.
+    shape = operator.attrgetter("capability", "multiprocessors")
+    alike = [card for card in CARDS.values() if shape(card) == shape(here)]
+    nearest = min(alike, key=lambda card: abs(card.gib - here.gib), default=here)
+    return dataclasses.replace(here, rates=nearest.rates)
