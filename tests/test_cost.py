@@ -74,6 +74,10 @@ def test_what_is_read_and_written_by_hand():
     lists = [[torch.ones(n) for n in (3, 5)] for _ in range(2)]
     cost, _ = counted(torch._foreach_add_, *lists)
     assert moved(cost) == (64, 32) and len(cost.operations) == 1
+    # FSDP2 copies a shard into a part of the buffer that all shards are gathered in.
+    copy_in = torch.ops.fsdp.all_gather_copy_in
+    cost, _ = counted(copy_in, [torch.ones(3), torch.ones(1)], torch.ones(16), [3, 1], 4, 2)
+    assert moved(cost) == (16, 16) and len(cost.operations) == 1
     assert touched(torch.ones(1).expand(3, 2)) == 4 and touched(torch.ones(0, 3)) == 0
 
 

@@ -11,8 +11,7 @@ from shared.lessons import stored
 from shared.predict import cards, command, way
 from shared.records.record import by_model, setting, unit
 
-CARDS = ("t4", "v100", "rtx3060", "rtx3090", "rtx4090", "rtx5090", "a10g", "l4", "a100-40", "a100")
-CARDS += ("h100", "b200")
+CARDS = ("t4", "rtx3060", "rtx3090", "rtx4090", "a10g", "l4", "a100-40", "a100", "h100")
 
 
 def ways(name, options=()):

@@ -35,6 +35,8 @@ EXCHANGES = (
     ("gather|all_?to_?all", "gathered", lambda n: (n - 1) / n),
     ("broadcast|scatter", "gathered", lambda n: 1),
 )
+# FSDP2's. It returns the part of its buffer that it has written; its schema does not tell.
+COPY_IN = "all_gather_copy_in"
 BESIDE = "exchange"  # the stream of what devices exchange while they compute
 NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 
@@ -92,16 +94,16 @@ class Cost:
 
     def totals(self):
         """Returns what the operations cost together, a record's Cost."""
+        found = self.operations
         return {
-            "tflop": sum(o.flop for o in self.operations) / 1e12,
-            "moved_gb": sum(sum(p.values()) for o in self.operations for p in (o.read, o.written))
-            / 1e9,
-            "gathered_gb": sum(o.gathered for o in self.operations) / 1e9,
-            "reduced_gb": sum(o.reduced for o in self.operations) / 1e9,
-            "to_device_gb": sum(o.to_device for o in self.operations) / 1e9,
-            "to_host_gb": sum(o.to_host for o in self.operations) / 1e9,
+            "tflop": sum(o.flop for o in found) / 1e12,
+            "moved_gb": sum(sum(p.values()) for o in found for p in (o.read, o.written)) / 1e9,
+            "gathered_gb": sum(o.gathered for o in found) / 1e9,
+            "reduced_gb": sum(o.reduced for o in found) / 1e9,
+            "to_device_gb": sum(o.to_device for o in found) / 1e9,
+            "to_host_gb": sum(o.to_host for o in found) / 1e9,
             "moved_on_host_gb": self.on_host / 1e9,
-            "operations": len(self.operations),
+            "operations": len(found),
         }
 
     def note(self, ledger, func, args, kwargs, out):
@@ -138,11 +140,10 @@ class Cost:
         given = [*zip(roles.values(), args), *((roles[key], kwargs[key]) for key in kwargs)]
         operands = [(role, t) for role, part in given for t in tensors(part)]
         there = {torch_private.address(t.untyped_storage()) for _, t in operands}
-        written = [t for role, t in operands if role != "read"]
-        written += [
-            t for t in tensors(out) if torch_private.address(t.untyped_storage()) not in there
-        ]
-        read = [t for role, t in operands if role != "written"]
+        new = [t for t in tensors(out) if torch_private.address(t.untyped_storage()) not in there]
+        written = [t for role, t in operands if role in ("written", "both")] + new
+        written += [out[0]] if name == COPY_IN else []
+        read = [t for role, t in operands if role in ("read", "both")]
         on = {t.device.type for t in written}
         if not written:
             return None  # a view, or a number
@@ -179,8 +180,8 @@ def _roles(func):
                 not roles.keys() - {argument.name} and ONLY_WRITE.fullmatch(name)
             )
             roles[argument.name] = "written" if alone else "both"
-    if name == "all_gather_copy_in":  # its schema does not tell
-        roles["all_gather_output"] = "written"
+    if name == COPY_IN:
+        roles["all_gather_output"] = "neither"
     return name, roles
 
 

@@ -87,18 +87,18 @@ def costs(records):
     """Returns what an update costs each device, and its least time, as lines of text."""
 
     def gb(amount):
-        return f"{amount:.2f}" if amount >= 0.005 else f"{amount:.3f}" if amount else ""
+        return f"{amount:.2f}" if amount >= 0.005 else f"{amount:.3f}" if amount >= 5e-5 else ""
 
     timed = all(r["bound"] for r in records)
     heading = ["script", "TFLOP", "moved GB", "gathered", "reduced", "to device", "to host"]
-    heading.append("operations")
+    heading += ["on host", "operations"]
     if timed:
         heading += ["at least ms", "in cache", f"at most {unit(records[0])}/s", "bounded by"]
     rows = []
     for r in records:
         c, b = r["cost"], r["bound"]
-        keys = ("moved_gb", "gathered_gb", "reduced_gb", "to_device_gb", "to_host_gb")
-        row = [name(r), f"{c['tflop']:.4g}", *(gb(c[key]) for key in keys), str(c["operations"])]
+        sizes = [gb(n) for key, n in c.items() if key.endswith("_gb")]
+        row = [name(r), f"{c['tflop']:.4g}", *sizes, str(c["operations"])]
         if timed:
             speed = f"{most_per_second(r):,.0f}"
             row += [f"{b['ms']:.4g}", f"{b['in_cache_ms']:.4g}", speed, b["by"]]
