@@ -28,12 +28,18 @@ def techniques(devices):
     return ALONE if devices == 1 else TOGETHER
 
 
-def combinations(devices):
+def combinations(devices, bf16):
     """Returns which techniques to try together, those that cost least first.
 
     The first three of them cost nothing, or hardly anything, so all contain them.
+
+    Args:
+        devices: how many there are.
+        bf16: whether they have it; shards are in bf16.
     """
     first = TOGETHER[:3]
+    if not bf16:
+        return [(FEW, ONCE), (FEW, ONCE, CHECKPOINT)] if devices == 1 else []
     if devices == 1:
         return [first, (*first, CHECKPOINT), TOGETHER]
     further = ((), (CHECKPOINT,), (OFFLOAD,), (CHECKPOINT, OFFLOAD))

@@ -49,8 +49,10 @@ def test_the_command_tells_the_way(capsys):
 def test_combinations_are_tried_until_all_fits_at_once():
     """On a card that is too small for a whole batch, more techniques are tried."""
     steps = one_by_one("11_llm/train")
-    assert [len(c) for c in steps.combinations(1)] == [3, 4, 6]
-    assert [len(c) for c in steps.combinations(4)] == [4, 5, 5, 6]
+    assert [len(c) for c in steps.combinations(1, True)] == [3, 4, 6]
+    assert [len(c) for c in steps.combinations(4, True)] == [4, 5, 5, 6]
+    assert [len(c) for c in steps.combinations(1, False)] == [2, 3]
+    assert steps.combinations(4, False) == []
     wanted = Wanted("gpu", "tiny", max_length=32)
     small = cards.Card("small", 0.828 / cards.GIB, (8, 0), 108, 2048, cards.CARDS["a100"].rates)
     (record,) = way.find([("11_llm/train", wanted)], small)
@@ -62,7 +64,7 @@ def test_combinations_are_tried_until_all_fits_at_once():
 def found(words, n, at_once, needs, ms):
     bound = {"ms": ms, "by": "arithmetic"}
     sizes = {"world_size": n, "batch_size": 16, "share": 16 // n}
-    return words, {**sizes, "at_once": at_once, "needs_gb": needs, "bound": bound}
+    return words, {**sizes, "at_once": at_once, "missing": None, "needs_gb": needs, "bound": bound}
 
 
 def test_advice_in_words():
@@ -73,16 +75,23 @@ def test_advice_in_words():
         "On one L4: a with 16 images at once is the fastest, at most 1,600 images/s; it needs 9.0 "
         "of 23.6 GB. b with 8 would free 4.0 GB, 20% slower."
     )
-    assert four == "On four L4: none of these fits."
+    assert four == "On four L4: none of these fits, or can run."
+    same, _ = way.advice(
+        [ways[0], found("e", 1, 4, 5, 10), *ways[3:], found("d", 4, 0, 9, 1)], "images", card
+    )
+    assert same.endswith("e with 4 would free 4.0 GB, and is as fast by the bound.")
     (alone,) = way.advice(ways[1:], "images", card)
     assert alone.startswith("On one L4: b with 8") and "free" not in alone
 
 
 def test_the_stored_ways_are_of_cards_that_there_are():
     assert {*stored_ways.CARDS} <= cards.CARDS.keys()
-    (entry,) = stored_ways.ways("rtx4090", ["--preset", "tiny", "05"])
-    assert entry["advice"] and entry["setting"] == "vit_tiny at 32 px"
-    assert entry["command"] == "python -m shared.predict --card rtx4090 --preset tiny 05"
+    (entry,) = stored_ways.ways("t4", ["--preset", "tiny", "02-03"])
+    assert entry["setting"] == "vit_tiny at 32 px"
+    assert entry["command"] == "python -m shared.predict --card t4 --preset tiny 02-03"
+    # A T4 has no bf16, and a script that needs it refuses to run there.
+    assert [way["missing"] for _, way in entry["ways"]] == [None, "bf16"]
+    assert entry["advice"][0].startswith("On one T4: 02_mixed_precision/train with 64 images at")
 
 
 def test_mistakes_are_told_in_one_line():

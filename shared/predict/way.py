@@ -51,6 +51,7 @@ def with_way(script, options, card_gb, batch_size):
         at_once = fits.search(needed, left, most, most)
     else:
         at_once = share if needed(share) <= left else 0
+    missing = "bf16" if "bf16" in args.precision and not simulation.card.bf16 else None
     gb, bound = found[at_once or min(found)]
     record["way"] = {
         "card_gb": card_gb,
@@ -58,7 +59,8 @@ def with_way(script, options, card_gb, batch_size):
         "world_size": record["world_size"],
         "batch_size": batch_size,
         "share": share,
-        "at_once": at_once if load <= left else 0,
+        "at_once": at_once if load <= left and not missing else 0,
+        "missing": missing,
         "bound": bound,
         "techniques": list(options.techniques or ()),
     }
@@ -72,11 +74,11 @@ def find(jobs, card):
         jobs: list of (script's name, jobs.Wanted).
         card: cards.Card.
     """
-    sizes = {}
-    for script, options in jobs:  # the last one's counts: from 04 on all have the same
-        module = scripts.get(script).load()
-        sizes[module.cli.TASK.unit] = options.batch_size or module.BATCH_SIZE
-    batches = [sizes[scripts.get(script).load().cli.TASK.unit] for script, _ in jobs]
+    modules = [scripts.get(script).load() for script, _ in jobs]
+    sizes = {}  # of the last script of each kind: from 04 on all have the same
+    for module, (_, options) in zip(modules, jobs):
+        sizes[module.cli.TASK] = options.batch_size or module.BATCH_SIZE
+    batches = [sizes[module.cli.TASK] for module in modules]
     records = run_jobs([(with_way, *job, card.gb, size) for job, size in zip(jobs, batches)])
     searches = []  # a record, the module one_by_one, and which combinations are still to be tried
     for (script, options), record, size in zip(jobs, records, batches):
@@ -85,11 +87,12 @@ def find(jobs, card):
             continue
         record["combinations"], module = [], one_by_one(script)
         for devices in sorted({1, record["world_size"]}):
-            whole = record["world_size"] == devices  # all techniques: the script itself
-            each = module.combinations(devices)[: -1 if whole else None]
+            each = module.combinations(devices, card.bf16)
+            if record["world_size"] == devices:  # all techniques are the script itself
+                each = [chosen for chosen in each if chosen != module.TOGETHER]
             changed = [{"devices": devices, "techniques": chosen} for chosen in each]
             tries = [(script, dataclasses.replace(options, **c), card.gb, size) for c in changed]
-            searches.append((record, module, tries))
+            searches += [(record, module, tries)] if tries else []
     while searches:
         tried = [r["way"] for r in run_jobs([(with_way, *s[2].pop(0)) for s in searches])]
         for (record, module, _), way in zip(searches, tried):
@@ -125,6 +128,7 @@ def table(records, card):
             fits = way["at_once"] > 0
             fast = (f"{speed(way):,.0f}", way["bound"]["by"]) if fits else ("", "")
             at_once = str(way["at_once"]) if fits else "none fits"
+            at_once = f"no {way['missing']}" if way["missing"] else at_once
             rows.append((words, str(n), at_once, f"{way['needs_gb']:.2f}", *fast))
     heading = ("way", "GPUs", "at once", "each needs GB", f"at most {what}/s", "bounded by")
     size = found[-1][1]["batch_size"]
@@ -145,7 +149,7 @@ def advice(found, what, card):
         on = f"On {NUMBERS.get(n, n)} {card.title}"
         mine = [(words, way) for words, way in found if way["world_size"] == n and way["at_once"]]
         if not mine:
-            lines.append(f"{on}: none of these fits.")
+            lines.append(f"{on}: none of these fits, or can run.")
             continue
         words, best = max(mine, key=lambda w: speed(w[1]))
         line = (
@@ -157,8 +161,7 @@ def advice(found, what, card):
         if leaner:
             words, other = max(leaner, key=lambda w: speed(w[1]))
             freed, slower = best["needs_gb"] - other["needs_gb"], 1 - speed(other) / speed(best)
-            line += (
-                f" {words} with {other['at_once']} would free {freed:.1f} GB, {slower:.0%} slower."
-            )
+            price = f"{slower:.0%} slower" if slower >= 0.005 else "and is as fast by the bound"
+            line += f" {words} with {other['at_once']} would free {freed:.1f} GB, {price}."
         lines.append(line)
     return lines

@@ -44,6 +44,7 @@ class Way(TypedDict, total=False):
     batch_size: int  # over all devices
     share: int  # of it, for each device
     at_once: int  # how many of the share fit in one forward pass; 0 if not even one does
+    missing: str | None  # what the script needs and the card has not: bf16
     bound: Bound
     techniques: list  # of a combination of techniques, if it is one
 
