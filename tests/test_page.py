@@ -105,9 +105,11 @@ def test_points_are_of_the_predictions(out):
     html = (out / "index.html").read_text()
     (table,) = re.findall(r'<details class="figures">.*?</details>', html, re.DOTALL)
     for p in chart["points"]:
-        assert re.search(
-            rf">{p['script']}</a></td><td>{p['peak']}</td>.*<td>{p['whole']}</td>", table
-        )
+        row = next(row for row in table.split("<tr>") if f">{p['script']}</a>" in row)
+        cells = re.findall(r"<td data-name.*?>(.*?)</td>", row)
+        last = [p["whole"], p["by"], p["times"], p["beside"], "yes" if p["best"] else ""]
+        assert [cells[0], cells[2], *cells[5:]] == [p["peak"], p["per_image"], *last]
+        assert cells[1] == ", ".join(f"{label} {gb}" for label, gb, _ in p["parts"])
 
 
 def test_models_are_those_in_the_repository():
