@@ -10,6 +10,7 @@ PyTorch prints of one. Cards that clock higher than their data sheet are faster 
 """
 
 import dataclasses
+import os
 import time
 
 import torch
@@ -91,6 +92,15 @@ def probe(seconds=1.0):
     Args:
         seconds: how long to measure, at least.
     """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(os.cpu_count())
+    try:
+        return _probed(seconds)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _probed(seconds):
     products = {}
     for dtype in (torch.float32, torch.bfloat16):
         a = torch.ones(512, 512, dtype=dtype)
