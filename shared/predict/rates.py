@@ -84,33 +84,36 @@ OF_CARDS = {
 
 
 def probe(seconds=1.0):
-    """Returns the rates of this computer's CPU: the fastest that was seen.
+    """Returns the rates of this computer's CPU: the fastest that was seen of a core, for all cores.
 
-    What is small enough stays in its caches, so the rate of its memory is that of copies and sums
-    of any size, and no cache has to be known.
+    One core alone is not slowed down by what runs on the others, and all together are not faster
+    than so many times one. What is small enough stays in the caches, so the rate of the memory is
+    that of sums of any size, and no cache has to be known.
 
     Args:
         seconds: how long to measure, at least.
     """
     threads = torch.get_num_threads()
-    torch.set_num_threads(os.cpu_count())
+    torch.set_num_threads(1)
     try:
-        return _probed(seconds)
+        flops, memory = _of_a_core(seconds)
     finally:
         torch.set_num_threads(threads)
+    flops, memory = (rate * os.cpu_count() for rate in (flops, memory))
+    return Rates(flops, None, flops, memory)
 
 
-def _probed(seconds):
+def _of_a_core(seconds):
+    """Returns 1e12 operations, and GB, per second."""
     products = {}
     for dtype in (torch.float32, torch.bfloat16):
-        a = torch.ones(512, 512, dtype=dtype)
-        products[dtype] = 2 * 512**3 / _fastest(lambda: a @ a, seconds / 4) / 1e12
+        a = torch.ones(384, 384, dtype=dtype)
+        products[dtype] = 2 * 384**3 / _fastest(lambda: a @ a, seconds / 4) / 1e12
     moved = []
     for n in (1 << power for power in range(12, 25, 2)):  # of numbers: 16 KB to 64 MB
         x, y = torch.ones(n), torch.ones(n)
         moved.append(12 * n / _fastest(lambda: torch.add(x, x, out=y), seconds / 14) / 1e9)
-    fastest = max(products.values())
-    return Rates(fastest, None, fastest, max(moved), host=float("inf"))
+    return max(products.values()), max(moved)
 
 
 def _fastest(call, seconds):
