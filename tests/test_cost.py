@@ -68,6 +68,9 @@ def test_what_is_read_and_written_by_hand():
     rows = [(sum(o.read.values()), sum(o.written.values())) for o in cost.operations]
     # Views and empty tensors cost nothing; a row that is repeated is read once.
     assert rows == [(32, 32), (0, 32), (16, 800)]
+    x = torch.ones(4)
+    cost, _ = counted(torch.mul, x, x)
+    assert moved(cost) == (16, 16)
     table, indices = torch.ones(1000, 4), torch.tensor([1, 2, 2])
     cost, _ = counted(F.embedding, indices, table)
     assert moved(cost) == (3 * 16 + 3 * 8, 3 * 16)

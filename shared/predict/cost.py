@@ -160,11 +160,12 @@ class Cost:
         if SOME.fullmatch(name):
             some = sum(map(touched, tensors(args[2] if name == "index_put_" else out)))
         for sizes, part in ((found.read, read), (found.written, written)):
-            for t in part:
-                if t.device.type == self.device:
-                    nbytes = touched(t) if some is None or t is not args[0] else some
-                    key = ledger.block(t)
-                    sizes[key] = sizes.get(key, 0) + nbytes
+            here = [t for t in part if t.device.type == self.device]
+            # An operand that is given twice, as in x * x, is read once.
+            views = {(ledger.block(t), t.storage_offset(), t.shape, t.stride()): t for t in here}
+            for (block, *_), t in views.items():
+                nbytes = touched(t) if some is None or t is not args[0] else some
+                sizes[block] = sizes.get(block, 0) + nbytes
         return found if found.read or found.written else None
 
 
