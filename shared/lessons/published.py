@@ -39,7 +39,7 @@ def guide_times():
     return [
         {
             "source": GUIDE_TITLE,
-            "what": f"BERT-large, {row.words[0].lower()}{row.words[1:]}",
+            "what": f"BERT-large, {row.words}",
             "card": CARDS["v100"].title,
             "devices": 1,
             "published_ms": guide.BATCH_SIZE / row.speed * 1e3,
