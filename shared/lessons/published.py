@@ -66,8 +66,9 @@ def speeds(folder):
         gpus = f"{r['devices']} x {r['card']}" if r["devices"] > 1 else r["card"]
         lines.append((r["what"], gpus, *times(r), f"[{r['source']}]({urls[r['source']]})"))
     said = (
-        f"The median of {len(found)} published trainings reaches {statistics.median(fractions):.0%} "
-        f"of the bound, the best {max(fractions):.0%}, the last {min(fractions):.0%}."
+        f"Of {len(found)} published trainings, the median reaches "
+        f"{statistics.median(fractions):.0%} of the bound, the best {max(fractions):.0%}, the "
+        f"last {min(fractions):.0%}."
     )
     notes = [f"- {source.title}: {source.times}" for source in SOURCES if source.times]
     notes.append(f"- {GUIDE_TITLE}: {GUIDE_TIMES}")

@@ -57,8 +57,8 @@ def mixed_precision(here):
                     loss = F.mse_loss(output.float(), y)  # as autocast computes it on CUDA
                     del squares
                 loss.backward()
-                if name == "fp16":  # GradScaler divides gradients by the scale of the loss
-                    torch._foreach_mul_([p.grad for p in model.parameters()], 1.0)
+                for p in model.parameters() if name == "fp16" else ():
+                    p.grad.mul_(1.0)  # GradScaler divides gradients by the scale of the loss
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=False)
         here.read(name)
