@@ -243,7 +243,8 @@ SOURCES = (
             _article("the model alone, fp16", 0.65, program=load, dtype=torch.float16),
         ),
         times="An epoch of 45,000 images and the validation with 5,000, whose forward passes are "
-        "in the bound too. Not in it: loading and resizing the images, and counting right answers.",
+        "in the bound too. Not in it: loading and resizing the images, and counting right answers. "
+        "The GPU, an A100 with 80 GB, is assumed.",
     ),
     Source(
         "Raschka 2023, ViT-H/14 and FSDP",

@@ -221,7 +221,8 @@ SOURCES = (
             )
         ),  # fmt: skip
         times="From tokens per second over 45 updates. Evaluating two batches after every 15 is in "
-        "them, and in the bound. Not in it: starting the processes that load the data.",
+        "them, and in the bound; only of the first program is it known that it was 15. Not in the "
+        "bound: starting the processes that load the data. 80 GB of the A100 are assumed.",
     ),
     Source(
         "Hugging Face: optimum-benchmark",
