@@ -47,6 +47,7 @@ PARTS = {
     "peak": parts.peak,
     "predicted": parts.predicted,
     "published": published.part,
+    "published_speeds": published.speeds,
     "published_summary": published.summary,
     "side_road": side_roads.diff,
     "side_roads": side_roads.table,
