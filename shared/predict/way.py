@@ -119,21 +119,36 @@ def speed(way):
 
 
 def table(records, card):
-    """Returns the ways of one model's records as lines of text, the fastest first; and advice."""
+    """Returns the ways of one model's records as lines of text, and advice."""
     what, found = unit(records[0]), ways(records)
-    rows = []
-    for n in sorted({way["world_size"] for _, way in found}):
-        mine = [(words, way) for words, way in found if way["world_size"] == n]
-        for words, way in sorted(mine, key=lambda w: (not w[1]["at_once"], -speed(w[1]))):
-            fits = way["at_once"] > 0
-            fast = (f"{speed(way):,.0f}", way["bound"]["by"]) if fits else ("", "")
-            at_once = str(way["at_once"]) if fits else "none fits"
-            at_once = f"no {way['missing']}" if way["missing"] else at_once
-            rows.append((words, str(n), at_once, f"{way['needs_gb']:.2f}", *fast))
-    heading = ("way", "GPUs", "at once", "each needs GB", f"at most {what}/s", "bounded by")
     size = found[-1][1]["batch_size"]
     above = f"Ways to {size} {what} per update on {card.title}, {card.gb:.4g} GB:"
-    return [above, *aligned(heading, rows), "", *advice(found, what, card)]
+    return [above, *aligned(heading(what), rows(found)), "", *advice(found, what, card)]
+
+
+def heading(what):
+    """Returns the heading of rows(); what is "images" or "texts"."""
+    return "way", "GPUs", "at once", "each needs GB", f"at most {what}/s", "bounded by"
+
+
+def rows(found):
+    """Returns rows of texts: the ways of one GPU first, and the fastest first.
+
+    Args:
+        found: from ways().
+    """
+    made = []
+    for words, way in sorted(found, key=lambda w: _place(w[1])):
+        at_once, fast = str(way["at_once"]), (f"{speed(way):,.0f}", way["bound"]["by"])
+        if not way["at_once"]:
+            at_once = f"no {way['missing']}" if way["missing"] else "none fits"
+            fast = ("", "")
+        made.append((words, str(way["world_size"]), at_once, f"{way['needs_gb']:.2f}", *fast))
+    return made
+
+
+def _place(way):
+    return way["world_size"], not way["at_once"], -speed(way)
 
 
 def advice(found, what, card):

@@ -6,7 +6,7 @@ from shared.common import scripts
 from shared.lessons import stored
 from shared.memory.ledger import CATEGORIES
 from shared.records.origin import origin
-from shared.records.record import read_list, setting
+from shared.records.record import least_ms, read_list, setting
 from shared.records.units import size
 from shared.report import charts
 
@@ -62,7 +62,7 @@ def points(records):
     for r in records:
         peak, script = r["train"]["device_peak_gb"], scripts.get(r["script"])
         held = [(label, r["train"]["breakdown_gb"].get(label, 0)) for label in CATEGORIES]
-        per_image = r["bound"]["ms"] * r["world_size"] / r["batch_size"]
+        per_image = least_ms(r)
         found.append(
             {
                 "script": script.name,

@@ -22,34 +22,10 @@ def stored_ways():
             {
                 "card": told["card"],
                 "title": f"Ways to {size} {told['unit']} per update on {card}",
-                "heading": _heading(told["unit"]),
-                "rows": rows(told["ways"]),
+                "heading": way.heading(told["unit"]),
+                "rows": way.rows(told["ways"]),
                 "advice": told["advice"],
                 "origin": origin([record], stored.WAYS, told["setting"]),
             }
         )
     return found
-
-
-def rows(ways):
-    """Returns the rows of a table of ways: those of one GPU first, and the fastest first.
-
-    Args:
-        ways: list of (what to call it, a record's Way).
-    """
-
-    def place(named):
-        _, its = named
-        return its["world_size"], not its["at_once"], -way.speed(its)
-
-    found = []
-    for words, its in sorted(ways, key=place):
-        fits = its["at_once"] > 0
-        fast = (f"{way.speed(its):,.0f}", its["bound"]["by"]) if fits else ("", "")
-        at_once = str(its["at_once"]) if fits else "none fits"
-        found.append((words, str(its["world_size"]), at_once, f"{its['needs_gb']:.2f}", *fast))
-    return found
-
-
-def _heading(unit):
-    return "way", "GPUs", "at once", "each needs GB", f"at most {unit}/s", "bounded by"
