@@ -3,7 +3,7 @@
 from shared.lessons import markdown, stored
 from shared.lessons.parts import pair, sources
 from shared.records.record import by_script, least_ms, read_list, unit
-from shared.records.units import NOTHING, amount
+from shared.records.units import NOTHING, amount, duration
 
 
 def table(records, names):
@@ -34,11 +34,11 @@ def table(records, names):
         add(label, [amount(r["cost"][key]) for r in records])
     add("operations started", [f"{r['cost']['operations']:,}" for r in records])
     bounds = [r["bound"] for r in records]
-    add(f"**least time, {card}**", [f"**{ms(b['ms'])}**" for b in bounds])
+    add(f"**least time, {card}**", [f"**{duration(b['ms'])}**" for b in bounds])
     add("what bounds it", [parts(b["parts_ms"]) for b in bounds])
     add("what runs beside it", [parts(b["beside_ms"]) for b in bounds])
-    add("if all that fits stays in the L2 cache", [ms(b["in_cache_ms"]) for b in bounds])
-    add(f"least time for one of the {what}, on one GPU", [ms(least_ms(r)) for r in records])
+    add("if all that fits stays in the L2 cache", [duration(b["in_cache_ms"]) for b in bounds])
+    add(f"least time for one of the {what}, on one GPU", [duration(least_ms(r)) for r in records])
     return "\n".join(markdown.table(rows))
 
 
@@ -47,16 +47,11 @@ def flop(tflop):
     return f"{tflop:.2f} TFLOP" if tflop >= 1 else f"{tflop * 1e3:.1f} GFLOP"
 
 
-def ms(milliseconds):
-    """Writes a time for people."""
-    return f"{milliseconds:,.0f} ms" if milliseconds >= 100 else f"{milliseconds:.3g} ms"
-
-
 def parts(times):
     """Writes the parts of a time for people, the largest first; the smallest are left out."""
     found = sorted(times.items(), key=lambda part: -part[1])
     least = 0.01 * sum(times.values())
-    return ", ".join(f"{name} {ms(t)}" for name, t in found if t > least) or NOTHING
+    return ", ".join(f"{name} {duration(t)}" for name, t in found if t > least) or NOTHING
 
 
 def cards(folder):
@@ -73,7 +68,7 @@ def cards(folder):
         for r in (a100, h100s[name]):
             b = r["bound"]
             each = f"{1e3 / least_ms(r):,.0f} {unit(r)}/s"
-            row += [ms(b["ms"]), b["by"], ms(b["in_cache_ms"]), each]
+            row += [duration(b["ms"]), b["by"], duration(b["in_cache_ms"]), each]
         table.append(tuple(row))
     records = list(stored.predictions().values())
     lines = [*markdown.table(table), "", *sources(records, stored.PREDICTED), ""]

@@ -19,7 +19,7 @@ from shared.records.record import (
     where,
 )
 from shared.records.record import folder as folder_of
-from shared.records.units import NOTHING, amount, less, listed, size
+from shared.records.units import NOTHING, amount, duration, less, listed, size
 
 
 def pair(folder):
@@ -197,14 +197,15 @@ def one_by_one(folder, gpus="4"):
     for model, records in every.items():
         steps = [r for r in records if r["technique"] or r["script"].endswith("/before")]
         columns[f"{model}, {records[0]['max_length']} tokens"] = steps
-    table = [("allocated", *columns)]
+    table = [("allocated; least time for a text, on one GPU", *columns)]
     for n, rows in enumerate(zip(*columns.values())):
         cells = []
         for r, steps in zip(rows, columns.values()):
             now = r["train"]["device_peak_gb"]
             before = steps[n - 1]["train"]["device_peak_gb"] if n else now
             change = " (the same)" if now == before else f" ({before / now:.2f}x less)"
-            cells.append(size(now) + (change if n else ""))
+            each = f"; {duration(least_ms(r))}"
+            cells.append(size(now) + (change if n else "") + each)
         table.append((f"+ {rows[0]['technique']}" if n else "before.py", *cells))
     lines = markdown.table(table)
     if alone:

@@ -8,7 +8,7 @@ import re
 from shared.common import scripts
 from shared.common.errors import UserError
 from shared.common.scripts import ROOT
-from shared.lessons import costs, markdown, stored
+from shared.lessons import markdown, stored
 from shared.records.origin import origin
 from shared.records.record import (
     by_script,
@@ -20,7 +20,7 @@ from shared.records.record import (
     setting,
     unit,
 )
-from shared.records.units import NOTHING, amount, change, size
+from shared.records.units import NOTHING, amount, change, duration, size
 
 
 def records():
@@ -67,7 +67,7 @@ def table(folder):
         alike = setting(r) == setting(every[script.parent])
         peaks.insert(1, markdown.against(before, now) if alike else NOTHING)
         times = [least_ms(x) for x in (every[script.parent], r)]
-        peaks += [costs.ms(times[1]), change(*times) if alike else NOTHING]
+        peaks += [duration(times[1]), change(*times) if alike else NOTHING]
         its = [setting(r)] if several else []
         rows.append((link, script.parent, *its, *peaks, *tiny, cost(name)))
     predicted = [every[name] for name in names]

@@ -7,7 +7,7 @@ from shared.lessons import stored
 from shared.memory.ledger import CATEGORIES
 from shared.records.origin import origin
 from shared.records.record import least_ms, read_list, setting
-from shared.records.units import size
+from shared.records.units import duration, size
 from shared.report import charts
 
 ROOM = 0.1  # left free on each side of the points, as a share of an axis before it
@@ -72,11 +72,11 @@ def points(records):
                 "gb": peak,
                 "ms": per_image,
                 "peak": size(peak),
-                "per_image": milliseconds(per_image),
+                "per_image": duration(per_image),
                 "parts": [(x, size(gb), gb / peak) for x, gb in held if gb >= 5e-5 * peak],
                 "images": r["batch_size"],
                 "gpus": r["world_size"],
-                "whole": milliseconds(r["bound"]["ms"]),
+                "whole": duration(r["bound"]["ms"]),
                 "by": r["bound"]["by"],
                 "times": _times(r["bound"]["parts_ms"]),
                 "beside": _times(r["bound"]["beside_ms"]),
@@ -85,12 +85,6 @@ def points(records):
     for p in found:
         p["best"] = not any(_better(q, p) for q in found)
     return found
-
-
-def milliseconds(ms):
-    """Writes a time in ms for people, with three digits or more."""
-    digits = 2 if ms < 10 else 1 if ms < 100 else 0
-    return f"{ms:,.{digits}f} ms"
 
 
 def axis(values):
@@ -122,4 +116,4 @@ def _covers(one, other):
 
 
 def _times(parts):
-    return ", ".join(f"{what} {milliseconds(ms)}" for what, ms in parts.items())
+    return ", ".join(f"{what} {duration(ms)}" for what, ms in parts.items())
