@@ -84,6 +84,7 @@ def test_what_is_read_and_written_by_hand():
     assert touched(torch.ones(1).expand(3, 2)) == 4 and touched(torch.ones(0, 3)) == 0
 
 
+@pytest.mark.skipif(torch.__version__ < "2.12", reason="it leaves out attention on a CPU")
 def test_a_block_is_counted_as_pytorch_does(vit_block):
     block, x = vit_block
     with FlopCounterMode(display=False) as theirs:

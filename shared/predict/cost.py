@@ -154,8 +154,9 @@ class Cost:
         if COPY.fullmatch(name) and {t.device.type for t in read} not in ({*on}, set()):
             copied = sum(map(touched, read))
             found.to_device, found.to_host = (copied, 0) if self.device in on else (0, copied)
-        if func._overloadpacket in flop_registry:
-            found.flop, found.kind = _arithmetic(func, args, kwargs, out)
+        if formula := _formula(func):
+            flop = formula(*args, **kwargs, out_val=out)
+            found.flop, found.kind = _arithmetic(func, args, kwargs, flop)
         some = None
         if SOME.fullmatch(name):
             some = sum(map(touched, tensors(args[2] if name == "index_put_" else out)))
@@ -194,9 +195,17 @@ def touched(t):
     return n
 
 
-def _arithmetic(func, args, kwargs, out):
-    """Returns the floating-point operations of a product, and what does them."""
-    flop = flop_registry[func._overloadpacket](*args, **kwargs, out_val=out)
+@functools.cache
+def _formula(func):
+    """Returns PyTorch's formula for the floating-point operations of a product, None for others."""
+    # PyTorch 2.11 has none for attention on a CPU, which takes the same arguments as on a GPU.
+    name = func._overloadpacket.__name__.replace("_for_cpu", "")
+    alike = getattr(torch.ops.aten, name, None)
+    return flop_registry.get(func._overloadpacket) or flop_registry.get(alike)
+
+
+def _arithmetic(func, args, kwargs, flop):
+    """Returns a product's floating-point operations, of those without a mask, and what does them."""
     given = {a.name: value for a, value in zip(func._schema.arguments, args)} | kwargs
     attention = "attention" in func._schema.name
     if given.get("is_causal"):  # of n x n pairs, those above the diagonal are left out
