@@ -75,7 +75,8 @@ def table(folder):
     what = "full size" if several else setting(predicted[0])
     note = (
         "Each of these is one file, a small change of another script. Peaks per GPU while training "
-        f"are predicted for {what}, and the least time for one of the {unit(predicted[0])} on one GPU; the tiny model is measured on "
+        f"are predicted for {what}, and the least time for one of the {unit(predicted[0])} on one "
+        "GPU; the tiny model is measured on "
         f"{measured[names[0]]['device']}. `python -m shared.predict {number} --side-roads` and "
         f"`python -m shared.ladder {number} --side-roads` show them beside the stage."
     )

@@ -205,7 +205,7 @@ def _formula(func):
 
 
 def _arithmetic(func, args, kwargs, flop):
-    """Returns a product's floating-point operations, of those without a mask, and what does them."""
+    """Returns a product's floating-point operations, from those without a mask; and their kind."""
     given = {a.name: value for a, value in zip(func._schema.arguments, args)} | kwargs
     attention = "attention" in func._schema.name
     if given.get("is_causal"):  # of n x n pairs, those above the diagonal are left out
