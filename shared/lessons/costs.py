@@ -57,8 +57,8 @@ def parts(times):
 def cards(folder):
     """Returns a table of every stage on an A100 and on an H100: what it costs, and its bound."""
     h100s = by_script(read_list(stored.CARDS))
-    heading = ("script", "TFLOP", "GB moved", "gathered", "reduced", "from the host", "to it")
-    both = ("A100: least time", "bounded by", "in cache", "speed")
+    heading = ("script", "TFLOP", "GB moved", "gathered", "reduced", "from host", "to host")
+    both = ("A100: least time", "bounded by", "in cache", "each GPU at most")
     table = [(*heading, "operations", *both, "H100: least time", *both[1:])]
     for name, a100 in stored.predictions().items():
         c = a100["cost"]
