@@ -1,27 +1,26 @@
 """The way from before.py to train.py, one technique at a time.
 
 For `python -m shared.predict 11 --one-by-one`. On one device, where there is nothing to shard, it
-ends with checkpointing and does without FSDP. Each step is one of the two scripts with functions of
-the other, or with one of those below, which are those of 07 to 09.
+ends with checkpointing and does without FSDP. With `--card` other combinations are tried, too. Each
+is one of the two scripts with functions of the other, or with one of those below, which are those
+of 07 to 10.
 """
 
 from functools import partial
 
 import torch
 from lightning.fabric import Fabric
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 from torch.utils.checkpoint import checkpoint
 
 from shared.common import scripts
 from shared.text import models
 
-ALONE = (
-    "everything in bf16",
-    "a few texts at a time",
-    "load without a second copy",
-    "checkpoint every block",
-)
-TOGETHER = (*ALONE[:3], "shard over the devices", *ALONE[3:], "offload shards to the host")
+BF16, FEW, ONCE = "everything in bf16", "a few texts at a time", "load without a second copy"
+SHARD, CHECKPOINT = "shard over the devices", "checkpoint every block"
+OFFLOAD = "offload shards to the host"
+ALONE = (BF16, FEW, ONCE, CHECKPOINT)
+TOGETHER = (BF16, FEW, ONCE, SHARD, CHECKPOINT, OFFLOAD)
 
 
 def techniques(devices):
@@ -29,22 +28,44 @@ def techniques(devices):
     return ALONE if devices == 1 else TOGETHER
 
 
-def script(n, devices):
-    """Returns before.py with the first n techniques, as a module.
+def combinations(devices, bf16):
+    """Returns which techniques to try together, those that cost least first.
 
-    That is before.py itself for 0, and train.py for all on several devices.
+    The first three of them cost nothing, or hardly anything, so all contain them.
+
+    Args:
+        devices: how many there are.
+        bf16: whether they have it; shards are in bf16.
+    """
+    first = TOGETHER[:3]
+    if not bf16:
+        return [(FEW, ONCE), (FEW, ONCE, CHECKPOINT)] if devices == 1 else []
+    if devices == 1:
+        return [first, (*first, CHECKPOINT), TOGETHER]
+    further = ((), (CHECKPOINT,), (OFFLOAD,), (CHECKPOINT, OFFLOAD))
+    return [(*first, SHARD, *more) for more in further]
+
+
+def script(chosen):
+    """Returns before.py with some of the techniques, as a module.
+
+    That is before.py itself for none, and train.py for all. Shards are in bf16, and loaded without
+    a second copy.
     """
     before, train = (scripts.get(f"11_llm/{file}").load() for file in ("before", "train"))
-    if n and (n < 4 or devices == 1):
+    if SHARD in chosen:
+        options = {"checkpointing": CHECKPOINT in chosen, "offloading": OFFLOAD in chosen}
+        if not all(options.values()):
+            train.parallelize = partial(_parallelize, **options)
+        return train
+    if BF16 in chosen:
         before.Fabric = lambda **options: Fabric(**{**options, "precision": "bf16-true"})
         before.build = _exact(before.build)
-    if n < 2:
+    if FEW not in chosen:
         return before
-    if n < 4 or devices == 1:
-        train.make_fabric, train.DEVICES = before.make_fabric, 1
-        train.build = before.build if n == 2 else _exact(partial(_build, checkpointing=n == 4))
-    elif n < 6:
-        train.parallelize = partial(_parallelize, checkpointing=n == 5)
+    train.make_fabric, train.DEVICES, train.build = before.make_fabric, 1, before.build
+    if ONCE in chosen:
+        train.build = _exact(partial(_build, checkpointing=CHECKPOINT in chosen))
     return train
 
 
@@ -74,9 +95,10 @@ def _checkpoint(model):
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
 
 
-def _parallelize(model, mesh, checkpointing):
+def _parallelize(model, mesh, checkpointing, offloading):
     if checkpointing:
         _checkpoint(model)
+    options = {"offload_policy": CPUOffloadPolicy(pin_memory=False)} if offloading else {}
     for unit in [*models.blocks(model), model]:
-        fully_shard(unit, mesh=mesh["data_parallel"])
-    return model.to_empty(device=mesh.device_type)
+        fully_shard(unit, mesh=mesh["data_parallel"], **options)
+    return model.to_empty(device="cpu" if offloading else mesh.device_type)

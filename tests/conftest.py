@@ -26,6 +26,7 @@ from simulations import predicted, simulated  # noqa: E402
 
 from shared.common import scripts  # noqa: E402
 from shared.lessons import exercises, pages  # noqa: E402
+from shared.predict import rates  # noqa: E402
 from shared.predict.jobs import PRELOADED  # noqa: E402
 from shared.records.record import by_script, read  # noqa: E402
 from shared.records.running import forks  # noqa: E402
@@ -165,7 +166,7 @@ def on_one_device(tmp_path_factory):
 @pytest.fixture(scope="session")
 def on_cpu():
     """The tiny ladder as predicted for a computer without a GPU, {script: record}."""
-    return simulated(NAMES, "cpu", "tiny")
+    return simulated(NAMES, "cpu", "tiny", rates=rates.probe())
 
 
 @pytest.fixture(scope="session")

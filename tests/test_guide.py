@@ -28,6 +28,7 @@ def test_records_are_of_the_rows():
             assert record["micro_batch_size"] == row.micro_batch_size
             sizes = (record["model"], record["max_length"], record["batch_size"])
             assert (*sizes, record["world_size"]) == (guide.MODEL, 512, 4, 1)
+            assert record["bound"]["ms"] > record["bound"]["in_cache_ms"] > 0
 
 
 def test_as_in_2022_it_is_within_4_percent_and_in_the_same_order():

@@ -4,15 +4,17 @@ import json
 import re
 
 import pytest
-from conftest import NAMES, TEXT
+from conftest import NAMES, ROADS, ROOT, TEXT
 from workshop_page import RECORD, written
 
 from shared.common import scripts
 from shared.common.errors import UserError
 from shared.lessons import exercises, stored
-from shared.records.record import TINY_MEASURED, read
+from shared.predict import cards, way
+from shared.predict import command as predictor
+from shared.records.record import TINY_MEASURED, by_script, most_per_second, read, read_list
 from shared.records.units import size
-from shared.report import command, page, side_by_side
+from shared.report import command, page, price, side_by_side
 
 DIFFS = [
     ("01_baseline/plain", "01_baseline/train"),
@@ -77,22 +79,96 @@ def test_timelines_are_of_the_predictions():
         assert not re.search("#[0-9a-f]{3}", drawing) and "<script" not in drawing
 
 
-def test_cards_are_of_the_models_in_the_repository():
-    models = {model: rows for model, _, rows in page.cards()}
+def test_points_are_of_the_predictions(out):
+    chart = price.chart()
+    roads = [name for name in ROADS if name[:2] < TEXT[0][:2]]
+    assert [p["script"] for p in chart["points"]] == NAMES + roads
+    records = by_script(read_list(stored.PREDICTED) + read_list(stored.SIDE_ROADS))
+    need = {}
+    for p in chart["points"]:
+        r = records[p["script"]]
+        need[p["script"]] = gb, ms = p["gb"], p["ms"]
+        assert gb == r["train"]["device_peak_gb"]
+        assert ms * most_per_second(r) == pytest.approx(1e3 * r["world_size"])  # of all GPUs
+        assert 0 < p["x"] < 100 and 0 < p["y"] < 100
+        assert (p["label"] != "") == (p["script"] in NAMES)
+    # Halfway between two points is where the root of the product is.
+    x, ticks = price.axis([ms for _, ms in need.values()])
+    assert x(4) == pytest.approx((x(2) + x(8)) / 2) and {2, 5, 10} <= {*ticks}
+    for p in chart["points"]:
+        gb, ms = need[p["script"]]
+        better = [a for a in need.values() if a[0] <= gb and a[1] <= ms and a != (gb, ms)]
+        assert p["best"] == (not better)
+    best = {(p["x"], p["y"]) for p in chart["points"] if p["best"]}
+    assert {*chart["line"]} == best and 3 <= len(best) < len(NAMES + roads) / 2
+    assert [y for _, y in chart["line"]] == sorted(y for _, y in chart["line"])  # down, rightwards
+    html = (out / "index.html").read_text()
+    (table,) = re.findall(r'<details class="figures">.*?</details>', html, re.DOTALL)
+    for p in chart["points"]:
+        row = next(row for row in table.split("<tr>") if f">{p['script']}</a>" in row)
+        cells = re.findall(r"<td data-name.*?>(.*?)</td>", row)
+        last = [p["whole"], p["by"], p["times"], p["beside"], "yes" if p["best"] else ""]
+        assert [cells[0], cells[2], *cells[5:]] == [p["peak"], p["per_image"], *last]
+        assert cells[1] == ", ".join(f"{label} {gb}" for label, gb, _ in p["parts"])
+
+
+def test_models_are_those_in_the_repository():
+    models = {m["model"]: m["rows"] for m in page.models()}
     there = {model.partition(" ")[0].rstrip(",") for model in models}
     assert there >= {"vit_b_16", "vit_l_16", "vit_h_14", *stored.text_records()}
     for rows in models.values():
         assert len(rows) >= 8 and rows[-1][2] < rows[0][2]
+    for m in page.models():  # what the page tells to run is understood
+        for option in ("--card=l4", "--fits=24"):
+            assert predictor.parse([option, "--model", m["name"]]).names
+
+
+def test_ways_are_those_of_the_command(out):
+    html = (out / "index.html").read_text()
+    models = [m["model"] for m in page.models()]
+    of_way = r'<{0} class="of-way" data-model="(\d+)" data-card="(.*?)" hidden>(.*?)</(?:ul|table)>'
+    said, rows = {}, {}
+    for shown, tag, line in ((said, "ul", "li"), (rows, "div", "tr")):
+        for model, card, text in re.findall(of_way.format(tag), html, re.DOTALL):
+            lines = re.findall(rf"<{line}>(.*?)</{line}>", text, re.DOTALL)
+            shown[models[int(model)], card] = lines
+    told = json.loads(stored.WAYS.read_text())
+    assert len(told) == len(said) == len(rows) and told
+    for its in told:
+        key, card = (its["setting"], its["card"]), cards.CARDS[its["card"]]
+        assert [bare(line) for line in said[key]] == its["advice"]
+        assert its["advice"] == way.advice(its["ways"], its["unit"], card)
+        size = "max_length" if its["unit"] == "texts" else "image_px"
+        records = [{"script": words, "way": found, size: 1} for words, found in its["ways"]]
+        lines = iter(way.table(records, card))
+        for cells in rows[key]:
+            cells = re.findall(r"<t[hd]>(.*?)</t[hd]>", cells)
+            while not (line := next(lines)).startswith(bare(cells[0])):
+                assert line.startswith("Ways to")
+            assert re.split("  +", line) == [bare(cell) for cell in cells if cell]
+        assert next(lines) == ""  # there are no further rows
 
 
 def test_without_records(monkeypatch):
+    """Nor with older ones, which do not tell how long an update takes."""
     monkeypatch.setattr(stored, "results", lambda: [])
+    monkeypatch.setattr(stored, "WAYS", ROOT / "nowhere.json")
+    for module in (page, price):
+        monkeypatch.setattr(
+            module,
+            "read_list",
+            lambda file: [
+                {key: value for key, value in r.items() if key not in ("cost", "bound")}
+                for r in read_list(file)
+            ],
+        )
     html, chosen = page.render([])
     assert [data["name"] for data in chosen] == [
         "vit_l_16 at 224 px, predicted for GPUs",
         "distilbert-base-uncased, 512 tokens, predicted for GPUs",
     ]
-    assert "What it costs" not in html and "Does it fit?" in html
+    assert "What it costs" not in html and "Which way to my card?" in html
+    assert "Memory against time" not in html and "at most" not in html
 
 
 @pytest.mark.parametrize("text, wrong", NO_RECORDS)

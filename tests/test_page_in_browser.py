@@ -1,66 +1,15 @@
 """Promise: the workshop page works in a real browser: by mouse, keyboard, touch and on paper."""
 
 import re
-import shutil
 
 import pytest
 from conftest import NAMES, PLAIN
-from workshop_page import HOSTILE, written
+from workshop_page import HOSTILE
 
 from shared.lessons import stored
 from shared.records.units import size
-from shared.report.page import cards
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
-QUIET = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if not CHROMIUM:
-        pytest.skip("no Chromium here: the page is not looked at in a browser")
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as p:
-        started = p.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield started
-        started.close()
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    return (written(tmp_path_factory.getbasetemp()) / "index.html").as_uri()
-
-
-@pytest.fixture
-def visit(browser, address):
-    """Opens the page; in the end it must not have complained, nor asked for anything."""
-    contexts, said, asked = [], [], []
-
-    def open_page(width=1280, height=900, scheme="light", **options):
-        size = {"width": width, "height": height}
-        context = browser.new_context(viewport=size, color_scheme=scheme, **options)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(address)
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert said == []
-    assert {url.partition(":")[0] for url in asked} <= {"file", "data"}
-    assert sum(url.startswith("file:") for url in asked) == len(contexts)
+pytest_plugins = "browsing"
 
 
 def bars(page, name=""):
@@ -115,7 +64,7 @@ def test_figures_by_keyboard_alone(visit):
     assert page.evaluate(background) != before
     unreachable = """
         [...document.querySelectorAll('a, button, select, input, summary')]
-            .filter(e => e.tabIndex < 0 && e.type !== 'radio').length"""
+            .filter(e => e.tabIndex < 0 && e.type !== 'radio' && !e.closest('.points')).length"""
     assert page.evaluate(unreachable) == 0
 
 
@@ -172,32 +121,11 @@ def test_a_touch_shows_figures_first(visit):
     assert bar.locator(".tip").is_visible() and "#" not in page.url
     bar.locator("a").tap()
     assert page.url.endswith("#04_batchsize-train")
-
-
-def verdict(card, rows):
-    """Returns what the page must say of a card, from the rows of page.cards()."""
-    said = []
-    for gpus in sorted({row[1] for row in rows}):
-        those = [(name, needs) for name, n, needs, _ in rows if n == gpus]
-        needed = dict(reversed(those))  # the first of a name is the last here
-        spare = {name: card - needed[name] for name, _ in those}
-        safe = [name for name, _ in those if spare[name] >= 2]
-        perhaps = [f"{name}, perhaps" for name, _ in those if 0 <= spare[name] < 2]
-        first = [*safe, *perhaps, "none of these"][0]
-        on = "one GPU" if gpus == 1 else f"{gpus} GPUs, each"
-        said.append(f"On {on} of {card} GB: {first}.")
-    return " ".join(said)
-
-
-def test_does_it_fit(visit):
-    page = visit()
-    for n, (_, _, rows) in enumerate(cards()):
-        page.get_by_label("Model").select_option(str(n))
-        for card in (8, 24, 141):
-            page.get_by_label("Card").select_option(str(card))
-            assert page.locator("#verdict").inner_text() == verdict(card, rows)
-            short = page.locator(".model:not([hidden]) .fits.no")
-            assert short.count() == sum(needs > card for _, _, needs, _ in rows)
+    point = page.locator(".point[data-script='10_offload/train']")
+    point.locator("a").tap()
+    assert point.locator(".tip").is_visible() and page.url.endswith("#04_batchsize-train")
+    point.locator("a").tap()
+    assert page.url.endswith("#10_offload-train")
 
 
 @pytest.mark.parametrize(
@@ -213,6 +141,16 @@ def test_nothing_runs_over(visit, width, scheme):
             && e.getBoundingClientRect().right > innerWidth + 1
             && !e.closest('.wide, .timeline, details, .skip')).length"""
     assert page.evaluate(over) == 0
+    covered = """
+        [...document.querySelectorAll('.stage .mark')].filter(mark => {
+            const { x, y, right, bottom } = mark.getBoundingClientRect();
+            return [...document.querySelectorAll('.stage .mark, .tick')].some(e => {
+                const other = e.getBoundingClientRect();
+                return e.textContent !== mark.textContent && other.x < right - 2
+                    && other.right > x + 2 && other.y < bottom - 2 && other.bottom > y + 2;
+            });
+        }).map(mark => mark.textContent)"""
+    assert page.evaluate(covered) == []  # the labels of the points
     old = page.locator("article[id='05_grad_accum-train'] .plain .same .old")
     assert old.count() and old.first.is_hidden() == (width == 360)  # narrow, one below the other
     found = page.evaluate(
@@ -237,7 +175,8 @@ def test_on_paper(visit, tmp_path):
     # A handout has answers only if they were open.
     assert page.locator("details[open]").count() == 0
     page.get_by_text("Show all answers").click()
-    assert page.locator("details:not([open])").count() == 0
+    assert page.locator(".exercise details:not([open])").count() == 0
+    page.locator("#price summary").click()
     page.locator("#theme").click()
     page.locator("#theme").click()
     assert page.locator("#theme").inner_text() == "Theme: dark"

@@ -13,7 +13,8 @@ import torch
 from conftest import ROOT
 
 WHERE = ("memory/torch_private", "memory/ledger", "predict/gpu", "predict/processes")
-WHERE += ("lessons/guide", "published/article")  # which imitate older versions
+# These imitate older versions.
+WHERE += ("lessons/guide", "published/article", "published/step_by_step")
 # Dispatch modes stand in PyTorch's documentation, with the underscore; the compiler's are here.
 DOCUMENTED = ("torch.utils._python_dispatch", "torch.utils._pytree")
 NAMES = {

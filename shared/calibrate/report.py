@@ -1,11 +1,11 @@
 """What was measured beside what was predicted: rows of tables, for a terminal and for pages."""
 
 from shared.calibrate.operations import LISTED, difference, right
-from shared.records.record import name, speed
+from shared.records.record import most_per_second, name, speed
 
 MIB = 2**20
 HEADING = ("script", "measured: allocated", "predicted", "error")
-HEADING += ("measured: reserved", "predicted", "error", "per second")
+HEADING += ("measured: reserved", "predicted", "error", "per second", "at most", "reached")
 OPERATIONS = (
     "operation",
     "inputs",
@@ -33,7 +33,11 @@ def trainings(checked):
                 cells += ["", "", ""]
                 continue
             cells += [_gb(there), _gb(foreseen), f"{foreseen / there - 1:+.2%}"]
-        rows.append((*cells, f"{speed(m):.1f}" if speed(m) else ""))
+        cells += [f"{speed(m):.1f}" if speed(m) else "", "", ""]
+        if speed(m) and p.get("bound"):
+            most = most_per_second(p)
+            cells[-2:] = [f"{most:.0f}", f"{speed(m) / most:.0%}"]
+        rows.append(tuple(cells))
     return rows
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from shared.lessons import markdown
+from shared.lessons import costs, markdown
 from shared.memory.ledger import CATEGORIES
 from shared.records.record import setting
 from shared.records.units import LEAST, amount
@@ -108,8 +108,10 @@ def text(exercise, record, against):
         exercise: with phase and memory.
         record, against: what its command printed, and what it is compared with.
     """
-    found = answer(record, against, exercise.phase, exercise.memory)
     names = [title(r, other) for r, other in ((against, record), (record, against))]
+    if exercise.phase == "cost":
+        return costs.table([against, record], names)
+    found = answer(record, against, exercise.phase, exercise.memory)
     table = [(f"at the peak while {exercise.phase}ing", *names, "")]
     table += [_cells(row) for row in found.rows]
     table += [tuple(f"**{cell}**" for cell in _cells(row)) for row in found.totals]
@@ -188,3 +190,8 @@ def _figures(a, b, parts):
         for name, (x, y) in held.items() if parts else ():
             for label in CATEGORIES:
                 yield f"{name} {label}", x.get(label), y.get(label)
+    for key in ("cost", "bound"):
+        figures = [r.get(key) or {} for r in (a, b)]
+        for name in figures[0] if all(figures) else ():
+            if isinstance(figures[0][name], (int, float)):
+                yield f"{key} {name}", figures[0][name], figures[1][name]

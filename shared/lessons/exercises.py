@@ -29,8 +29,8 @@ from shared.records.running import run_script
 
 KEPT = (
     "script technique model image_px max_length pretrained dataset device world_size batch_size "
-    "micro_batch_size steps load train host_breakdown_gb test_accuracy versions git_commit command "
-    "date"
+    "micro_batch_size steps load train host_breakdown_gb cost bound test_accuracy versions "
+    "git_commit command date"
 ).split()
 
 
@@ -45,7 +45,7 @@ class Exercise:
         command: what the reader types; the last record that it makes is what is asked about.
         against: what to compare that with: a script, in the same output or else in the stored
             record; or another command.
-        phase: "load" or "train".
+        phase: "load" or "train"; or "cost", for what an update costs.
         memory: which peaks are compared: "device", "host" or both.
     """
 

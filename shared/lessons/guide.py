@@ -62,13 +62,13 @@ ALL = {"micro_batch_size": 1, "checkpointing": True, "precision": "16-mixed"}
 ROWS = (
     Row("4 texts at once, fp32, AdamW", 14949, 8.86),
     Row("1 text at once, 4 times", 8681, 7.75, micro_batch_size=1),
-    Row("and checkpointing", 6775, 5.99, micro_batch_size=1, checkpointing=True),
+    Row("1 text at once, checkpointing", 6775, 5.99, micro_batch_size=1, checkpointing=True),
     Row("4 texts at once, fp16 mixed precision", 13939, 18.64, precision="16-mixed"),
     Row("fp16, 1 text at once, checkpointing", 7275, 10.09, **ALL),
     Row("4 texts at once, fp32, Adafactor", 12295, 7.96, optimizer="Adafactor"),
-    Row("Adafactor with all of it", 4847, 9.06, **ALL, optimizer="Adafactor"),
+    Row("fp16, 1 text at once, checkpointing, Adafactor", 4847, 9.06, **ALL, optimizer="Adafactor"),
     Row("4 texts at once, fp32, 8-bit Adam", 13085, 9.15, optimizer="8-bit"),
-    Row("8-bit Adam with all of it", 5363, 10.35, **ALL, optimizer="8-bit"),
+    Row("fp16, 1 text at once, checkpointing, 8-bit Adam", 5363, 10.35, **ALL, optimizer="8-bit"),
 )
 
 

@@ -13,6 +13,7 @@ from shared.common.options import Parser
 from shared.common.scripts import ROOT
 from shared.common.writing import replaceable, write_text
 from shared.lessons import (
+    costs,
     exercises,
     guide,
     hugging_face,
@@ -28,8 +29,10 @@ PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 PARTS = {
     "answer": exercises.part,
     "cards": parts.cards,
+    "cards_cost": costs.cards,
     "checked": parts.checked,
     "checked_gpu": on_gpus.part,
+    "cost": costs.part,
     "diff": parts.diff,
     "families": parts.families,
     "guide": guide.part,
@@ -44,6 +47,7 @@ PARTS = {
     "peak": parts.peak,
     "predicted": parts.predicted,
     "published": published.part,
+    "published_speeds": published.speeds,
     "published_summary": published.summary,
     "side_road": side_roads.diff,
     "side_roads": side_roads.table,

@@ -9,9 +9,17 @@ from shared.lessons import markdown, stored
 from shared.memory.ledger import CATEGORIES
 from shared.predict.tables import CONTEXT_GB, NCCL_GB
 from shared.records.origin import origin
-from shared.records.record import breakdown, by_model, by_script, read_list, setting, where
+from shared.records.record import (
+    breakdown,
+    by_model,
+    by_script,
+    least_ms,
+    read_list,
+    setting,
+    where,
+)
 from shared.records.record import folder as folder_of
-from shared.records.units import NOTHING, amount, less, listed, size
+from shared.records.units import NOTHING, amount, duration, less, listed, size
 
 
 def pair(folder):
@@ -116,19 +124,21 @@ def measured(folder):
 
 
 def ladder(folder):
-    """Returns the whole ladder as predicted for GPUs: five short columns."""
+    """Returns the whole ladder as predicted for GPUs: six short columns."""
     records = [stored.predictions()[name] for name in scripts.ladder()]
     first = records[0]["train"]["device_peak_gb"]
-    table = [("stage", "idea", "GPUs", "GB per GPU", "of 01")]
+    fastest = min(map(least_ms, records))
+    table = [("stage", "idea", "GPUs", "GB per GPU", "of 01", "speed")]
     for r in records:
         gb, script = r["train"]["device_peak_gb"], scripts.get(r["script"])
         stage = f"[{script.folder}]({script.folder}/)"
         shares = (str(r["world_size"]), f"{gb:.2f}", f"{gb / first:.1%}")
+        shares += (f"{fastest / least_ms(r):.0%}",)
         table.append((stage, script.idea, *shares))
     where_to = os.path.relpath(ROOT / "shared" / "README.md", folder)
     compared = f"compared with measurements on a GPU in [{where_to}]({where_to})"
-    note = f"Predicted for {setting(records[0])}, "
-    note += f"{compared if stored.on_gpus() else 'not yet measured on a GPU'}."
+    note = f"Predicted for {setting(records[0])}"
+    note += f", {compared}." if stored.on_gpus() else "."
     return "\n".join([*markdown.table(table), "", note, "", *sources(records, stored.PREDICTED)])
 
 
@@ -187,14 +197,15 @@ def one_by_one(folder, gpus="4"):
     for model, records in every.items():
         steps = [r for r in records if r["technique"] or r["script"].endswith("/before")]
         columns[f"{model}, {records[0]['max_length']} tokens"] = steps
-    table = [("allocated", *columns)]
+    table = [("allocated; least time for a text, on one GPU", *columns)]
     for n, rows in enumerate(zip(*columns.values())):
         cells = []
         for r, steps in zip(rows, columns.values()):
             now = r["train"]["device_peak_gb"]
             before = steps[n - 1]["train"]["device_peak_gb"] if n else now
             change = " (the same)" if now == before else f" ({before / now:.2f}x less)"
-            cells.append(size(now) + (change if n else ""))
+            each = f"; {duration(least_ms(r))}"
+            cells.append(size(now) + (change if n else "") + each)
         table.append((f"+ {rows[0]['technique']}" if n else "before.py", *cells))
     lines = markdown.table(table)
     if alone:

@@ -1,14 +1,24 @@
-"""The tables of predictions beside published measurements; shared/published makes the records."""
+"""The tables of predictions beside published measurements; shared/published makes the records.
+
+Sizes are predicted, and times are bounded.
+"""
 
 import json
 import statistics
 
 from shared.common.scripts import ROOT
 from shared.lessons import guide, markdown, stored
-from shared.published.command import HEADING, error, table
+from shared.predict.cards import CARDS
+from shared.published.command import HEADING, TIMES, error, reached, table, times
 from shared.published.rows import SOURCES
 
+GUIDE_TITLE = "Hugging Face: training on one GPU"
 GUIDE = "https://huggingface.co/docs/transformers/v4.21.0/perf_train_gpu_one"
+GUIDE_TIMES = (
+    "From texts per second of the Trainer over 128 updates, the first one and its warming up "
+    "included. Not in the bound: clipping. The rows with 8-bit Adam are missing, because the "
+    "simulated one is many operations, and theirs was one kernel."
+)
 
 
 def guides():
@@ -24,16 +34,60 @@ def guides():
     ]
 
 
+def guide_times():
+    """Returns its rows with times that can be compared, as records of shared.published."""
+    return [
+        {
+            "source": GUIDE_TITLE,
+            "what": f"BERT-large, {row.words}",
+            "card": CARDS["v100"].title,
+            "devices": 1,
+            "published_ms": guide.BATCH_SIZE / row.speed * 1e3,
+            "bound": then["bound"],
+        }
+        for row, (_, then) in zip(guide.ROWS, guide.records(), strict=True)
+        if row.optimizer != "8-bit"
+    ]
+
+
+def timed():
+    """Returns the records with published times, those first that come nearest to the bound."""
+    records = [r for r in json.loads(stored.PUBLISHED.read_text()) if r["published_ms"]]
+    return sorted([*records, *guide_times()], key=reached, reverse=True)
+
+
+def speeds(folder):
+    """Returns the table of published times beside the bound, in Markdown."""
+    found = timed()
+    fractions = [reached(r) for r in found]
+    urls = {**{source.title: source.url for source in SOURCES}, GUIDE_TITLE: GUIDE}
+    lines = [("", "GPU", *TIMES, "source")]
+    for r in found:
+        gpus = f"{r['devices']} x {r['card']}" if r["devices"] > 1 else r["card"]
+        lines.append((r["what"], gpus, *times(r), f"[{r['source']}]({urls[r['source']]})"))
+    said = (
+        f"Of {len(found)} published trainings, the median reaches "
+        f"{statistics.median(fractions):.0%} of the bound, the best {max(fractions):.0%}, the "
+        f"last {min(fractions):.0%}."
+    )
+    notes = [f"- {source.title}: {source.times}" for source in SOURCES if source.times]
+    notes.append(f"- {GUIDE_TITLE}: {GUIDE_TIMES}")
+    folded = markdown.folded("What the published times include", notes)
+    return "\n".join([said, "", *markdown.table(lines), "", *folded])
+
+
 def part(folder):
-    """Returns the tables of all sources, in Markdown."""
+    """Returns the tables of sizes of all sources, in Markdown."""
     records = json.loads(stored.PUBLISHED.read_text())
     lines = []
     for source in SOURCES:
-        mine = [r for r in records if r["source"] == source.title]
+        mine = [r for r in records if r["source"] == source.title and r["published_gb"]]
+        if not mine:
+            continue
         lines += [f"[{source.title}]({source.url}). {source.note}", ""]
         lines += [*markdown.table([HEADING, *table(mine)]), ""]
     lines += [
-        f"[Hugging Face: training on one GPU]({GUIDE}). BERT-large, 512 tokens, V100 with 16 GB; "
+        f"[{GUIDE_TITLE}]({GUIDE}). BERT-large, 512 tokens, V100 with 16 GB; "
         "`nvidia-smi` less the kernels. PyTorch of January 2022 is imitated; more on "
         "[page 11](../11_llm/README.md#beside-a-published-measurement).",
         "",
@@ -50,12 +104,12 @@ def part(folder):
 
 def summary(folder):
     """Returns a sentence about the errors of the sources whose settings are known."""
-    records = json.loads(stored.PUBLISHED.read_text())
+    records = [r for r in json.loads(stored.PUBLISHED.read_text()) if r["published_gb"]]
     known = {source.title for source in SOURCES if source.complete}
     errors = [abs(error(r)) for r in records if r["source"] in known]
     errors += [abs(error(r)) for r in guides()]
     near = sum(e <= 0.05 for e in errors)
-    sources = len(SOURCES) + 1
+    sources = len({r["source"] for r in records}) + 1
     return (
         f"{len(records) + len(guides())} figures of {sources} sources. Of the {len(errors)} whose "
         f"settings are known or nearly so, {near} are predicted within 5 %; the median error is "

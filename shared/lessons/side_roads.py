@@ -10,8 +10,17 @@ from shared.common.errors import UserError
 from shared.common.scripts import ROOT
 from shared.lessons import markdown, stored
 from shared.records.origin import origin
-from shared.records.record import by_script, learned, on_host, read, read_list, setting
-from shared.records.units import NOTHING, amount, size
+from shared.records.record import (
+    by_script,
+    learned,
+    least_ms,
+    on_host,
+    read,
+    read_list,
+    setting,
+    unit,
+)
+from shared.records.units import NOTHING, amount, change, duration, size
 
 
 def records():
@@ -46,7 +55,7 @@ def table(folder):
     several = len(settings) > 1
     heading = ("side road", "changes", "allocated", "", "reserved", *(["host"] if host else []))
     heading = (*heading[:2], "predicted for", *heading[2:]) if several else heading
-    rows = [(*heading, "tiny: allocated", "tiny: test accuracy", "what it costs")]
+    rows = [(*heading, "least time", "", "tiny: allocated", "tiny: test accuracy", "what it costs")]
     for name in names:
         script, r = scripts.get(name), every[name]
         now, before = (x["train"]["device_peak_gb"] for x in (r, every[script.parent]))
@@ -57,6 +66,8 @@ def table(folder):
         link = f"[{script.file}.py](#{script.file}py)"
         alike = setting(r) == setting(every[script.parent])
         peaks.insert(1, markdown.against(before, now) if alike else NOTHING)
+        times = [least_ms(x) for x in (every[script.parent], r)]
+        peaks += [duration(times[1]), change(*times) if alike else NOTHING]
         its = [setting(r)] if several else []
         rows.append((link, script.parent, *its, *peaks, *tiny, cost(name)))
     predicted = [every[name] for name in names]
@@ -64,7 +75,8 @@ def table(folder):
     what = "full size" if several else setting(predicted[0])
     note = (
         "Each of these is one file, a small change of another script. Peaks per GPU while training "
-        f"are predicted for {what}; the tiny model is measured on "
+        f"are predicted for {what}, and the least time for one of the {unit(predicted[0])} on one "
+        "GPU; the tiny model is measured on "
         f"{measured[names[0]]['device']}. `python -m shared.predict {number} --side-roads` and "
         f"`python -m shared.ladder {number} --side-roads` show them beside the stage."
     )

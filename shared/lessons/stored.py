@@ -10,6 +10,8 @@ PREDICTED = RESULTS / "predicted-full.json"
 TIMELINES = RESULTS / "predicted-full-timelines.json"
 # What the same printed with `--card h100`:
 CARDS = RESULTS / "predicted-h100.json"
+# What `python -m shared.lessons.ways` has stored:
+WAYS = RESULTS / "predicted-ways.json"
 # What `python -m shared.predict --all --tensors-only --json` printed:
 TENSORS = RESULTS / "predicted-tensors.json"
 # What `python -m shared.predict --all --json` printed of side roads and of the plain.py that one

@@ -15,8 +15,8 @@ from shared.lessons import markdown, stored
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.simulation import predict
 from shared.records.origin import origin
-from shared.records.record import on_host, read_list
-from shared.records.units import amount, size
+from shared.records.record import least_ms, on_host, read_list, unit
+from shared.records.units import amount, duration, size
 
 RATE = "args.adam_lr_factor)"
 ONE_BY_ONE = ((RATE, "args.adam_lr_factor, foreach=False)"),)
@@ -172,7 +172,9 @@ def part(folder, table):
     records = dict(zip((v.words for v in VARIANTS), read_list(stored.VARIANTS), strict=True))
     mine = [v for v in VARIANTS if v.table == table]
     host = any(on_host(records[v.words]) for v in mine)
-    lines = [("", "allocated", "", "reserved", *(["host"] if host else []))]
+    what = unit(records[mine[0].words])
+    each = f"least time for one of the {what}, on one GPU"
+    lines = [("", "allocated", "", "reserved", *(["host"] if host else []), each)]
     for v in mine:
         train = records[v.words]["train"]
         peak, before = (
@@ -180,7 +182,8 @@ def part(folder, table):
         )
         against = markdown.against(before, peak) if v.against else ""
         sizes = (size(peak), against, size(train["device_reserved_gb"]))
-        lines.append((v.words, *sizes, *([amount(train["host_peak_gb"])] if host else [])))
+        cells = [*sizes, *([amount(train["host_peak_gb"])] if host else [])]
+        lines.append((v.words, *cells, duration(least_ms(records[v.words]))))
     from_where = origin([records[v.words] for v in mine], stored.VARIANTS)
     return "\n".join([*markdown.table(lines), "", *markdown.folded(markdown.ORIGIN, [from_where])])
 

@@ -92,16 +92,18 @@ class Ledger(TorchDispatchMode):
     is computed afterwards, from the log.
     """
 
-    def __init__(self, place=lambda: (None, 0), hidden=None):
+    def __init__(self, place=lambda: (None, 0), hidden=None, seen=None):
         """Begins with an empty log.
 
         Args:
             place: function that returns the module at work and the stream in use, as in Block.
             hidden: function of an operation, its arguments and its results, which returns what it
                 allocates for itself, as predict.workspaces.Workspaces.of() does.
+            seen: function of this ledger, an operation, its arguments and its results, as
+                predict.cost.Cost.note(), which is called when they have been noted.
         """
         super().__init__()
-        self.place, self.hidden = place, hidden
+        self.place, self.hidden, self.seen = place, hidden, seen
         self.events = []  # (block, bytes), negative when freed
         self.phases = []  # for each event, what the training was doing
         self._live = {}  # storage's address -> block
@@ -141,6 +143,11 @@ class Ledger(TorchDispatchMode):
             block = self._live[key]
         if label and block.label not in KNOWN:
             block.label = label
+
+    def block(self, tensor):
+        """Returns a name of the storage of a tensor, which no other storage gets."""
+        storage = torch_private.address(tensor.untyped_storage())
+        return id(self._live[storage]) if storage in self._live else storage
 
     def _born(self, key, nbytes, device, label):
         self._live[key] = block = Block(nbytes, device, label, self.phase(), *self.place())
@@ -245,6 +252,8 @@ class Ledger(TorchDispatchMode):
             label = "inputs" if source and source.label == "inputs" else None
         for t in tensors(out):
             self.note(t, label)
+        if self.seen:
+            self.seen(self, func, args, kwargs, out)
         if self.hidden:
             at_once, kept = self.hidden(func, args, out)
             if at_once or kept:

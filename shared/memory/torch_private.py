@@ -136,6 +136,22 @@ def exchanges(func):
     return func.namespace == "c10d"
 
 
+def group_size(func, args):
+    """Returns how many processes take part in an operation that exchanges() is true of.
+
+    Without this, it would not be known how much of a tensor comes from the others.
+    """
+    if func.namespace == "c10d":
+        groups = (
+            dist.ProcessGroup.unbox(a)
+            for a in args
+            if isinstance(a, torch.ScriptObject) and "ProcessGroup" in str(a._type())
+        )
+        return next(groups).size()
+    name = next(v for a, v in zip(func._schema.arguments, args) if a.name == "group_name")
+    return dist.distributed_c10d._resolve_process_group(name).size()
+
+
 def on_copies(func, args, kwargs):
     """Lets processes exchange copies of CPU tensors, and waits until that is done.
 

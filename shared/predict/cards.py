@@ -2,10 +2,12 @@
 
 import argparse
 import dataclasses
+import operator
 
 import torch
 
 from shared.common.options import number
+from shared.predict.rates import OF_CARDS, Rates
 from shared.records.units import one_line
 
 GIB = 2**30 / 1e9  # in GB
@@ -26,6 +28,7 @@ class Card:
             https://developer.nvidia.com/cuda-gpus
         multiprocessors: how many it has.
         threads: how many can be resident on each of them.
+        rates: rates.Rates, how fast it can be at most; None if that is not known.
     """
 
     title: str
@@ -33,6 +36,7 @@ class Card:
     capability: tuple
     multiprocessors: int
     threads: int
+    rates: Rates | None = None
 
     @property
     def gb(self):
@@ -53,7 +57,7 @@ class Card:
         return self.capability == (8, 0) or self.capability[0] in (9, 10)
 
 
-CARDS = {
+_ALL = {
     "v100": Card("V100 16 GB", 15.75, (7, 0), 80, 2048),
     "v100-32": Card("V100 32 GB", 31.73, (7, 0), 80, 2048),
     "t4": Card("T4", 14.56, (7, 5), 40, 1024),
@@ -77,6 +81,7 @@ CARDS = {
     "b200": Card("B200", 178.35, (10, 0), 148, 2048),
     "rtx5090": Card("RTX 5090", 31.34, (12, 0), 170, 1536),
 }
+CARDS = {name: dataclasses.replace(card, rates=OF_CARDS[name]) for name, card in _ALL.items()}
 DEFAULT = "a100"
 
 
@@ -128,10 +133,15 @@ def of_this_machine(properties):
     Args:
         properties: from torch.cuda.get_device_properties.
     """
-    return Card(
+    here = Card(
         properties.name.removeprefix("NVIDIA "),
         properties.total_memory / 2**30,
         (properties.major, properties.minor),
         properties.multi_processor_count,
         properties.max_threads_per_multi_processor,
     )
+    # Its rates are those of the card that is built like it, and has most nearly its memory.
+    shape = operator.attrgetter("capability", "multiprocessors")
+    alike = [card for card in CARDS.values() if shape(card) == shape(here)]
+    nearest = min(alike, key=lambda card: abs(card.gib - here.gib), default=here)
+    return dataclasses.replace(here, rates=nearest.rates)

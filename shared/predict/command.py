@@ -17,7 +17,7 @@ from shared.common.files import writable_folder
 from shared.common.writing import replaceable
 from shared.images import models as vits
 from shared.images.task import TASK as IMAGES
-from shared.predict import cards, tables, timeline
+from shared.predict import cards, rates, tables, timeline, way
 from shared.predict.check import check
 from shared.predict.fits import largest_micro_batch
 from shared.predict.jobs import Wanted, run_jobs, supported_torch
@@ -26,6 +26,9 @@ from shared.predict.simulation import one_by_one, predict
 from shared.records.record import by_model, setting
 from shared.text.task import TASK as TEXTS
 from shared.text.task import add_model_options
+
+# With these options, --card does not tell which way leads to it.
+NO_WAY = ("fits", "timeline", "one_by_one", "late_zero_grad", "tensors_only")
 
 
 def make_parser():
@@ -37,7 +40,10 @@ def make_parser():
         "tell which scripts fit on a card of so many GB (1e9 bytes), or on a card such as l4, by "
         "what is reserved and an allowance for what is not simulated, and with what micro-batch"
     )
-    card = f"the GPU: {', '.join(cards.CARDS)} (default: {cards.DEFAULT})"
+    card = (
+        f"the GPU: {', '.join(cards.CARDS)} (default: {cards.DEFAULT}); given, it also tells which "
+        "way leads to this card: what fits, with how much at once, and what of it is the fastest"
+    )
     version = "whose PyTorch's workspaces, such as 2.11 (default: the installed one's)"
     only = "count tensors alone: no workspaces, and allocated without the rests of blocks"
     late = "what if zero_grad() came between forward and backward pass, as in 2023; 01 to 04"
@@ -212,9 +218,11 @@ def wanted(args, **changed):
             if args.one_by_one:  # the techniques lead from the folder's first script to its last
                 devices = changed.get("devices") or args.devices or scripts.get(name).load().DEVICES
                 every = one_by_one(name).techniques(devices)
-                steps = range(len(every) + 1) if name.endswith("/train") else []
-            for n in steps:
-                found.append((name, Wanted(**{**same, "model": model, "techniques": n, **changed})))
+                firsts = [every[:n] for n in range(len(every) + 1)]
+                steps = firsts if name.endswith("/train") else []
+            for chosen in steps:
+                options = {**same, "model": model, "techniques": chosen, **changed}
+                found.append((name, Wanted(**options)))
     return found
 
 
@@ -226,10 +234,16 @@ def main(argv=None):
         changed["devices"] = max(n for n in (1, 2, 4) if n <= torch.cuda.device_count())
     if args.check and cuda:
         changed["card"] = cards.of_this_machine(torch.cuda.get_device_properties(0))
+    if args.on == "cpu":
+        changed["rates"] = rates.probe()
     simulations = wanted(args, **changed)
     if args.check:
         sys.exit(0 if check(args, [(predict, *job) for job in simulations]) else 1)
-    results = run_jobs([(predict, *job, bool(args.timeline)) for job in simulations])
+    with_ways = args.card and not any(getattr(args, name) for name in NO_WAY)
+    if with_ways:
+        results = way.find(simulations, args.card)
+    else:
+        results = run_jobs([(predict, *job, bool(args.timeline)) for job in simulations])
     records = [r[0] if args.timeline else r for r in results]
     records = [{**r, "command": args.command} for r in records]
     if args.fits:
@@ -254,10 +268,13 @@ def main(argv=None):
             how = f"as with torch {r['as_torch']}, {how}"
         print(f"\n{setting(r)}, on a {r['device']}, {how}. Figures are per device.\n")
         print("\n".join(tables.predictions(group)))
+        print("\n" + "\n".join(tables.costs(group)))
         if args.card and not args.card.bf16:
             print(f"\nA {args.card.title} has no instructions for bf16: it is slow there.")
         if args.fits:
             print("\n" + "\n".join(tables.fitting(group)))
+        if with_ways:
+            print("\n" + "\n".join(way.table(group, args.card)))
     if args.timeline:
         together = " and of all those of one model" if len(records) > 1 else ""
         what = f"who holds the memory during one update, a picture per script{together}"

@@ -19,6 +19,7 @@ from tqdm import tqdm
 from shared.common.errors import UserError
 from shared.common.scripts import ROOT
 from shared.predict import cards, gpu
+from shared.predict.rates import Rates
 from shared.records.running import forks
 
 # What simulations import, and in a ladder the scripts before them.
@@ -43,7 +44,8 @@ class Wanted:
         torch: whose behaviour to simulate, (major, minor).
         tensors_only: leave out what kernels and libraries allocate for themselves, and by how much
             blocks of memory are larger than the tensors in them.
-        techniques: of a folder with one_by_one.py, how many to apply; None for the script itself.
+        rates: of a computer without a GPU, rates.Rates; None for no bound of the time.
+        techniques: of a folder with one_by_one.py, which to apply; None for the script itself.
     """
 
     device: str
@@ -59,10 +61,11 @@ class Wanted:
     input_shapes: list | None = None
     trust_remote_code: bool = False
     late_zero_grad: bool = False
-    techniques: int | None = None
+    techniques: tuple | None = None
     card: cards.Card | None = None
     torch: tuple = cards.INSTALLED
     tensors_only: bool = False
+    rates: Rates | None = None
 
 
 def supported_torch():

@@ -21,6 +21,8 @@ from shared.common.mapping import mappable
 from shared.memory.ledger import Ledger, summit, tensors
 from shared.predict import allocator, cards, gpu, processes
 from shared.predict.arguments import STEADY, arguments, explained, one_by_one
+from shared.predict.bound import bound
+from shared.predict.cost import Cost
 from shared.predict.history import history
 from shared.predict.limits import reasonable_peak
 from shared.predict.whereabouts import Whereabouts
@@ -57,9 +59,8 @@ class Simulation:
             warnings.filterwarnings("ignore", message=message)
         self.script, self.technique = scripts.get(name).load(), None
         if options.techniques is not None:
-            steps, devices = one_by_one(name), options.devices or self.script.DEVICES
-            self.script = steps.script(options.techniques, devices)
-            self.technique = (None, *steps.techniques(devices))[options.techniques]
+            self.script = one_by_one(name).script(options.techniques)
+            self.technique = options.techniques[-1] if options.techniques else None
         self.args = arguments(name, self.script, options)
         self.card = options.card or cards.CARDS[cards.DEFAULT]
         self.without_memory = functools.partial(
@@ -71,7 +72,10 @@ class Simulation:
         if options.device == "gpu" and not options.tensors_only:
             self.workspaces = Workspaces(self.card, options.torch)
         hidden = self.workspaces and self.workspaces.of_gpu
-        self.ledger = Ledger(lambda: (self.whereabouts.module(), gpu.Stream.current), hidden)
+        place = lambda: (self.whereabouts.module(), gpu.Stream.current)  # noqa: E731
+        self.cost = Cost(self.device.type, lambda: gpu.Stream.current)
+        self.rates = self.card.rates if options.device == "gpu" else options.rates
+        self.ledger = Ledger(place, hidden, self.cost.note)
         with self.without_memory(), self.ledger:
             built = self.script.build(self.fabric or self.device, self.args)
             self.model, self.optimizer, *self.schedulers = built
@@ -148,6 +152,7 @@ class Simulation:
                 counts = [torch.zeros(1, dtype=kind) for kind in args.task.counts]
             for update in range(updates or STEADY):
                 starts.append(len(self.ledger.events))
+                self.cost.start()
                 share = batch_size // args.shares
                 inputs, labels = args.task.fake_batch(args, share, update, self.device)
                 for t in tensors((inputs, labels)):
@@ -183,9 +188,14 @@ class Simulation:
         host = {label: nbytes / 1e9 for label, nbytes in host_held.items()} if on_gpu else None
         return phase, {"phase": last and last.phase, "module": last and last.module}, host
 
+    def costs(self):
+        """Returns a record's Cost of the last update, and its Bound, None without rates."""
+        found = self.rates and bound(self.cost.operations, self.rates)
+        return {"cost": self.cost.totals(), "bound": found or None}
+
 
 def predict(name, options, timeline=False):
-    """Predicts a script's memory.
+    """Predicts a script's memory, and what an update costs.
 
     Args:
         name: of the script.
@@ -197,6 +207,21 @@ def predict(name, options, timeline=False):
 
     Raises:
         UserError: the script cannot do this.
+    """
+    record, simulation, since = predicted(name, options)
+    if not timeline:
+        return record
+    ledger, device = simulation.ledger, simulation.device.type
+    events = ledger.events
+    if options.device == "gpu" and not options.tensors_only:
+        _, events = allocator.replay(events, device, simulation.loaded)
+    return record, history(events, ledger.phases, since, device)
+
+
+def predicted(name, options):
+    """Returns a record, its Simulation, and the place in its log at which the last update began.
+
+    Args and Raises: as of predict().
     """
     torch.set_num_threads(1)
     started = time.perf_counter()
@@ -213,7 +238,7 @@ def predict(name, options, timeline=False):
     reasonable_peak(name, train_phase["device_peak_gb"])
     record = records.new(
         args.task,
-        script=f"{scripts.get(name).folder}/before" if options.techniques == 0 else name,
+        script=f"{scripts.get(name).folder}/before" if options.techniques == () else name,
         technique=simulation.technique,
         preset=args.preset,
         model=args.model,
@@ -230,12 +255,7 @@ def predict(name, options, timeline=False):
         train=train_phase,
         peak_at={"load": load_at, "train": train_at},
         host_breakdown_gb={"load": load_host, "train": train_host},
+        **simulation.costs(),
         seconds=time.perf_counter() - started,
     )
-    if not timeline:
-        return record
-    ledger, device = simulation.ledger, simulation.device.type
-    events = ledger.events
-    if options.device == "gpu" and not options.tensors_only:
-        _, events = allocator.replay(events, device, simulation.loaded)
-    return record, history(events, ledger.phases, starts[-1], device)
+    return record, simulation, starts[-1]

@@ -2,7 +2,7 @@
 
 from shared.common import scripts
 from shared.memory.ledger import CATEGORIES
-from shared.records.record import at_once, name, on_host, scale, unit, where
+from shared.records.record import at_once, most_per_second, name, on_host, scale, unit, where
 from shared.records.tables import parent
 from shared.records.units import aligned, change, less
 
@@ -81,6 +81,35 @@ def predictions(records):
         f"Who holds it at the peak, in {gb_or_mb}:",
         *aligned(("script", *CATEGORIES), held),
     ]
+
+
+def costs(records):
+    """Returns what an update costs each device, and its least time, as lines of text."""
+
+    def gb(amount):
+        return f"{amount:.2f}" if amount >= 0.005 else f"{amount:.3f}" if amount >= 5e-5 else ""
+
+    timed = all(r["bound"] for r in records)
+    heading = ["script", "TFLOP", "moved GB", "gathered", "reduced", "to device", "to host"]
+    heading += ["on host", "operations"]
+    if timed:
+        heading += ["at least ms", "in cache", f"at most {unit(records[0])}/s", "bounded by"]
+    rows = []
+    for r in records:
+        c, b = r["cost"], r["bound"]
+        sizes = [gb(n) for key, n in c.items() if key.endswith("_gb")]
+        row = [name(r), f"{c['tflop']:.4g}", *sizes, str(c["operations"])]
+        if timed:
+            speed = f"{most_per_second(r):,.0f}"
+            row += [f"{b['ms']:.4g}", f"{b['in_cache_ms']:.4g}", speed, b["by"]]
+        rows.append(tuple(row))
+    above = "What an update costs each device"
+    if timed:
+        above += (
+            ", and how long it takes at least, by the highest rates; *in cache*: if whatever fits "
+            "in the L2 cache stays there"
+        )
+    return [f"{above}:", *aligned(tuple(heading), rows)]
 
 
 def allowance(record):

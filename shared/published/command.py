@@ -1,4 +1,8 @@
-"""Predicts what others have measured on GPUs and published, and prints both side by side."""
+"""Predicts what others have measured on GPUs and published, and prints both side by side.
+
+Where they have published speeds, too, it prints the least time of an update, by the card's data
+sheet, and how much of the measured time that is.
+"""
 
 import datetime
 import json
@@ -42,6 +46,9 @@ def predicted(sources):
             "what": row.words,
             "counter": row.counter,
             "published_gb": row.gb,
+            "card": cards.CARDS[row.card].title,
+            "devices": row.devices,
+            "published_ms": row.ms,
             **found[_key(row)][row.read],
             **common,
         }
@@ -67,8 +74,13 @@ def error(record):
     return record[f"{record['counter']}_gb"] / record["published_gb"] - 1
 
 
+def reached(record):
+    """Returns the bound of an update's time, relative to the published time."""
+    return record["bound"]["ms"] / record["published_ms"]
+
+
 def table(records):
-    """Returns rows of texts: what, counter, published, predicted, error."""
+    """Returns rows of texts, for records with sizes: what, counter, published, predicted, error."""
     return [
         (
             r["what"],
@@ -78,14 +90,22 @@ def table(records):
             f"{error(r):+.1%}",
         )
         for r in records
+        if r["published_gb"]
     ]
 
 
+def times(record):
+    """Returns texts of a record with a time: published, bound, by what, how much of it."""
+    found, published = record["bound"], record["published_ms"]
+    return (f"{published:.1f} ms", f"{found['ms']:.1f} ms", found["by"], f"{reached(record):.0%}")
+
+
 HEADING = ("", "counter", "published", "predicted", "error")
+TIMES = ("published per update", "bound", "by", "reached")
 
 
 def main(argv=None):
-    parser = Parser(description=__doc__)
+    parser = Parser(description=__doc__.splitlines()[0])
     which = "only sources with this word in their titles; prints them, and stores nothing"
     parser.add_argument("--only", metavar="WORD", help=which)
     args = parser.parse_args(argv)
@@ -101,6 +121,9 @@ def main(argv=None):
         write_text(FILE, json.dumps(records, indent=1) + "\n")
     for source in chosen:
         mine = [r for r in records if r["source"] == source.title]
-        print(f"\n{source.title}: {source.url}\n{source.note}\n")
-        print("\n".join(aligned(HEADING, table(mine))))
+        print(f"\n{source.title}: {source.url}\n{source.note}")
+        if sizes := table(mine):
+            print("", *aligned(HEADING, sizes), sep="\n")
+        if timed := [(r["what"], *times(r)) for r in mine if r["published_ms"]]:
+            print(f"\n{source.times}\n", *aligned(("", *TIMES), timed), sep="\n")
     return records

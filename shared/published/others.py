@@ -36,12 +36,13 @@ class Gelu(nn.Module):
 class Attention(nn.Module):
     """Attention with all weights in memory."""
 
-    def __init__(self, width, heads):
+    def __init__(self, width, heads, mask_at_once):
         super().__init__()
         self.heads = heads
         self.query, self.key, self.value = (nn.Linear(width, width, bias=False) for _ in range(3))
         self.out, self.dropout = nn.Linear(width, width), nn.Dropout(0.1)
-        self.register_buffer("mask", torch.triu(torch.ones(1024, 1024), diagonal=1))
+        mask = torch.triu(torch.ones(1024, 1024), diagonal=1) if mask_at_once else None
+        self.register_buffer("mask", mask)
 
     def forward(self, x):
         batch, length, width = x.shape
@@ -50,7 +51,10 @@ class Attention(nn.Module):
             for layer in (self.key, self.query, self.value)
         )
         scores = query @ key.transpose(2, 3)
-        scores.masked_fill_(self.mask.bool()[:length, :length], -torch.inf)
+        mask = self.mask
+        if mask is None:
+            mask = torch.triu(torch.ones(length, length, device=x.device), diagonal=1)
+        scores.masked_fill_(mask.bool()[:length, :length], -torch.inf)
         weights = self.dropout(torch.softmax(scores / key.shape[-1] ** 0.5, -1))
         return self.out((weights @ value).transpose(1, 2).reshape(batch, length, width))
 
@@ -100,20 +104,32 @@ class GPT(nn.Module):
         return self.head(self.norm(self.blocks(self.dropout(self.tokens(tokens) + positions))))
 
 
-def book(here, bf16=False, own_parts=True, fused_attention=False):
+def book(
+    here,
+    tf32=False,
+    fused_step=False,
+    bf16=False,
+    own_parts=True,
+    fused_attention=False,
+):
     """The training loop of Raschka's book, 8 texts of 1024 tokens, AdamW.
 
     Args:
         here: pretend.Pretended.
-        bf16: whether the weights are of that type; and then AdamW is fused.
+        tf32: whether matrix products of fp32 use it; and then masks are made when needed.
+        fused_step: whether AdamW is fused.
+        bf16: whether the weights are of that type.
         own_parts: whether norms and GELU are computed step by step.
         fused_attention: whether attention is PyTorch's function.
     """
-    attention = FusedAttention if fused_attention else Attention
+    if tf32:
+        torch.set_float32_matmul_precision("high")
+    attention = FusedAttention if fused_attention else partial(Attention, mask_at_once=not tf32)
     parts = (Norm, Gelu) if own_parts else (nn.LayerNorm, lambda: nn.GELU(approximate="tanh"))
     model = GPT(*parts, attention).to(here.device, torch.bfloat16 if bf16 else None)
     here.training()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4, weight_decay=0.1, fused=bf16)
+    options = {"lr": 5e-4, "weight_decay": 0.1, "fused": fused_step}
+    optimizer = torch.optim.AdamW(model.parameters(), **options)
 
     def loss_of_batch():
         logits = model(here.noise(8, 1024, dtype=torch.long))
@@ -121,12 +137,13 @@ def book(here, bf16=False, own_parts=True, fused_attention=False):
 
     with here.whereabouts:
         for _ in range(3):
-            optimizer.zero_grad()
-            loss = loss_of_batch()
-            loss.backward()
-            optimizer.step()
+            with here.counted():
+                optimizer.zero_grad()
+                loss = loss_of_batch()
+                loss.backward()
+                optimizer.step()
             model.eval()
-            with torch.no_grad():
+            with torch.no_grad(), here.counted("evaluation", 1 / 15):
                 loss_of_batch(), loss_of_batch()
             model.train()
     here.read("peak")
@@ -176,42 +193,36 @@ def low_bit(here, optimizer):
     here.read("peak")
 
 
+BOOK = {"tf32": True, "fused_step": True, "bf16": True}
+SHORT, FLASH = {"own_parts": False}, {"fused_attention": True}
+
 SOURCES = (
     Source(
         "Raschka: Build a Large Language Model (From Scratch)",
         "https://github.com/rasbt/LLMs-from-scratch/tree/main/ch05/10_llm-training-speed",
         "In GiB, with PyTorch 2.6 on an A100. The programs between the first and the last are "
         "known by what they change.",
-        (
+        tuple(
             Row(
-                "GPT-2 from scratch, fp32, 8 texts of 1024 tokens",
-                26.2617 * GIB,
+                f"GPT-2, {words}",
+                gib * GIB,
                 "reserved",
-                book,
+                partial(book, **options),
                 torch=(2, 6),
-            ),
-            Row(
-                "bf16, fused AdamW",
-                13.7871 * GIB,
-                "reserved",
-                partial(book, bf16=True),
-                torch=(2, 6),
-            ),
-            Row(
-                "PyTorch's LayerNorm and GELU",
-                11.5645 * GIB,
-                "reserved",
-                partial(book, bf16=True, own_parts=False),
-                torch=(2, 6),
-            ),
-            Row(
-                "FlashAttention",
-                5.9004 * GIB,
-                "reserved",
-                partial(book, bf16=True, own_parts=False, fused_attention=True),
-                torch=(2, 6),
-            ),
+                ms=8 * 1024 / tokens_per_second * 1e3,
+            )
+            for words, gib, tokens_per_second, options in (
+                ("fp32, 8 texts of 1024 tokens, AdamW", 26.2617, 12525, {}),
+                ("TF32", 26.2422, 27648, {"tf32": True}),
+                ("TF32, fused AdamW", 26.2422, 28399, {"tf32": True, "fused_step": True}),
+                ("bf16", 13.7871, 45486, BOOK),
+                ("bf16, PyTorch's LayerNorm and GELU", 11.5645, 55256, {**BOOK, **SHORT}),
+                ("bf16, FlashAttention", 5.9004, 91901, {**BOOK, **SHORT, **FLASH}),
+            )
         ),  # fmt: skip
+        times="From tokens per second over 45 updates. Evaluating two batches after every 15 is in "
+        "them, and in the bound; only of the first program is it known that it was 15. Not in the "
+        "bound: starting the processes that load the data. 80 GB of the A100 are assumed.",
     ),
     Source(
         "Hugging Face: optimum-benchmark",
@@ -230,7 +241,8 @@ SOURCES = (
         "torchao",
         "https://github.com/pytorch/ao/tree/main/torchao/optim",
         "PyTorch 2.4 on a 4070 Ti SUPER. There the model was compiled and came from timm; here it "
-        "is torchvision's ViT-H/14, run as it is.",
+        "is torchvision's ViT-H/14, run as it is. Its speeds are left out: compiled operations "
+        "are fused and move fewer bytes than one by one, so the bound does not hold for them.",
         tuple(
             Row(
                 words,

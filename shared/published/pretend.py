@@ -1,13 +1,19 @@
 """Runs a program that others have published on the simulated GPU, and reads PyTorch's counters.
 
 The counters are those that the authors read, torch.cuda.max_memory_allocated() and
-max_memory_reserved(); here they are computed, and nothing is trained.
+max_memory_reserved(); here they are computed, and nothing is trained. What an update costs is
+counted beside them, and bounds its time.
 """
+
+import collections
+import contextlib
 
 import torch
 
 from shared.memory.ledger import Ledger, summit
 from shared.predict import allocator, gpu, processes
+from shared.predict.bound import bound
+from shared.predict.cost import Cost
 from shared.predict.whereabouts import Whereabouts
 from shared.predict.workspaces import Workspaces
 
@@ -17,7 +23,7 @@ class Pretended:
 
     Attributes:
         device: torch.device, for tensors.
-        found: {name: {"allocated_gb", "reserved_gb", "breakdown_gb"}}, from read().
+        found: {name: {"allocated_gb", "reserved_gb", "breakdown_gb", "bound"}}, from read().
     """
 
     def __init__(self, card, version, devices=1):
@@ -35,14 +41,20 @@ class Pretended:
         self.device, self.found = torch.device(gpu.DEVICE), {}
         self.whereabouts = Whereabouts()
         place = lambda: (self.whereabouts.module(), gpu.Stream.current)  # noqa: E731
-        self.ledger = Ledger(place, Workspaces(card, version).of_gpu)
+        self.cost = Cost(gpu.DEVICE, lambda: gpu.Stream.current)
+        self.ledger = Ledger(place, Workspaces(card, version).of_gpu, self._seen)
         self._since = self._recorded = 0
+        self._counting, self._counted = False, {}  # name -> (operations, how often per update)
 
     def run(self, program):
         """Runs a program, a function of this object; returns what it has read."""
         torch.set_num_threads(1)
-        with gpu.tensors_without_memory(self.card, self.version), self.ledger:
-            program(self)
+        products = torch.get_float32_matmul_precision()
+        try:
+            with gpu.tensors_without_memory(self.card, self.version), self.ledger:
+                program(self)
+        finally:
+            torch.set_float32_matmul_precision(products)
         return self.found
 
     def training(self):
@@ -60,6 +72,42 @@ class Pretended:
         """
         self._recorded = len(self.ledger.events)
 
+    @contextlib.contextmanager
+    def counted(self, name="update", per_update=1):
+        """Counts what is done while the context is active, for the bound that read() gives.
+
+        Args:
+            name: of what is done; the last time that it is done counts.
+            per_update: how often it is done per update, such as 1 / 10 for the validation of a
+                batch after every ten updates, if the published time includes that.
+        """
+        self.cost.start()
+        self._counting = True
+        yield
+        self._counting = False
+        self._counted[name] = list(self.cost.operations), per_update
+
+    def _seen(self, *operation):
+        if self._counting:
+            self.cost.note(*operation)
+
+    def _bound(self):
+        """Returns the least time of an update and of what belongs to it, a record's Bound."""
+        total = collections.defaultdict(collections.Counter)
+        for operations, per_update in self._counted.values():
+            for name, found in bound(operations, self.card.rates).items():
+                if name != "by":
+                    parts = found if isinstance(found, dict) else {name: found}
+                    total[name].update({part: ms * per_update for part, ms in parts.items()})
+        parts = total["parts_ms"]
+        return {
+            "ms": parts.total(),
+            "by": max(parts, key=parts.get),
+            "parts_ms": dict(parts),
+            "beside_ms": dict(total["beside_ms"]),
+            "in_cache_ms": total["in_cache_ms"].total(),
+        }
+
     def read(self, name):
         """Reads the counters, and notes them with a name."""
         device = self.device.type
@@ -73,6 +121,7 @@ class Pretended:
             "allocated_gb": peak / 1e9,
             "reserved_gb": reserved / 1e9,
             "breakdown_gb": {label: nbytes / 1e9 for label, nbytes in held.items()},
+            "bound": self._bound() if self._counted else None,
         }
 
     def noise(self, *shape, dtype=torch.float32):

@@ -36,21 +36,32 @@ def sharded_states(here, shared):
 
 
 def mixed_precision(here):
-    """Three layers, SGD without foreach, gradients set to zero and not freed."""
+    """Three layers, SGD without foreach, gradients set to zero and not freed; twice, as there.
+
+    In the second training, in mixed precision, the last loss of the first one keeps its model and
+    gradients alive until the next loss is there.
+    """
     data = [here.noise(512, 4096) for _ in range(100)]  # 50 batches, and their targets
-    model = nn.Sequential(
-        nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 4096)
-    ).to(here.device)
-    here.training()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.001, foreach=False)
-    for _ in range(2):
-        for x, y in zip(data[:2], data[50:52]):
-            output = model(x)
-            loss = F.mse_loss(output, y)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=False)
-    here.read("fp32")
+    for name in ("fp32", "fp16"):
+        layers = [nn.Linear(4096, 4096) for _ in range(3)]
+        model = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
+        model = model.to(here.device)
+        here.training()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.001, foreach=False)
+        here.reset()
+        for x, y in [*zip(data, data[50:])][:4]:
+            with here.counted():
+                with torch.autocast(here.device.type, torch.float16, enabled=name == "fp16"):
+                    output = model(x)
+                    squares = torch.empty_like(y)  # what mse_loss allocates for itself
+                    loss = F.mse_loss(output.float(), y)  # as autocast computes it on CUDA
+                    del squares
+                loss.backward()
+                for p in model.parameters() if name == "fp16" else ():
+                    p.grad.mul_(1.0)  # GradScaler divides gradients by the scale of the loss
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=False)
+        here.read(name)
 
 
 def step_in_backward(here, hooked):
@@ -142,18 +153,25 @@ SOURCES = (
     Source(
         "PyTorch: automatic mixed precision, on a T4",
         "https://docs.pytorch.org/tutorials/recipes/recipes/amp_recipe.html",
-        "The recipe, run by a reader with PyTorch 1.11, who printed bytes: 1,350,681,600.",
-        (
+        "The recipe, run by a reader with PyTorch 1.11, who printed bytes: 1,350,681,600 and "
+        "1,577,232,384.",
+        tuple(
             Row(
-                "3 layers of 4096 x 4096, fp32, SGD",
-                1.350681600,
+                words,
+                nbytes / 1e9,
                 "allocated",
                 mixed_precision,
                 "t4",
                 (1, 11),
-                read="fp32",
-            ),
+                read=read,
+                ms=seconds * 1e3 / 150,
+            )
+            for words, nbytes, seconds, read in (
+                ("3 layers of 4096 x 4096, fp32, SGD", 1_350_681_600, 7.020, "fp32"),
+                ("3 layers of 4096 x 4096, fp16 mixed, SGD", 1_577_232_384, 2.524, "fp16"),
+            )
         ),  # fmt: skip
+        times="The seconds of 150 updates, 3 epochs of 50; the data is on the GPU before.",
     ),
     Source(
         "PyTorch: Mosaic",

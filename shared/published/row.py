@@ -10,23 +10,25 @@ class Row:
 
     Attributes:
         words: what was trained.
-        gb: the published figure, in GB (1e9 bytes).
-        counter: "allocated" or "reserved".
+        gb: the published figure, in GB (1e9 bytes); None if there is only a time.
+        counter: "allocated" or "reserved"; None likewise.
         program: function of a pretend.Pretended.
         card: name in cards.CARDS.
         torch: (major, minor) of PyTorch.
         devices: how many GPUs.
         read: the name that the program gives the figure.
+        ms: published milliseconds per update, if there are any.
     """
 
     words: str
-    gb: float
-    counter: str
+    gb: float | None
+    counter: str | None
     program: Callable
     card: str = "a100"
     torch: tuple = (2, 1)
     devices: int = 1
     read: str = "peak"
+    ms: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Source:
         rows: Rows.
         complete: whether model, batch, precision, optimizer and counter are known, and are those
             that are predicted.
+        times: what the published times include, and how milliseconds per update follow from them.
     """
 
     title: str
@@ -46,3 +49,4 @@ class Source:
     note: str
     rows: tuple
     complete: bool = True
+    times: str = ""

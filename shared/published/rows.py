@@ -4,6 +4,12 @@ Nothing is chosen so that a figure comes out right. What a source does not say, 
 instead, is in its note.
 """
 
-from shared.published import article, lightning_pages, others, pytorch
+from shared.published import article, lightning_pages, others, pytorch, step_by_step
 
-SOURCES = (*article.SOURCES, *pytorch.SOURCES, *lightning_pages.SOURCES, *others.SOURCES)
+SOURCES = (
+    *article.SOURCES,
+    *pytorch.SOURCES,
+    *lightning_pages.SOURCES,
+    *others.SOURCES,
+    *step_by_step.SOURCES,
+)

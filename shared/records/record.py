@@ -1,4 +1,4 @@
-"""A record: its fields, written down once, and how to read and name it.
+"""Records: how to make, read and name them; fields.py tells what is in one.
 
 Scripts append records to a file, one JSON object per line; the predictor prints a list of them. A
 figure that was not measured is null, never 0.
@@ -8,78 +8,15 @@ import datetime
 import json
 import types
 import typing
-from typing import TypedDict
 
 from shared.common.errors import UserError
 from shared.common.scripts import ROOT
+from shared.records.fields import Phase, Record
 from shared.records.machine import git_commit, versions
 from shared.records.units import one_line, quality
 
 RESULTS = ROOT / "shared" / "results"
 TINY_MEASURED = RESULTS / "tiny-cpu.jsonl"  # by `python -m shared.ladder --preset tiny`
-
-
-class Phase(TypedDict):
-    """Peak memory while loading or training, in GB (1e9 bytes), of the process that needs most."""
-
-    device_peak_gb: float  # allocated
-    device_reserved_gb: float | None  # by the caching allocator; None on a CPU, which has none
-    host_peak_gb: float | None  # None on a CPU, where device and host are one
-    breakdown_gb: dict[str, float]  # of the device's peak, by category
-
-
-class Record(TypedDict, total=False):
-    """What one training needed and achieved, or is predicted to need."""
-
-    script: str  # folder and file, such as "06_sgd/train"
-    preset: str
-    model: str
-    image_px: int  # of images: the edge
-    max_length: int  # of texts: tokens
-    pretrained: bool | None
-    dataset: str | None
-    device: str
-    world_size: int
-    shares: int | None  # of a batch: one for each device, unless devices compute with the same
-    precision: str
-    batch_size: int  # over all devices
-    micro_batch_size: int | None
-    seed: int | None
-    epochs: int | None
-    steps: int  # updates
-    resumed_at: int | None  # updates before the last --resume, which are in steps too
-    load: Phase
-    train: Phase
-    save: Phase | None  # of a checkpoint, while it is written
-    input_shapes: list | None  # of the first input of the updates that the ledger has seen
-    images_per_second: float | None
-    texts_per_second: float | None
-    train_seconds: float | None
-    train_accuracy: float | None  # from 0 to 1, in the last epoch, while training
-    val_accuracy: float | None
-    test_accuracy: float | None
-    train_perplexity: float | None  # of models that go on with texts; in the last epoch
-    val_perplexity: float | None
-    test_perplexity: float | None
-    first_loss: float | None
-    last_loss: float | None
-    versions: dict[str, str]
-    git_commit: str | None
-    command: str | None
-    date: str
-    # of predictions:
-    as_torch: str | None  # whose workspaces are in it, such as "2.15"; None on a CPU
-    technique: str | None  # the last one that was applied, if not all of them
-    peak_at: dict[str, dict]  # for each phase, in which pass and module its peak is
-    host_breakdown_gb: dict[str, dict[str, float] | None]  # of the host's own peak
-    seconds: float  # that it took; of measurements by the ladder, too
-    late_zero_grad: bool
-    fits: dict  # card_gb, needs_gb, fits, largest_micro_batch
-    measured: "Record"  # by --check
-    # by the ladder:
-    fingerprint: str  # of all that the measurement depends on
-    ladder: str  # its command
-
 
 OF_ALL = list(Record.__annotations__)[: list(Record.__annotations__).index("as_torch")]
 NEEDED = "script model dataset device world_size epochs load train test_accuracy versions".split()
@@ -246,6 +183,16 @@ def unit(record):
 def speed(record):
     """Returns the images or texts per second, None if they were not measured."""
     return record[f"{unit(record)}_per_second"]
+
+
+def most_per_second(record):
+    """Returns how many images or texts per second the bound of a prediction allows, all devices."""
+    return record["batch_size"] / record["bound"]["ms"] * 1e3
+
+
+def least_ms(record):
+    """Returns how many milliseconds a GPU takes at least for one image or text, by the bound."""
+    return record["bound"]["ms"] * record["world_size"] / record["batch_size"]
 
 
 def learned(record):

@@ -9,6 +9,11 @@ def size(gb):
     return f"{gb:.2f} GB" if gb >= 1 else f"{gb * 1e3:.1f} MB"
 
 
+def duration(ms):
+    """Writes a time in ms for people."""
+    return f"{ms:,.0f} ms" if ms >= 100 else f"{ms:.3g} ms"
+
+
 def amount(gb):
     """Writes a size for people, NOTHING for what is below 0.05 MB or missing."""
     return size(gb) if gb and gb >= LEAST else NOTHING

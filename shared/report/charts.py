@@ -115,10 +115,14 @@ def _ticks(top, decade, factor, at):
         "log": [10.0**n for n in range(decade, math.ceil(math.log10(top)))],
     }
 
-    def text(gb):
-        return f"{gb:g} GB" if gb >= 1 else f"{gb * 1e3:g} MB" if gb else "0"
+    return {
+        kind: [(round_size(gb), at(gb)[kind]) for gb in values] for kind, values in sizes.items()
+    }
 
-    return {kind: [(text(gb), at(gb)[kind]) for gb in values] for kind, values in sizes.items()}
+
+def round_size(gb):
+    """Writes a round size in GB (1e9 bytes) for people, in MB if it is less than 1."""
+    return f"{gb:g} GB" if gb >= 1 else f"{gb * 1e3:g} MB" if gb else "0"
 
 
 def costs(script, before, chosen):

@@ -3,6 +3,7 @@
 import datetime
 import functools
 import json
+import shlex
 from pathlib import Path
 
 import jinja2
@@ -12,14 +13,24 @@ from markupsafe import Markup
 from shared.common import scripts
 from shared.lessons import exercises, stored
 from shared.memory.ledger import CATEGORIES
-from shared.predict import tables
+from shared.predict import cards, tables
 from shared.records.machine import git_commit
 from shared.records.origin import origin
-from shared.records.record import by_model, name, on_host, read_list, setting, where
-from shared.records.units import size
-from shared.report import charts, side_by_side, svg
+from shared.records.record import (
+    by_model,
+    most_per_second,
+    name,
+    on_host,
+    read_list,
+    setting,
+    unit,
+    where,
+)
+from shared.records.units import listed, size
+from shared.report import charts, price, side_by_side, svg, ways
 
-CARDS = (8, 12, 16, 24, 40, 80, 141)  # GB
+SIZES = (8, 12, 16, 24, 40, 80, 141)  # GB
+FIRST_CARD = "rtx4090"  # that is chosen when the page opens
 TEMPLATE = Path(__file__).parent / "template"
 
 
@@ -45,20 +56,35 @@ def moments_of_all():
     return found
 
 
-def cards():
-    """Returns what each model needs of a card: a list of (model, origin, rows).
+def models():
+    """Returns what each model needs of a card: a list of dictionaries.
 
-    A row is of one script or technique: its name, GPUs, GB needed, and what the host holds.
+    Each has the model with its inputs, the name that --model takes, where the figures come from,
+    the ways to cards as ways.stored_ways() has them, rows of a table, and a heading for the last
+    column, which is empty if no prediction has a bound. A row is of one script or technique: its
+    name, GPUs, GB needed, what the host holds, and images or texts per second at most.
     """
-    found = []
+    found, to_cards = [], ways.stored_ways()
     for file in (stored.PREDICTED, stored.VITS, stored.TEXT):
         wanted = [r for r in read_list(file) if file != stored.PREDICTED or "image_px" in r]
         for group in by_model(wanted):
             rows = []
             for r in group:
                 host = size(r["train"]["host_peak_gb"]) if on_host(r) else ""
-                rows.append((name(r), r["world_size"], tables.needs(r), host))
-            found.append((setting(group[0]), origin(group, file), rows))
+                fast = f"{most_per_second(r):,.0f}" if r.get("bound") else ""
+                rows.append((name(r), r["world_size"], tables.needs(r), host, fast))
+            card = listed(r["device"].removeprefix("simulated ") for r in group)
+            timed = any(fast for *_, fast in rows)
+            found.append(
+                {
+                    "model": setting(group[0]),
+                    "name": shlex.quote(group[0]["model"]),
+                    "origin": origin(group, file),
+                    "ways": to_cards.get(setting(group[0]), []),
+                    "rows": rows,
+                    "per_second": f"at most {unit(group[0])}/s on {card}" if timed else "",
+                }
+            )
     return found
 
 
@@ -128,8 +154,11 @@ def render(files):
         diffs=diffs(),
         plain=scripts.plain(),
         neighbours=shown,
-        cards=cards(),
-        sizes=CARDS,
+        price=price.chart(),
+        models=models(),
+        cards=cards.CARDS,
+        first_card=FIRST_CARD,
+        sizes=SIZES,
         context=tables.CONTEXT_GB,
         nccl=tables.NCCL_GB,
         categories=CATEGORIES,

@@ -61,11 +61,23 @@ function compare() {
 }
 
 function showFits() {
-  const card = Number(one("#card").value);
-  for (const model of all(".model")) model.hidden = model.dataset.model !== one("#model").value;
+  const [model, card] = [one("#model").value, one("#card").selectedOptions[0]];
+  const [gb, named] = [Number(card.dataset.gb), card.value !== card.dataset.gb];
+  const those = (part) => part.dataset.model === model && part.dataset.card === card.value;
+  for (const part of all(".of-way")) part.hidden = !those(part);
+  for (const part of all(".model")) part.hidden = part.dataset.model !== model;
+  one("#ask").hidden = all(".of-way").some(those);
+  one("#ask .with-name").hidden = !named;
+  one("#ask .with-size").hidden = named;
+  const name = one(".model:not([hidden])").dataset.name;
+  one("#ask .command").textContent = `python -m shared.predict ${named ? "--card" : "--fits"} ${card.value} --model ${name}`;
+  showNeeds(gb);
+}
+
+function showNeeds(gb) {
   const rows = all(".model:not([hidden]) tbody tr");
   for (const row of rows) {
-    const spare = card - Number(row.dataset.needs);
+    const spare = gb - Number(row.dataset.needs);
     const verdict = spare >= SAFE ? "yes" : spare >= 0 ? "open" : "no";
     const cell = one(".fits", row);
     cell.textContent = `${verdict}, ${Math.abs(spare).toFixed(1)} GB ${spare >= 0 ? "to spare" : "short"}`;
@@ -76,8 +88,19 @@ function showFits() {
     const those = rows.filter((row) => row.dataset.gpus === gpus);
     const first = ["yes", "open"].map((verdict) => those.find((row) => one(`.${verdict}`, row))).find(Boolean);
     const perhaps = first && one(".open", first) ? ", perhaps" : "";
-    return `On ${gpus === "1" ? "one GPU" : `${gpus} GPUs, each`} of ${card} GB: ${first ? first.cells[0].textContent + perhaps : "none of these"}.`;
+    return `On ${gpus === "1" ? "one GPU" : `${gpus} GPUs, each`} of ${Number(gb.toFixed(1))} GB: ${first ? first.cells[0].textContent + perhaps : "none of these"}.`;
   }).join(" ");
+}
+
+// One of the points is reached with the Tab key; from there the arrow keys lead along an axis.
+function nextPoint(link, key) {
+  const [axis, steps] = { ArrowLeft: ["x", -1], ArrowRight: ["x", 1], ArrowDown: ["y", -1], ArrowUp: ["y", 1] }[key];
+  const order = all(".point a").sort((a, b) => a.dataset[axis] - b.dataset[axis]);
+  order[order.indexOf(link) + steps]?.focus();
+}
+
+function onlyTabStop(link) {
+  for (const other of all(".point a")) other.tabIndex = other === link ? 0 : -1;
 }
 
 function nextTheme() {
@@ -97,21 +120,28 @@ for (const select of all("#model, #card")) select.addEventListener("change", sho
 one("#theme").addEventListener("click", nextTheme);
 one("#answers").addEventListener("click", () => {
   const open = one("#answers").getAttribute("aria-pressed") !== "true";
-  for (const answer of all("details")) answer.open = open;
+  for (const answer of all(".exercise details")) answer.open = open;
   one("#answers").setAttribute("aria-pressed", open);
   one("#answers").textContent = open ? "Hide all answers" : "Show all answers";
 });
-// The first touch of a bar shows its figures, the second one leads to its stage.
+for (const link of all(".point a")) link.addEventListener("focus", () => onlyTabStop(link));
+onlyTabStop(one(".point a"));
+// The first touch of a bar or a point shows its figures, the second one leads to its stage.
 let focused = null;
 addEventListener("pointerdown", () => (focused = document.activeElement), true);
 addEventListener("click", (event) => {
-  const link = event.target.closest?.(".bar a");
+  const link = event.target.closest?.(".bar a, .point a");
   if (link && event.pointerType === "touch" && link !== focused) {
     event.preventDefault();
     link.focus();
   }
 });
 addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && document.activeElement.closest(".bar")) document.activeElement.blur();
+  const at = document.activeElement;
+  if (event.key === "Escape" && at.closest(".bar, .point")) at.blur();
+  if (event.key.startsWith("Arrow") && at.closest(".point")) {
+    event.preventDefault();
+    nextPoint(at, event.key);
+  }
 });
 showDataset(); showScale(); showChain(); showFits();  // a reloaded page may keep its choices

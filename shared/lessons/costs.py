@@ -1,0 +1,82 @@
+"""What an update costs, on the pages: counted, and the least time that it takes on a card."""
+
+from shared.lessons import markdown, stored
+from shared.lessons.parts import pair, sources
+from shared.records.record import by_script, least_ms, read_list, unit
+from shared.records.units import NOTHING, amount, duration
+
+
+def table(records, names):
+    """Returns a table of what an update of each record costs each GPU, in Markdown.
+
+    Args:
+        records: of predictions for a GPU.
+        names: of the columns.
+    """
+    what = unit(records[0])
+    card = records[-1]["device"].removeprefix("simulated ")
+    rows = [("for each GPU, in one update", *names)]
+
+    def add(label, texts):
+        if {*texts} != {NOTHING}:
+            rows.append((label, *texts))
+
+    add(f"{what}, on all GPUs", [str(r["batch_size"]) for r in records])
+    add("floating-point operations", [flop(r["cost"]["tflop"]) for r in records])
+    for label, key in (
+        ("read and written in its memory", "moved_gb"),
+        ("gathered from the GPUs", "gathered_gb"),
+        ("reduced over the GPUs", "reduced_gb"),
+        ("copied from the host", "to_device_gb"),
+        ("copied to the host", "to_host_gb"),
+        ("read and written by operations on the host", "moved_on_host_gb"),
+    ):
+        add(label, [amount(r["cost"][key]) for r in records])
+    add("operations started", [f"{r['cost']['operations']:,}" for r in records])
+    bounds = [r["bound"] for r in records]
+    add(f"**least time, {card}**", [f"**{duration(b['ms'])}**" for b in bounds])
+    add("what bounds it", [parts(b["parts_ms"]) for b in bounds])
+    add("what runs beside it", [parts(b["beside_ms"]) for b in bounds])
+    add("if all that fits stays in the L2 cache", [duration(b["in_cache_ms"]) for b in bounds])
+    add(f"least time for one of the {what}, on one GPU", [duration(least_ms(r)) for r in records])
+    return "\n".join(markdown.table(rows))
+
+
+def flop(tflop):
+    """Writes floating-point operations for people, given in 1e12."""
+    return f"{tflop:.2f} TFLOP" if tflop >= 1 else f"{tflop * 1e3:.1f} GFLOP"
+
+
+def parts(times):
+    """Writes the parts of a time for people, the largest first; the smallest are left out."""
+    found = sorted(times.items(), key=lambda part: -part[1])
+    least = 0.01 * sum(times.values())
+    return ", ".join(f"{name} {duration(t)}" for name, t in found if t > least) or NOTHING
+
+
+def cards(folder):
+    """Returns a table of every stage on an A100 and on an H100: what it costs, and its bound."""
+    h100s = by_script(read_list(stored.CARDS))
+    heading = ("script", "TFLOP", "GB moved", "gathered", "reduced", "from host", "to host")
+    both = ("A100: least time", "bounded by", "in cache", "each GPU at most")
+    table = [(*heading, "operations", *both, "H100: least time", *both[1:])]
+    for name, a100 in stored.predictions().items():
+        c = a100["cost"]
+        sizes = ("gathered_gb", "reduced_gb", "to_device_gb", "to_host_gb")
+        row = [name, f"{c['tflop']:.3g}", f"{c['moved_gb']:.3g}"]
+        row += [*(amount(c[key]) for key in sizes), f"{c['operations']:,}"]
+        for r in (a100, h100s[name]):
+            b = r["bound"]
+            each = f"{1e3 / least_ms(r):,.0f} {unit(r)}/s"
+            row += [duration(b["ms"]), b["by"], duration(b["in_cache_ms"]), each]
+        table.append(tuple(row))
+    records = list(stored.predictions().values())
+    lines = [*markdown.table(table), "", *sources(records, stored.PREDICTED), ""]
+    return "\n".join([*lines, *sources(list(h100s.values()), stored.CARDS)])
+
+
+def part(folder):
+    """Returns what an update of a stage costs, beside one of the stage before."""
+    rows = [stored.predictions()[name] for name in pair(folder)]
+    lines = table(rows, [r["script"] for r in rows])
+    return "\n".join([lines, "", *sources(rows, stored.PREDICTED)])

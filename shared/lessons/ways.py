@@ -1,0 +1,53 @@
+"""Stores the ways to the batch size of the default models, on the cards that the page offers.
+
+Takes about a minute for each card.
+"""
+
+import json
+
+from shared.common.options import Parser, command_of
+from shared.common.writing import replaceable, write_text
+from shared.lessons import stored
+from shared.predict import cards, command, way
+from shared.records.record import by_model, setting, unit
+
+CARDS = ("t4", "rtx3060", "rtx3090", "rtx4090", "a10g", "l4", "a100-40", "a100", "h100")
+
+
+def ways(name, options=()):
+    """Returns what `python -m shared.predict --card NAME` tells: a dictionary for each model.
+
+    Args:
+        name: of the card.
+        options: further ones of that command.
+    """
+    card = cards.CARDS[name]
+    args = command.parse(["--card", name, *options])
+    records = way.find(command.wanted(args, device="gpu"), card)
+    return [
+        {
+            "card": name,
+            "title": card.title,
+            "gb": card.gb,
+            "setting": setting(group[0]),
+            "unit": unit(group[0]),
+            "ways": way.ways(group),
+            "advice": way.advice(way.ways(group), unit(group[0]), card),
+            **{key: group[0][key] for key in ("versions", "git_commit", "date")},
+            "command": args.command,
+        }
+        for group in by_model(records)
+    ]
+
+
+def main(argv=None):
+    parser = Parser(description=__doc__.splitlines()[0])
+    parser.parse_args(argv)
+    replaceable(stored.WAYS)
+    made = command_of(["-m", "shared.lessons.ways"], argv)
+    found = [{**found, "made_with": made} for name in CARDS for found in ways(name)]
+    write_text(stored.WAYS, json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

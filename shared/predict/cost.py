@@ -1,0 +1,225 @@
+"""What an update costs, counted operation by operation: arithmetic, and bytes that are moved.
+
+Arithmetic is that of matrix products, convolutions and attention, by the formulas of
+torch.utils.flop_counter. That of other operations does not count, because moving their operands
+takes longer. An operation reads its operands once and writes its results once; a view does neither.
+"""
+
+import dataclasses
+import functools
+import re
+
+import torch
+from torch.utils.flop_counter import flop_registry
+
+from shared.memory import torch_private
+from shared.memory.ledger import tensors
+
+# Operations that only write into what they are given.
+ONLY_WRITE = re.compile(r"(_foreach_)?(zero|fill|copy|normal|uniform|random|bernoulli)_")
+# These neither read nor write numbers: they reserve memory, or change what a tensor shows of it.
+NOTHING = re.compile(
+    r"(new_)?empty(_like|_strided|_permuted|_quantized)?|"
+    r"(resize|set|detach|t|transpose|squeeze|unsqueeze|as_strided)_"
+)
+# These read no more of their first operand than they return, or write no more into it than they
+# are given.
+SOME = re.compile(r"embedding|index|index_select|gather|take|index_put_")
+COPY = re.compile(r"(_foreach_)?copy_|_to_copy")  # maybe from one device to another
+# What devices exchange: a part of the operation's name; whether tensors are gathered or reduced;
+# and how much of them each of n devices receives.
+EXCHANGES = (
+    ("all_?reduce", "reduced", lambda n: 2 * (n - 1) / n),
+    ("reduce_scatter", "reduced", lambda n: (n - 1) / n),
+    ("reduce", "reduced", lambda n: 1),
+    ("gather|all_?to_?all", "gathered", lambda n: (n - 1) / n),
+    ("broadcast|scatter", "gathered", lambda n: 1),
+)
+# FSDP2's. It returns the part of its buffer that it has written; its schema does not tell.
+COPY_IN = "all_gather_copy_in"
+BESIDE = "exchange"  # the stream of what devices exchange while they compute
+NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+
+
+@dataclasses.dataclass(slots=True)
+class Operation:
+    """An operation, and what it costs.
+
+    Attributes:
+        stream: that it runs on: the id of one of the device's streams, or BESIDE.
+        flop: its floating-point operations.
+        kind: what does them: "fp32", "tf32", "fp16", "bf16", or "attention" for that in fp32.
+        read, written: {name of a storage: bytes}, in the device's memory.
+        freed: names of the storages that have been freed since the operation before.
+        gathered, reduced: bytes that devices exchange.
+        received: bytes of these that come from other devices.
+        to_device, to_host: bytes that are copied between device and host.
+    """
+
+    stream: object
+    flop: int = 0
+    kind: str = "fp32"
+    read: dict = dataclasses.field(default_factory=dict)
+    written: dict = dataclasses.field(default_factory=dict)
+    freed: list = dataclasses.field(default_factory=list)
+    gathered: int = 0
+    reduced: int = 0
+    received: float = 0
+    to_device: int = 0
+    to_host: int = 0
+
+
+class Cost:
+    """Notes the operations of an update on one device.
+
+    Attributes:
+        operations: list of Operations since start().
+        on_host: bytes that operations on the host have read and written since then.
+    """
+
+    def __init__(self, device, stream=lambda: 0):
+        """Begins without operations.
+
+        Args:
+            device: type of the device.
+            stream: function that returns the id of the stream in use.
+        """
+        self.device, self.stream = device, stream
+        self.operations, self.on_host, self._seen = [], 0, 0
+
+    def start(self):
+        """Forgets the operations until now."""
+        self.operations.clear()
+        self.on_host = 0
+
+    def totals(self):
+        """Returns what the operations cost together, a record's Cost."""
+        found = self.operations
+        return {
+            "tflop": sum(o.flop for o in found) / 1e12,
+            "moved_gb": sum(sum(p.values()) for o in found for p in (o.read, o.written)) / 1e9,
+            "gathered_gb": sum(o.gathered for o in found) / 1e9,
+            "reduced_gb": sum(o.reduced for o in found) / 1e9,
+            "to_device_gb": sum(o.to_device for o in found) / 1e9,
+            "to_host_gb": sum(o.to_host for o in found) / 1e9,
+            "moved_on_host_gb": self.on_host / 1e9,
+            "operations": len(found),
+        }
+
+    def note(self, ledger, func, args, kwargs, out):
+        """Counts an operation.
+
+        Args:
+            ledger: the Ledger, which has noted the results.
+            func, args, kwargs, out: the operation, as in __torch_dispatch__, and its results.
+        """
+        if torch_private.exchanges(func):
+            found = self._exchanged(func, args, out)
+        else:
+            found = self._counted(ledger, func, args, kwargs, out)
+        if found:
+            new, self._seen = ledger.events[self._seen :], len(ledger.events)
+            found.freed = [id(block) for block, change in new if change < 0]
+            self.operations.append(found)
+
+    def _exchanged(self, func, args, out):
+        n = torch_private.group_size(func, args)
+        if n == 1 or all(t.device.type != self.device for t in tensors((args, out))):
+            return None
+        name = func._schema.name.partition("::")[2]
+        kind, share = next((k, s) for part, k, s in EXCHANGES if re.search(part, name))
+        nbytes = max(sum(t.nbytes for t in tensors(part)) for part in (*args, out))
+        # Those of DTensor are waited for at once.
+        stream = BESIDE if func.namespace == "c10d" else self.stream()
+        return Operation(stream, **{kind: nbytes}, received=nbytes * share(n))
+
+    def _counted(self, ledger, func, args, kwargs, out):
+        name, roles = _roles(func)
+        if NOTHING.fullmatch(name):
+            return None
+        given = [*zip(roles.values(), args), *((roles[key], kwargs[key]) for key in kwargs)]
+        operands = [(role, t) for role, part in given for t in tensors(part)]
+        there = {torch_private.address(t.untyped_storage()) for _, t in operands}
+        new = [t for t in tensors(out) if torch_private.address(t.untyped_storage()) not in there]
+        written = [t for role, t in operands if role in ("written", "both")] + new
+        written += [out[0]] if name == COPY_IN else []
+        read = [t for role, t in operands if role in ("read", "both")]
+        on = {t.device.type for t in written}
+        if not written:
+            return None  # a view, or a number
+        if self.device not in {t.device.type for t in (*read, *written)}:
+            self.on_host += sum(map(touched, (*read, *written)))
+            return None
+        found = Operation(self.stream())
+        if COPY.fullmatch(name) and {t.device.type for t in read} not in ({*on}, set()):
+            copied = sum(map(touched, read))
+            found.to_device, found.to_host = (copied, 0) if self.device in on else (0, copied)
+        if formula := _formula(func):
+            flop = formula(*args, **kwargs, out_val=out)
+            found.flop, found.kind = _arithmetic(func, args, kwargs, flop)
+        some = None
+        if SOME.fullmatch(name):
+            some = sum(map(touched, tensors(args[2] if name == "index_put_" else out)))
+        for sizes, part in ((found.read, read), (found.written, written)):
+            here = [t for t in part if t.device.type == self.device]
+            # An operand that is given twice, as in x * x, is read once.
+            views = {(ledger.block(t), t.storage_offset(), t.shape, t.stride()): t for t in here}
+            for (block, *_), t in views.items():
+                nbytes = touched(t) if some is None or t is not args[0] else some
+                sizes[block] = sizes.get(block, 0) + nbytes
+        return found if found.read or found.written else None
+
+
+@functools.cache
+def _roles(func):
+    """Returns an operation's name, and whether each argument is "read", "written" or "both"."""
+    name, roles = func._schema.name.partition("::")[2], {}
+    for argument in func._schema.arguments:
+        roles[argument.name] = "read"
+        # Fused optimizers may divide gradients by the scale of a loss, which none of ours has.
+        if argument.alias_info and argument.alias_info.is_write and argument.name != "grads":
+            alone = argument.is_out or (
+                not roles.keys() - {argument.name} and ONLY_WRITE.fullmatch(name)
+            )
+            roles[argument.name] = "written" if alone else "both"
+    if name == COPY_IN:
+        roles["all_gather_output"] = "neither"
+    return name, roles
+
+
+def touched(t):
+    """Returns the bytes of a tensor's numbers; what is repeated without memory counts once."""
+    n = t.element_size()
+    for length, stride in zip(t.shape, t.stride()):
+        n *= length if stride or not length else 1
+    return n
+
+
+@functools.cache
+def _formula(func):
+    """Returns PyTorch's formula for the floating-point operations of a product, None for others."""
+    # PyTorch 2.11 has none for attention on a CPU, which takes the same arguments as on a GPU.
+    name = func._overloadpacket.__name__.replace("_for_cpu", "")
+    alike = getattr(torch.ops.aten, name, None)
+    return flop_registry.get(func._overloadpacket) or flop_registry.get(alike)
+
+
+def _arithmetic(func, args, kwargs, flop):
+    """Returns a product's floating-point operations, from those without a mask; and their kind."""
+    given = {a.name: value for a, value in zip(func._schema.arguments, args)} | kwargs
+    attention = "attention" in func._schema.name
+    if given.get("is_causal"):  # of n x n pairs, those above the diagonal are left out
+        n = next(tensors(args)).shape[-2]
+        flop = flop * (n + 1) // (2 * n)
+    kind = NAMES.get(next(tensors(args)).dtype, "fp32")
+    if kind == "fp32" and attention:
+        kind = "attention"
+    elif kind == "fp32":
+        convolution = "conv" in func._schema.name
+        fast = torch.backends.cudnn.allow_tf32 if convolution else _products_in_tf32()
+        kind = "tf32" if fast else "fp32"
+    return flop, kind
+
+
+def _products_in_tf32():
+    return torch.get_float32_matmul_precision() != "highest"

@@ -1,0 +1,182 @@
+"""The ways to a batch size on a card: which scripts fit, with how much at once, and how fast.
+
+In 11 combinations of techniques are tried, too. What a technique adds to an update makes its bound
+longer, so combinations are tried from the one that adds least, and the first that takes its whole
+share of the batch at once ends the search.
+"""
+
+import dataclasses
+
+from shared.common import scripts
+from shared.common.scripts import ROOT
+from shared.predict import fits
+from shared.predict.arguments import one_by_one
+from shared.predict.jobs import run_jobs
+from shared.predict.simulation import predicted
+from shared.predict.tables import allowance
+from shared.records.record import folder, name, unit
+from shared.records.units import aligned, listed
+
+NUMBERS = {1: "one", 2: "two", 4: "four", 8: "eight"}
+LEAST_GB = 0.1  # what is worth a word
+
+
+def with_way(script, options, card_gb, batch_size):
+    """Returns a prediction, with the fastest way of its script to a batch size on a card.
+
+    Args:
+        script, options: as of simulation.predict().
+        card_gb: the card's memory, in GB.
+        batch_size: images or texts per update, over all devices.
+
+    Raises:
+        UserError: the script cannot do this.
+    """
+    record, simulation, _ = predicted(script, options)
+    args, left = simulation.args, card_gb - allowance(record)
+    share, micro = max(batch_size // args.shares, 1), args.micro_batch_size
+    most = min(options.micro_batch_size or share, share)
+    load, train = (record[phase]["device_reserved_gb"] for phase in ("load", "train"))
+    found = {}
+    if batch_size == args.batch_size:
+        found[min(micro or share, share)] = train, record["bound"]
+
+    def needed(n):
+        if n not in found:
+            gb = fits.needed(simulation, batch_size, micro and n)
+            found[n] = gb, simulation.costs()["bound"]
+        return found[n][0]
+
+    if micro:
+        at_once = fits.search(needed, left, most, most)
+    else:
+        at_once = share if needed(share) <= left else 0
+    missing = "bf16" if "bf16" in args.precision and not simulation.card.bf16 else None
+    gb, bound = found[at_once or min(found)]
+    record["way"] = {
+        "card_gb": card_gb,
+        "needs_gb": max(load, gb) + allowance(record),
+        "world_size": record["world_size"],
+        "batch_size": batch_size,
+        "share": share,
+        "at_once": at_once if load <= left and not missing else 0,
+        "missing": missing,
+        "bound": bound,
+        "techniques": list(options.techniques or ()),
+    }
+    return record
+
+
+def find(jobs, card):
+    """Returns the predictions of scripts, each with "way", and with "combinations" if it has any.
+
+    Args:
+        jobs: list of (script's name, jobs.Wanted).
+        card: cards.Card.
+    """
+    modules = [scripts.get(script).load() for script, _ in jobs]
+    sizes = {}  # of the last script of each kind: from 04 on all have the same
+    for module, (_, options) in zip(modules, jobs):
+        sizes[module.cli.TASK] = options.batch_size or module.BATCH_SIZE
+    batches = [sizes[module.cli.TASK] for module in modules]
+    records = run_jobs([(with_way, *job, card.gb, size) for job, size in zip(jobs, batches)])
+    searches = []  # a record, the module one_by_one, and which combinations are still to be tried
+    for (script, options), record, size in zip(jobs, records, batches):
+        folder, _, file = script.partition("/")
+        if file != "train" or not (ROOT / folder / "one_by_one.py").exists():
+            continue
+        record["combinations"], module = [], one_by_one(script)
+        for devices in sorted({1, record["world_size"]}):
+            each = module.combinations(devices, card.bf16)
+            if record["world_size"] == devices:  # all techniques are the script itself
+                each = [chosen for chosen in each if chosen != module.TOGETHER]
+            changed = [{"devices": devices, "techniques": chosen} for chosen in each]
+            tries = [(script, dataclasses.replace(options, **c), card.gb, size) for c in changed]
+            searches += [(record, module, tries)] if tries else []
+    while searches:
+        tried = [r["way"] for r in run_jobs([(with_way, *s[2].pop(0)) for s in searches])]
+        for (record, module, _), way in zip(searches, tried):
+            if way["at_once"] == way["share"]:
+                way["techniques"].remove(module.FEW)
+            record["combinations"].append(way)
+        searches = [s for s, w in zip(searches, tried) if s[2] and w["at_once"] < w["share"]]
+    return records
+
+
+def ways(records):
+    """Returns the ways of find()'s records: a list of (what to call it, a record's Way)."""
+    found = []
+    for r in records:
+        found.append((name(r), r["way"]))
+        for way in r.get("combinations", ()):
+            found.append((f"{folder(r)}: {listed(way['techniques'])}", way))
+    return found
+
+
+def speed(way):
+    """Returns how many images or texts per second a way's bound allows, on all its GPUs."""
+    return way["batch_size"] / way["bound"]["ms"] * 1e3
+
+
+def table(records, card):
+    """Returns the ways of one model's records as lines of text, and advice."""
+    what, found = unit(records[0]), ways(records)
+    size = found[-1][1]["batch_size"]
+    above = f"Ways to {size} {what} per update on {card.title}, {card.gb:.4g} GB:"
+    return [above, *aligned(heading(what), rows(found)), "", *advice(found, what, card)]
+
+
+def heading(what):
+    """Returns the heading of rows(); what is "images" or "texts"."""
+    return "way", "GPUs", "at once", "each needs GB", f"at most {what}/s", "bounded by"
+
+
+def rows(found):
+    """Returns rows of texts: the ways of one GPU first, and the fastest first.
+
+    Args:
+        found: from ways().
+    """
+    made = []
+    for words, way in sorted(found, key=lambda w: _place(w[1])):
+        at_once, fast = str(way["at_once"]), (f"{speed(way):,.0f}", way["bound"]["by"])
+        if not way["at_once"]:
+            at_once = f"no {way['missing']}" if way["missing"] else "none fits"
+            fast = ("", "")
+        made.append((words, str(way["world_size"]), at_once, f"{way['needs_gb']:.2f}", *fast))
+    return made
+
+
+def _place(way):
+    return way["world_size"], not way["at_once"], -speed(way)
+
+
+def advice(found, what, card):
+    """Returns a line for each number of GPUs: the fastest way, and the fastest that needs less.
+
+    Args:
+        found: from ways().
+        what: "images" or "texts".
+        card: cards.Card.
+    """
+    lines = []
+    for n in sorted({way["world_size"] for _, way in found}):
+        on = f"On {NUMBERS.get(n, n)} {card.title}"
+        mine = [(words, way) for words, way in found if way["world_size"] == n and way["at_once"]]
+        if not mine:
+            lines.append(f"{on}: none of these fits, or can run.")
+            continue
+        words, best = max(mine, key=lambda w: speed(w[1]))
+        line = (
+            f"{on}: {words} with {best['at_once']} {what} at once is the fastest, at most "
+            f"{speed(best):,.0f} {what}/s{' together' if n > 1 else ''}; it needs "
+            f"{best['needs_gb']:.1f} of {card.gb:.1f} GB."
+        )
+        leaner = [w for w in mine if w[1]["needs_gb"] < best["needs_gb"] - LEAST_GB]
+        if leaner:
+            words, other = max(leaner, key=lambda w: speed(w[1]))
+            freed, slower = best["needs_gb"] - other["needs_gb"], 1 - speed(other) / speed(best)
+            price = f"{slower:.0%} slower" if slower >= 0.005 else "and is as fast by the bound"
+            line += f" {words} with {other['at_once']} would free {freed:.1f} GB, {price}."
+        lines.append(line)
+    return lines
