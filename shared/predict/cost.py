@@ -135,7 +135,7 @@ class Cost:
 
     def _counted(self, ledger, func, args, kwargs, out):
         name, roles = _roles(func)
-        if NOTHING.fullmatch(name):
+        if roles is None:
             return None
         given = [*zip(roles.values(), args), *((roles[key], kwargs[key]) for key in kwargs)]
         operands = [(role, t) for role, part in given for t in tensors(part)]
@@ -172,8 +172,15 @@ class Cost:
 
 @functools.cache
 def _roles(func):
-    """Returns an operation's name, and whether each argument is "read", "written" or "both"."""
+    """Returns an operation's name, and whether each argument is "read", "written" or "both".
+
+    Instead of the latter it is None if the operation costs nothing.
+    """
     name, roles = func._schema.name.partition("::")[2], {}
+    aliases = [value.alias_info for value in func._schema.returns]
+    view = aliases and all(alias and not alias.is_write for alias in aliases)
+    if view or NOTHING.fullmatch(name):
+        return name, None
     for argument in func._schema.arguments:
         roles[argument.name] = "read"
         # Fused optimizers may divide gradients by the scale of a loss, which none of ours has.

@@ -75,7 +75,7 @@ class Simulation:
         place = lambda: (self.whereabouts.module(), gpu.Stream.current)  # noqa: E731
         self.cost = Cost(self.device.type, lambda: gpu.Stream.current)
         self.rates = self.card.rates if options.device == "gpu" else options.rates
-        self.ledger = Ledger(place, hidden, self.cost.note)
+        self.ledger = Ledger(place, hidden)
         with self.without_memory(), self.ledger:
             built = self.script.build(self.fabric or self.device, self.args)
             self.model, self.optimizer, *self.schedulers = built
@@ -152,6 +152,9 @@ class Simulation:
                 counts = [torch.zeros(1, dtype=kind) for kind in args.task.counts]
             for update in range(updates or STEADY):
                 starts.append(len(self.ledger.events))
+                # What the last update costs, every later one does, too.
+                counting = update + 1 == (updates or STEADY)
+                self.ledger.seen = self.cost.note if counting else None
                 self.cost.start()
                 share = batch_size // args.shares
                 inputs, labels = args.task.fake_batch(args, share, update, self.device)
