@@ -36,17 +36,27 @@ def calibrate(*options, **env):
 
 
 def test_without_a_gpu_it_tests_itself(tmp_path):
-    """Interrupted, it goes on; what is there is not measured again; predictions are right."""
-    options = ["05", "06", "--out", tmp_path, "--minutes"]
-    first = calibrate(*options, 0.0001)
+    """Interrupted, it goes on; what is there is not measured again; predictions are right.
+
+    All that without the packages that only some scripts need.
+    """
+    path = f"{ROOT / 'tests' / 'without'}{os.pathsep}{ROOT}"
+    gone = {"PYTHONPATH": path, "WITHOUT": ",".join(OPTIONAL | ALSO)}
+    options = ["05", "06", "11", "--out", tmp_path, "--minutes"]
+    first = calibrate(*options, 0.0001, **gone)
     measured = tmp_path / "cpu.jsonl"
     assert [r["script"] for r in read(measured)[0]] == ["05_grad_accum/train"]
     assert "06_sgd/train" in first.partition("- left, about ")[2]
     assert "- the same command goes on" in first
-    second = calibrate(*options, 8)
+    second = calibrate(*options, 8, **gone)
     records = read(measured)[0]
     assert [r["script"] for r in records] == ["05_grad_accum/train", "06_sgd/train"]
     assert "05_grad_accum/train  " in second and "left, about" not in second
+    assert "05_grad_accum/train starts" not in second
+    for name in OPTIONAL:
+        assert f"- not installed: {name}, for: {packages.listed()[name]}" in second
+    for name in TEXT:
+        assert f"- left out: {name}: transformers is needed and not installed" in second
     checked = read_list(tmp_path / "cpu-checked.json")
     for p in checked:
         assert p["measured"]["steps"] == pieces.UPDATES and p["measured"]["world_size"] == 1
@@ -57,22 +67,10 @@ def test_without_a_gpu_it_tests_itself(tmp_path):
     found = read_json(tmp_path / "cpu-operations.json")["operations"]
     assert list(found) == ["05_grad_accum/train"]
     assert "formulas: 3 of 3 operations as measured" in second and "simulated GPU" in second
-    third = calibrate(*options, 8)
-    assert "starts" not in third.partition("results go to")[2]
-    assert len(read(measured)[0]) == 2
 
 
-def test_without_packages_that_only_some_scripts_need(tmp_path):
-    gone = ",".join(OPTIONAL | ALSO)
+def test_what_it_needs_itself_it_names():
     path = f"{ROOT / 'tests' / 'without'}{os.pathsep}{ROOT}"
-    options = ["06", "11", "--out", tmp_path]
-    printed = calibrate(*options, PYTHONPATH=path, WITHOUT=gone)
-    assert [r["script"] for r in read(tmp_path / "cpu.jsonl")[0]] == ["06_sgd/train"]
-    assert "1 prediction; allocated: the largest error is +0.00%" in printed
-    for name in OPTIONAL:
-        assert f"- not installed: {name}, for: {packages.listed()[name]}" in printed
-    for name in TEXT:
-        assert f"- left out: {name}: transformers is needed and not installed" in printed
     needs = ["-m", "shared.calibrate"]
     printed = run(*needs, code=2, PYTHONPATH=path, WITHOUT="torchmetrics,psutil")
     last = "torchmetrics, psutil: needed and not installed: pip install torchmetrics psutil"
@@ -294,7 +292,3 @@ def test_a_piece_that_hangs_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(pieces, "LONGEST", 1)
     code, why = pieces.started(["-c", "import time; time.sleep(60)"], tmp_path / "log")
     assert code is None and why == "not done after 1 s; the same command goes on"
-    monkeypatch.undo()
-    file = tmp_path / "context.json"
-    found, why = pieces.in_child(file, ["--script", "12_more/train"])
-    assert found is None and "there is no script 12_more/train" in why

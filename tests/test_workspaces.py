@@ -179,9 +179,9 @@ def test_results_are_there_first():
 
 
 def test_predictions_contain_workspaces():
-    names = "01_baseline/train", "05_grad_accum/train"
+    names = ("05_grad_accum/train",)
     by = {
-        kind: predicted("--preset", "tiny", "01", "05", *options)
+        kind: predicted("--preset", "tiny", "05", *options)
         for kind, options in {
             "none": ["--tensors-only"],
             "a100": [],

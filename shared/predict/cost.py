@@ -177,9 +177,7 @@ def _roles(func):
     Instead of the latter it is None if the operation costs nothing.
     """
     name, roles = func._schema.name.partition("::")[2], {}
-    aliases = [value.alias_info for value in func._schema.returns]
-    view = aliases and all(alias and not alias.is_write for alias in aliases)
-    if view or NOTHING.fullmatch(name):
+    if NOTHING.fullmatch(name):
         return name, None
     for argument in func._schema.arguments:
         roles[argument.name] = "read"
