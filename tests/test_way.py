@@ -61,7 +61,7 @@ def test_combinations_are_tried_until_all_fits_at_once():
 
 
 def found(words, n, at_once, needs, ms):
-    bound = {"ms": ms, "by": "arithmetic"}
+    bound = {"ms": ms, "by": "arithmetic", "parts_ms": {"arithmetic": ms}, "beside_ms": {}}
     sizes = {"world_size": n, "batch_size": 16, "share": 16 // n}
     return words, {**sizes, "at_once": at_once, "missing": None, "needs_gb": needs, "bound": bound}
 
@@ -79,6 +79,14 @@ def test_advice_in_words():
         [ways[0], found("e", 1, 4, 5, 10), *ways[3:], found("d", 4, 0, 9, 1)], "images", card
     )
     assert same.endswith("e with 4 would free 4.0 GB, and is as fast by the bound.")
+    # An update that offloads seems to be fast, because the host's step is in no bound.
+    offloading = found("f", 1, 16, 3, 9)
+    offloading[1]["bound"]["beside_ms"] = {"host link": 8}
+    one, _ = way.advice([*ways, offloading, found("d", 4, 0, 90, 1)], "images", card)
+    assert one.startswith("On one L4: a with 16 images at once is the fastest")
+    assert one.endswith("and is as fast by the bound, not counting its step on the host.")
+    (only,) = way.advice([offloading], "images", card)
+    assert only.startswith("On one L4: f with 16")
     (alone,) = way.advice(ways[1:], "images", card)
     assert alone.startswith("On one L4: b with 8") and "free" not in alone
 

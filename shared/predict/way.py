@@ -1,8 +1,9 @@
 """The ways to a batch size on a card: which scripts fit, with how much at once, and how fast.
 
-In 11 combinations of techniques are tried, too. What a technique adds to an update makes its bound
-longer, so combinations are tried from the one that adds least, and the first that takes its whole
-share of the batch at once ends the search.
+In 11 combinations of techniques are tried, too, from the one that adds least to an update on. The
+first that takes its whole share of the batch at once ends the search: more techniques would make it
+slower. (Offloading may make its bound shorter, because the step on the host is in no bound. So the
+advice takes offloading only if nothing else fits.)
 """
 
 import dataclasses
@@ -118,6 +119,14 @@ def speed(way):
     return way["batch_size"] / way["bound"]["ms"] * 1e3
 
 
+def offloads(way):
+    """Tells whether an update copies more than a few numbers between device and host."""
+    its = way["bound"]
+    return sum(part.get("host link", 0) for part in (its["parts_ms"], its["beside_ms"])) > (
+        0.01 * its["ms"]
+    )
+
+
 def table(records, card):
     """Returns the ways of one model's records as lines of text, and advice."""
     what, found = unit(records[0]), ways(records)
@@ -154,6 +163,8 @@ def _place(way):
 def advice(found, what, card):
     """Returns a line for each number of GPUs: the fastest way, and the fastest that needs less.
 
+    One that offloads is not called the fastest if another fits: its bound leaves out the most.
+
     Args:
         found: from ways().
         what: "images" or "texts".
@@ -166,7 +177,7 @@ def advice(found, what, card):
         if not mine:
             lines.append(f"{on}: none of these fits, or can run.")
             continue
-        words, best = max(mine, key=lambda w: speed(w[1]))
+        words, best = max(mine, key=lambda w: (not offloads(w[1]), speed(w[1])))
         line = (
             f"{on}: {words} with {best['at_once']} {what} at once is the fastest, at most "
             f"{speed(best):,.0f} {what}/s{' together' if n > 1 else ''}; it needs "
@@ -177,6 +188,7 @@ def advice(found, what, card):
             words, other = max(leaner, key=lambda w: speed(w[1]))
             freed, slower = best["needs_gb"] - other["needs_gb"], 1 - speed(other) / speed(best)
             price = f"{slower:.0%} slower" if slower >= 0.005 else "and is as fast by the bound"
+            price += ", not counting its step on the host" if offloads(other) else ""
             line += f" {words} with {other['at_once']} would free {freed:.1f} GB, {price}."
         lines.append(line)
     return lines
