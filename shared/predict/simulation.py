@@ -193,8 +193,8 @@ class Simulation:
 
     def costs(self):
         """Returns a record's Cost of the last update, and its Bound, None without rates."""
-        found = self.rates and bound(self.cost.operations, self.rates)
-        return {"cost": self.cost.totals(), "bound": found or None}
+        found = bound(self.cost.operations, self.rates) if self.rates else None
+        return {"cost": self.cost.totals(), "bound": found}
 
 
 def predict(name, options, timeline=False):

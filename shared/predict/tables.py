@@ -106,7 +106,7 @@ def costs(records):
     above = "What an update costs each device"
     if timed:
         above += (
-            ", and how long it takes at least, by the highest rates; *in cache*: if whatever fits "
+            ", and how long it takes at least, by the highest rates; in cache: if whatever fits "
             "in the L2 cache stays there"
         )
     return [f"{above}:", *aligned(tuple(heading), rows)]
