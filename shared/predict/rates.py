@@ -72,7 +72,7 @@ OF_CARDS = {
     "rtx3060": Rates(12.7, 12.7, 25.5, 360, 3, PCIE4),
     "rtx3080": Rates(29.8, 29.8, 59.5, 760, 5, PCIE4),
     "rtx3090": Rates(35.6, 35.6, 71, 936, 6, PCIE4),
-    # images.nvidia.com/aem-dam/Solutions/Data-Center/l4/nvidia-ada-gpu-architecture-whitepaper-v2.1.pdf
+    # NVIDIA Ada GPU Architecture, white paper, version 2.1
     "l4": Rates(30.3, 60, 121, 300, 48, PCIE4),
     # resources.nvidia.com/en-us-l40s/l40s-datasheet-28413
     "l40s": Rates(91.6, 183, 366, 864, 96, PCIE4),
