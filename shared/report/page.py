@@ -32,6 +32,9 @@ from shared.report import charts, price, side_by_side, svg, ways
 SIZES = (8, 12, 16, 24, 40, 80, 141)  # GB
 FIRST_CARD = "rtx4090"  # that is chosen when the page opens
 TEMPLATE = Path(__file__).parent / "template"
+# In this order: a later file may use what an earlier one has made.
+STYLES = ("base", "ladder", "price", "diff", "stages", "timeline", "ways", "print")
+SCRIPTS = ("base", "address", "ladder", "price", "stages", "compare", "ways", "theme", "touch")
 
 
 @functools.cache
@@ -127,6 +130,11 @@ def part(script, chosen):
     }
 
 
+def template(name):
+    """Returns the text of a file of the template."""
+    return (TEMPLATE / name).read_text()
+
+
 def render(files):
     """Returns the page, and charts.datasets() that it shows.
 
@@ -166,7 +174,7 @@ def render(files):
         hexes={label: svg.hex_color(label) for label in CATEGORIES},
         commit=git_commit(),
         date=datetime.date.today().isoformat(),
-        style=Markup((TEMPLATE / "style.css").read_text()),
-        script=Markup((TEMPLATE / "script.js").read_text()),
+        style=Markup("".join(template(f"style/{name}.css") for name in STYLES)),
+        scripts=[Markup(template(f"script/{name}.js")) for name in SCRIPTS],
     )
     return html, chosen

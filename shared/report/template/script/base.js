@@ -1,0 +1,17 @@
+// What all parts of the page use. Each file is a script of its own, in the order that page.py names;
+// its part is one constant, such as Ladder, with the functions that others may call.
+"use strict";
+const one = (selector, from = document) => from.querySelector(selector);
+const all = (selector, from = document) => [...from.querySelectorAll(selector)];
+const id = (script) => script.replaceAll("/", "-"); // of a script's article
+
+// Makes an element; children are elements or texts, which are never read as HTML.
+function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+// Returns the data that the page holds as JSON, in <script type="application/json" id="...">.
+const data = (name) => JSON.parse(document.getElementById(name).textContent);

@@ -1,0 +1,13 @@
+// Light, dark, or as the system has it.
+const Theme = (() => {
+  const NAMES = ["automatic", "light", "dark"];
+
+  Address.keep("theme", NAMES[0], (theme) => {
+    if (theme === "automatic" || !NAMES.includes(theme)) delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = theme;
+    one("#theme").textContent = `Theme: ${theme}`;
+  });
+  one("#theme").addEventListener("click", () => {
+    Address.set("theme", NAMES[(NAMES.indexOf(Address.get("theme")) + 1) % NAMES.length]);
+  });
+})();
