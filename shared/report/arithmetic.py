@@ -13,7 +13,7 @@ FUNCTIONS = {
     "where": lambda condition, yes, no: yes if condition else no,
 }
 READ_ALIKE = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Call, ast.Name, ast.Load)
-READ_ALIKE += (ast.Constant, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.USub)
+READ_ALIKE += (ast.Constant, ast.Add, ast.Sub, ast.Mult, ast.Div)
 READ_ALIKE += (ast.Gt, ast.GtE, ast.Lt, ast.LtE, ast.Eq)
 
 

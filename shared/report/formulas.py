@@ -19,7 +19,8 @@ FEATURES = {
     "by_blocks": "attention looks at 8 blocks of 64 tokens",
     "copy": "in fp32, attention's output is copied into another order",
     "mlp_values": "tensors as wide as the MLP that its activation and second layer keep",
-    "steps": "tensors as wide as the MLP that the backward pass of its activation makes at once",
+    "steps": "tensors as wide as the MLP that its activation makes at once in the simulation's backward"
+    " pass",
     "dense_head": "dense layers that stand before the classifier",
     "head_bias": "the classifier has a bias",
     "vectors": "vectors as wide as the model that are in no block",
@@ -180,7 +181,7 @@ BACKWARD_PARTS = [
         " + (after + stored) * width * stream_bytes + after * width)",
         "what the block at work needs no more",
     ),
-    ("new", "(1 + where(gated, 1, first)) * width * mlp * weight_bytes", "its first gradients"),
+    ("newest", "(1 + where(gated, 1, first)) * width * mlp * weight_bytes", "its first gradients"),
 ]
 STATES = ("states * N * shard", "the optimizer's states of the weights that this GPU has")
 WEIGHTS = ("N * shard", "the weights that this GPU has")
@@ -188,7 +189,7 @@ BATCH = ("batch_bytes", "the batch")
 BACKWARD = {
     "parameters": WEIGHTS,
     "gradients": (
-        "where(micro_batches > 1, N, done * block) * shard + (1 - sharded) * new",
+        "where(micro_batches > 1, N, done * block) * shard + (1 - sharded) * newest",
         "of blocks that are done, or of all blocks from the second micro-batch on; and the newest",
     ),
     "optimizer states": STATES,
@@ -204,7 +205,7 @@ BACKWARD = {
     ),
     "gathered": (
         "sharded * (weight_bytes * (outside + block * (1 + where(done < layers - 1, 1, 0)"
-        " + where(gpus > 1, min(done, 1), 0))) + new)",
+        " + where(gpus > 1, min(done, 1), 0))) + newest)",
         "weights in no block, the block at work, the next one, gradients of the last one on their"
         " way to the other GPUs, and the newest ones",
     ),

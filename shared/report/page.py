@@ -27,14 +27,15 @@ from shared.records.record import (
     where,
 )
 from shared.records.units import listed, size
-from shared.report import charts, price, side_by_side, svg, ways
+from shared.report import calculator, charts, price, side_by_side, svg, ways
 
 SIZES = (8, 12, 16, 24, 40, 80, 141)  # GB
 FIRST_CARD = "rtx4090"  # that is chosen when the page opens
 TEMPLATE = Path(__file__).parent / "template"
 # In this order: a later file may use what an earlier one has made.
-STYLES = ("base", "ladder", "price", "diff", "stages", "timeline", "ways", "print")
-SCRIPTS = ("base", "address", "ladder", "price", "stages", "compare", "ways", "theme", "touch")
+STYLES = ("base", "ladder", "price", "diff", "stages", "timeline", "ways", "calculator", "print")
+SCRIPTS = ("base", "address", "ladder", "price", "stages", "compare", "ways", "formulas", "advice")
+SCRIPTS += ("calculator", "theme", "touch")
 
 
 @functools.cache
@@ -148,6 +149,7 @@ def render(files):
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.policies["json.dumps_kwargs"] = {}  # tojson keeps the order of dictionaries
     text = MarkdownIt("commonmark", {"html": False}).enable("table")
     environment.filters["markdown"] = lambda source: Markup(text.render(source))
     environment.filters["inline"] = lambda source: Markup(text.renderInline(source))
@@ -164,6 +166,7 @@ def render(files):
         neighbours=shown,
         price=price.chart(),
         models=models(),
+        calculator=calculator.of_page(),
         cards=cards.CARDS,
         first_card=FIRST_CARD,
         sizes=SIZES,
