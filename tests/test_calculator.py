@@ -12,7 +12,7 @@ from shared.memory.ledger import CATEGORIES
 from shared.predict import command as predictor
 from shared.predict import shapes, workspaces
 from shared.predict.cards import CARDS, DEFAULT
-from shared.report import arithmetic, calculator, formulas
+from shared.report import arithmetic, calculator, formulas, inputs
 from shared.text.configs import KNOWN
 from shared.text.task import TASK
 
@@ -30,7 +30,7 @@ def told(record):
 def found(record):
     shape = KNOWN_SHAPES[record["model"]]
     assert (record["pixels"] or shape["tokens"]) in (shape["pixels"], record["tokens"])
-    return arithmetic.peak(calculator.inputs(shape, record))
+    return arithmetic.peak(calculator.numbers(shape, record))
 
 
 def test_every_prediction_of_what_it_knows_is_near():
@@ -61,8 +61,16 @@ def test_the_number_of_weights_is_exact(name):
         else:
             kind, options = KNOWN[name]
             model = TASK.auto.from_config(kind(**options))
-    numbers = calculator.inputs(KNOWN_SHAPES[name], RECORDS[0])
+    numbers = calculator.numbers(KNOWN_SHAPES[name], RECORDS[0])
     assert arithmetic.parts(numbers)["N"] == sum(p.numel() for p in model.parameters())
+
+
+def test_a_vit_keeps_what_the_lessons_say():
+    for precision, kept in (("fp32", 68), ("mixed", 36), ("bf16", 32)):
+        numbers = calculator.numbers(
+            KNOWN_SHAPES["vit_l_16"], {**RECORDS[0], "precision": precision}
+        )
+        assert arithmetic.parts(numbers)["per_width"] == kept
 
 
 @pytest.mark.parametrize("rows", [788, 1021, 1576, 12608, 87680])
@@ -74,8 +82,8 @@ def test_column_sums_are_those_of_the_predictor(rows, columns):
 
 
 def test_categories_and_names():
-    numbers = calculator.inputs(KNOWN_SHAPES["vit_l_16"], RECORDS[0])
-    assert set(numbers) == {*formulas.INPUTS, *formulas.FEATURES}
+    numbers = calculator.numbers(KNOWN_SHAPES["vit_l_16"], RECORDS[0])
+    assert set(numbers) == {*inputs.INPUTS, *inputs.FEATURES}
     names = [*numbers, *(name for name, *_ in formulas.PARTS)]
     assert len(names) == len(set(names))
     for name, held in arithmetic.moments(numbers):
@@ -86,7 +94,7 @@ def test_categories_and_names():
 def test_nothing_is_less_than_nothing():
     for record in RECORDS:
         for shape in KNOWN_SHAPES.values():
-            numbers = calculator.inputs(shape, record)
+            numbers = calculator.numbers(shape, record)
             for name, held in arithmetic.moments(numbers):
                 wrong = {label: value for label, value in held.items() if value < 0}
                 assert not wrong and math.isfinite(sum(held.values())), (name, shape)

@@ -1,4 +1,4 @@
-"""Promise: the page's calculator finds what the formulas do, and names the command that predicts it."""
+"""Promise: the page calculates what the formulas say, and names the command that predicts it."""
 
 import json
 import shlex

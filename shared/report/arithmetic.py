@@ -43,7 +43,7 @@ def parts(inputs, formulas=PARTS):
     """Returns the inputs with the values of formulas, {name: number}.
 
     Args:
-        inputs: a number for each of formulas.INPUTS and FEATURES.
+        inputs: a number for each of inputs.INPUTS and FEATURES.
         formulas: (name, expression, what it is), in order.
     """
     known = dict(inputs)

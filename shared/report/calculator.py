@@ -9,7 +9,7 @@ from shared.lessons import stored
 from shared.predict import shapes
 from shared.predict.arguments import one_by_one
 from shared.records.record import read_list
-from shared.report import arithmetic, formulas
+from shared.report import arithmetic, formulas, inputs
 
 FILES = (stored.PREDICTED, stored.VITS, stored.TEXT, stored.ONE_GPU, stored.SIDE_ROADS)
 TEXT_STAGE = "11_llm/train"
@@ -110,17 +110,17 @@ def records():
     return found
 
 
-def inputs(shape, chosen):
+def numbers(shape, chosen):
     """Returns the numbers that the formulas take.
 
     Args:
         shape: of a model, as shapes.known() has it.
         chosen: precision, states, checkpointing, offload, batch, micro and gpus.
     """
-    weights, values = formulas.PRECISIONS[chosen["precision"]]
+    weights, values = inputs.PRECISIONS[chosen["precision"]]
     names = ("batch", "micro", "gpus", "states", "checkpointing", "offload")
     return {
-        **formulas.KINDS[shape["kind"]],
+        **inputs.KINDS[shape["kind"]],
         **{name: number for name, number in shape.items() if name != "kind"},
         **{name: chosen[name] for name in names},
         "weight_bytes": weights,
@@ -136,7 +136,7 @@ def miss(shape, record):
         record: of records().
     """
     shape = {**shape, "tokens": record["tokens"] or shape["tokens"]}
-    _, held = arithmetic.peak(inputs(shape, record))
+    _, held = arithmetic.peak(numbers(shape, record))
     return sum(held.values()) / record["peak"] - 1
 
 
@@ -144,10 +144,11 @@ def of_page():
     """Returns all that the page needs to calculate, to write into it as JSON."""
     known, predicted = shapes.known(), records()
     return {
-        "inputs": formulas.INPUTS,
-        "features": formulas.FEATURES,
-        "kinds": formulas.KINDS,
-        "precisions": formulas.PRECISIONS,
+        "inputs": inputs.INPUTS,
+        "features": inputs.FEATURES,
+        "set": inputs.SET,
+        "kinds": inputs.KINDS,
+        "precisions": inputs.PRECISIONS,
         "parts": formulas.PARTS,
         "moments": formulas.MOMENTS,
         "shapes": known,

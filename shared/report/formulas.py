@@ -1,79 +1,10 @@
-"""The formulas of the calculator: who holds the memory of one GPU, from a model's shape and choices.
+"""The formulas of the calculator: who holds one GPU's memory, from a model's shape and choices.
 
 They are those of the lesson pages, "Why the memory changes", written once. An expression consists
 of numbers, names, + - * / ( ), comparisons and the functions of arithmetic.py, which Python and
-JavaScript read alike. Sizes are in bytes. A name is an input, or a part further up.
+JavaScript read alike. Sizes are in bytes. A name is one of
+inputs.py, or a part further up.
 """
-
-# What a kind of block has (1) or not (0), or how many of it.
-FEATURES = {
-    "bias": "matrices have a bias",
-    "gated": "the MLP has a third matrix, the gate",
-    "rms": "norms are RMSNorm, computed step by step in fp32",
-    "rotary": "positions are turned into queries and keys; then each head gets keys of its own",
-    "head_norms": "queries and keys have norms of their own",
-    "after": "norms come after the sums, not before the layers",
-    "dropouts": "dropouts whose masks are kept, of one byte for a value",
-    "mask": "attention keeps a mask of padding, tokens × tokens",
-    "stored": "attention keeps all its weights, tokens × tokens for each head",
-    "by_blocks": "attention looks at 8 blocks of 64 tokens",
-    "copy": "in fp32, attention's output is copied into another order",
-    "mlp_values": "tensors as wide as the MLP that its activation and second layer keep",
-    "steps": "tensors as wide as the MLP that its activation makes at once in the simulation's backward"
-    " pass",
-    "dense_head": "dense layers that stand before the classifier",
-    "head_bias": "the classifier has a bias",
-    "vectors": "vectors as wide as the model that are in no block",
-}
-# Those of a kind that are not 0. Of `steps`, 7 for a gated MLP are those that the predictor's
-# simulated GPU makes for SiLU, its activation, in several operations.
-_OLD = {"bias": 1, "mlp_values": 2, "steps": 1}
-_BERT = {
-    **_OLD,
-    "after": 1,
-    "dropouts": 2,
-    "mask": 1,
-    "dense_head": 1,
-    "head_bias": 1,
-    "vectors": 4,
-}
-_LLAMA = {"gated": 1, "rms": 1, "rotary": 1, "mask": 1, "mlp_values": 4, "steps": 7, "vectors": 1}
-_SPARSE = {"mask": 0, "by_blocks": 1, "mlp_values": 5, "steps": 6, "dense_head": 2}
-KINDS = {
-    "ViT": {**_OLD, "copy": 1, "head_bias": 1, "vectors": 4},
-    "BERT": _BERT,
-    "DistilBERT": {**_BERT, "dropouts": 1, "vectors": 2},
-    "Llama": _LLAMA,
-    "Qwen3": {**_LLAMA, "head_norms": 1},
-    "BLOOM": {**_OLD, "stored": 1, "steps": 6, "vectors": 4},
-    "BigBird": {**_BERT, **_SPARSE},
-}
-KINDS = {kind: {**dict.fromkeys(FEATURES, 0), **its} for kind, its in KINDS.items()}
-INPUTS = {
-    "layers": "blocks of the model",
-    "width": "values of a token between the blocks",
-    "heads": "heads of attention",
-    "kv_heads": "heads that have keys and values of their own",
-    "head_width": "values of a token in one head",
-    "mlp": "width of the MLP inside a block",
-    "vocabulary": "tokens that the model knows; 0 for images",
-    "positions": "positions that have a vector of their own",
-    "classes": "classes to choose from",
-    "tokens": "tokens of an image or text",
-    "pixels": "edge of an image; 0 for texts",
-    "patch": "edge of a patch; 0 for texts",
-    "batch": "images or texts per update, on all GPUs",
-    "micro": "images or texts per forward pass on one GPU",
-    "gpus": "GPUs",
-    "weight_bytes": "of a weight, its gradient, or one of its states: 4 in fp32 and mixed, 2 in bf16",
-    "value_bytes": "of a result that is kept for the backward pass: 4 in fp32, 2 in mixed and bf16",
-    "states": "states per weight: Adam 2, momentum 1, SGD 0",
-    "checkpointing": "1 if blocks are recomputed, 0 if not",
-    "offload": "1 if shards are on the host, 0 if not",
-}
-
-# Bytes of a weight, and of a result that is kept.
-PRECISIONS = {"fp32": (4, 4), "mixed": (4, 2), "bf16": (2, 2)}
 
 # (name, expression, what it is). A later one may use the names of earlier ones.
 PARTS = [
@@ -129,10 +60,11 @@ PARTS = [
         " and the product; in BigBird also steps of the activation",
     ),
     (
-        "block_keeps",
-        "rows * (norms_keep + attention_keeps + dropouts_keep + mlp_keeps)",
-        "what a block keeps for the backward pass",
+        "per_width",
+        "(norms_keep + attention_keeps + dropouts_keep + mlp_keeps) / width",
+        "bytes per token and unit of width that a block keeps for the backward pass",
     ),
+    ("block_keeps", "rows * width * per_width", "what a block keeps for the backward pass"),
     ("block_input", "rows * width * stream_bytes", "the input of a block"),
     (
         "copies",
@@ -141,7 +73,7 @@ PARTS = [
     ),
     (
         "embedding_keeps",
-        "after * rows * width * (value_bytes + 1)",
+        "norm_after * rows * width * (value_bytes + 1)",
         "what a norm and a dropout after the embedding keep",
     ),
     ("per_gpu", "where(sharded, 1 / gpus, 1)", "the part of all weights that a GPU has"),
@@ -157,7 +89,11 @@ PARTS = [
 
 
 def column_sum(columns):
-    """Returns the expression of what a sum over rows takes for itself on an A100."""
+    """Returns the expression of what a sum over rows takes for itself on an A100.
+
+    It runs 108 × 16 groups of threads at once, and each adds up 128 columns. The source is that of
+    predict.workspaces.staged().
+    """
     steps = f"min(max(ceil(221184 / {columns}), ceil(rows / 1024)), ceil(rows / 64))"
     return f"where(rows > 1020, 512 * {columns} * {steps}, 0)"
 
@@ -171,14 +107,13 @@ ALL_PAIRS_PARTS = [
         " block of 64 queries 16 of weights and 42 of keys, values and products",
     ),
 ]
-# At a moment of the backward pass: `done` blocks are behind it; of the next one, the second layer
-# of the MLP is at work, or the first one if `first` is 1.
+# At a moment of the backward pass, which inputs.SET describes.
 BACKWARD_PARTS = [
     ("layers_left", "layers - done", "blocks that the backward pass has not gone through"),
     (
         "used",
         "rows * (where(gated, 3, where(first, 2, stored)) * mlp * value_bytes"
-        " + (after + stored) * width * stream_bytes + after * width)",
+        " + (norm_after + stored) * width * stream_bytes + norm_after * width)",
         "what the block at work needs no more",
     ),
     ("newest", "(1 + where(gated, 1, first)) * width * mlp * weight_bytes", "its first gradients"),
@@ -211,7 +146,7 @@ BACKWARD = {
     ),
     "temporaries": (
         "rows * (steps * mlp * value_bytes + width * (stream_bytes"
-        " + max(after, gated, first) * value_bytes))",
+        " + max(norm_after, gated, first) * value_bytes))",
         "gradients of results: of the MLP's activation, and of the sum through all blocks",
     ),
     "workspaces": (
@@ -292,6 +227,6 @@ MOMENTS = [
         for done in dones
         for first in ("0", "where(gated + stored, 0, 1)")
     ],
-    ("backward pass, embedding", "1", {}, [], EMBEDDING),
+    ("backward pass, embedding", "vocabulary", {}, [], EMBEDDING),
     ("optimizer step", "1", {}, [], STEP),
 ]

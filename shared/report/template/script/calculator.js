@@ -55,7 +55,7 @@ const Calculator = (() => {
   function suits(input) {
     const has = told.kinds[kind()];
     const images = kind() === "ViT";
-    const groups = { images, texts: !images, rotary: has.rotary, head_norms: has.head_norms, after: has.after };
+    const groups = { images, texts: !images, rotary: has.rotary, head_norms: has.head_norms, norm_after: has.norm_after };
     return !input.dataset.for || Boolean(groups[input.dataset.for]);
   }
 
@@ -87,7 +87,8 @@ const Calculator = (() => {
     if (v.heads % v.kv_heads) return `${v.heads} heads do not divide by ${v.kv_heads} heads of keys and values.`;
     if (v.patch && v.pixels % v.patch) return `An edge of ${v.pixels} px does not divide by patches of ${v.patch} px.`;
     if (v.batch % v.gpus) return `A batch of ${v.batch} ${what} does not divide by ${v.gpus} GPUs.`;
-    if (v.after && v.tokens > v.positions) return `The model has no more than ${v.positions} positions for ${v.tokens} tokens.`;
+    const few = v.norm_after && v.tokens > v.positions;
+    if (few) return `The model has no more than ${v.positions} positions for ${v.tokens} tokens.`;
     const blocks = v.by_blocks && (v.tokens <= 704 || v.tokens % 64);
     return blocks ? "Attention by blocks needs a multiple of 64 tokens, and more than 704." : "";
   }
@@ -102,9 +103,9 @@ const Calculator = (() => {
     showWay(v);
     if (wrong) return;
     const moments = Formulas.moments(v);
-    const names = [...new Set(moments.map((moment) => moment.name))];
     const largest = (those) => those.reduce((a, b) => (b.total > a.total ? b : a));
-    const shown = names.map((name) => largest(moments.filter((moment) => moment.name === name)));
+    const same = (name) => moments.filter((moment) => moment.name === name);
+    const shown = [...new Set(moments.map((moment) => moment.name))].map((name) => largest(same(name)));
     const peak = largest(shown);
     one("#calc-moments").replaceChildren(...shown.map((moment) => bar(moment, peak)));
     const held = peak.rows.filter((row) => row[1] > 0);
@@ -112,9 +113,10 @@ const Calculator = (() => {
     one("#calc-said").textContent = `${size(peak.total)} per GPU at the peak: ${peak.name}. `
       + `The largest part: ${most[0]}, ${size(most[1])}. ${onHost(v, peak.known)}`;
     one("#calc-parts").replaceChildren(...held.map((row) => formula(row, peak.known)));
-    const further = [...told.parts, ...peak.further].map(([name, expression, what]) =>
-      formula([name, peak.known[name], expression, what], peak.known, number));
-    one("#calc-names").replaceChildren(...further);
+    const sets = Object.entries(peak.sets).map(([name, expression]) => [name, expression, told.set[name]]);
+    const names = [...told.parts, ...sets, ...peak.further];
+    one("#calc-names").replaceChildren(...names.map(([name, expression, what]) =>
+      formula([name, peak.known[name], expression, what], peak.known, number)));
     one("#calc-near").textContent = Advice.near(chosen(v), peak.total, size);
     one("#calc-command").textContent = Advice.command(chosen(v)).command;
     one("#calc-why").textContent = Advice.command(chosen(v)).why;
@@ -125,7 +127,7 @@ const Calculator = (() => {
     const model = one("#calc-model").value;
     const shape = told.shapes[model];
     const own = ["layers", "width", "heads", "kv_heads", "head_width", "mlp", "vocabulary", "patch"];
-    const asKnown = own.every((name) => v[name] === shape[name]) && (!v.after || v.positions === shape.positions);
+    const asKnown = own.every((name) => v[name] === shape[name]) && (!v.norm_after || v.positions === shape.positions);
     return { ...v, model, shape, asKnown, unit: unit(model), precision: current().precision, way: one("#calc-way").value };
   }
 
@@ -168,8 +170,8 @@ const Calculator = (() => {
     const further = told.moments.flatMap((moment) => moment[3]);
     const used = new Set(names.match(/\w+/g));
     const those = [...told.parts, ...new Map(further.map((part) => [part[0], part])).values()].filter(([name]) => used.has(name));
-    return those.map(([name, expression]) => [name, Formulas.shown(expression, known)[0]])
-      .filter(([, text]) => /[a-z]/.test(text)).map(([name, text]) => `${name} = ${text}`);
+    return those.map(([name, expression]) => [name, ...Formulas.shown(expression, known)])
+      .filter(([, names]) => /[a-z]/.test(names)).map((three) => three.join(" = "));
   }
 
   // A row of a table: name, value, and the formula as it is here, with names and with numbers.

@@ -96,7 +96,7 @@ const Formulas = (() => {
     return told.moments.filter(([, kinds]) => value(tree(kinds), known)).map(([name, , sets, further, held]) => {
       const here = parts(parts(known, Object.entries(sets)), further);
       const rows = Object.entries(held).map(([label, [text, what]]) => [label, value(tree(text), here), text, what]);
-      return { name, known: here, further, rows, total: rows.reduce((sum, row) => sum + row[1], 0) };
+      return { name, known: here, sets, further, rows, total: rows.reduce((sum, row) => sum + row[1], 0) };
     });
   }
 
