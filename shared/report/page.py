@@ -27,14 +27,25 @@ from shared.records.record import (
     where,
 )
 from shared.records.units import listed, size
-from shared.report import charts, price, side_by_side, svg, ways
+from shared.report import charts, lesson, price, side_by_side, svg, ways, words
 
 SIZES = (8, 12, 16, 24, 40, 80, 141)  # GB
 FIRST_CARD = "rtx4090"  # that is chosen when the page opens
 TEMPLATE = Path(__file__).parent / "template"
 # In this order: a later file may use what an earlier one has made.
-STYLES = ("base", "ladder", "price", "diff", "stages", "timeline", "ways", "print")
-SCRIPTS = ("base", "address", "ladder", "price", "stages", "compare", "ways", "theme", "touch")
+STYLES = ("base", "ladder", "price", "diff", "stages", "words", "timeline", "ways", "print")
+SCRIPTS = (
+    "base",
+    "address",
+    "ladder",
+    "price",
+    "stages",
+    "compare",
+    "ways",
+    "words",
+    "theme",
+    "touch",
+)
 
 
 @functools.cache
@@ -119,6 +130,9 @@ def part(script, chosen):
         "script": script.name,
         "idea": script.idea,
         "title": script.title,
+        "lesson": lesson.sections(script.folder) if script.file == "train" else {},
+        "explained": f"{script.folder}/train",
+        "short": lesson.short(script.folder) if script.file == "train" else None,
         "before": script.parent,
         "plain": own[0] if own else None,
         "plain_before": plain_before,
@@ -149,9 +163,10 @@ def render(files):
         lstrip_blocks=True,
     )
     text = MarkdownIt("commonmark", {"html": False}).enable("table")
-    environment.filters["markdown"] = lambda source: Markup(text.render(source))
+    environment.filters["lesson"] = lesson.markdown
     environment.filters["inline"] = lambda source: Markup(text.renderInline(source))
     environment.filters["id"] = lambda script: script.replace("/", "-")
+    environment.globals["word"] = words.button
     chosen = charts.datasets(files)
     parts = [part(scripts.get(script), chosen) for script in scripts.stages()]
     shown = {(p["before"], p["script"]) for p in parts}
@@ -170,6 +185,7 @@ def render(files):
         context=tables.CONTEXT_GB,
         nccl=tables.NCCL_GB,
         categories=CATEGORIES,
+        glossary=words.glossary(),
         colors={label: svg.variable(label) for label in CATEGORIES},
         hexes={label: svg.hex_color(label) for label in CATEGORIES},
         commit=git_commit(),
