@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from shared.common import scripts
 from shared.lessons import exercises, stored
-from shared.memory.ledger import CATEGORIES
+from shared.memory.blocks import CATEGORIES
 from shared.predict import cards, tables
 from shared.records.machine import git_commit
 from shared.records.origin import origin

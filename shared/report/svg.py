@@ -7,7 +7,7 @@ import jinja2
 from markupsafe import Markup
 from matplotlib.colors import to_hex
 
-from shared.memory.ledger import CATEGORIES
+from shared.memory.blocks import CATEGORIES
 from shared.predict.history import expanded
 from shared.records.bars import COLORS
 from shared.records.record import on_host, where
