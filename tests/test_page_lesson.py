@@ -10,7 +10,7 @@ from workshop_page import written
 from shared.common import scripts
 from shared.common.errors import UserError
 from shared.lessons import exercises
-from shared.memory.ledger import CATEGORIES
+from shared.memory.blocks import CATEGORIES
 from shared.report import lesson, side_by_side, words
 
 pytest_plugins = "browsing"
@@ -230,3 +230,16 @@ def test_lines_can_be_read(visit):
 def test_exercises_are_still_there(html):
     for e in exercises.every():
         assert f'id="{e.folder}-train-exercise-{e.number}"' in html
+
+
+def test_a_lesson_shows_either_diff_where_it_speaks_of_them(visit):
+    page = visit()
+    stage = page.locator("#\\30 2_mixed_precision-train")
+    button = stage.get_by_role("button", name="Show the diffs in plain PyTorch")
+    button.scroll_into_view_if_needed()
+    switch, plain = stage.locator(".switch"), stage.locator("div.plain")
+    for name, shown in (("with Fabric", True), ("in plain PyTorch", False)):
+        before = switch.bounding_box()["y"]
+        switch.click()
+        assert plain.is_visible() == shown and switch.inner_text().endswith(name)
+        assert abs(switch.bounding_box()["y"] - before) < 2

@@ -149,9 +149,11 @@ def _inline(children, folder, explain):
                 found.append(child)
         elif child.type == "text" and explain and not any(links):
             found.append(_made(cut(explain(child.content))))
-        elif child.type in ("text", "code_inline"):
-            name = escape(child.content)
-            found.append(_made(f"<code>{cut(name)}</code>" if child.tag == "code" else cut(name)))
+        elif child.type == "text":
+            found.append(_made(cut(escape(child.content))))
+        elif child.type == "code_inline":
+            short = ' class="whole"' if len(child.content) < 20 else ""
+            found.append(_made(f"<code{short}>{cut(escape(child.content))}</code>"))
         elif child.type != "image":  # the page draws its own
             found.append(child)
     return found
@@ -165,11 +167,7 @@ def _without_empty(tokens):
     """Leaves out paragraphs in which nothing is left."""
     found = []
     for token in tokens:
-        if (
-            token.type == "paragraph_close"
-            and found[-1].type == "inline"
-            and not found[-1].children
-        ):
+        if token.type == "paragraph_close" and not found[-1].children:
             del found[-2:]
         else:
             found.append(token)
