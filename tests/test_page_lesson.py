@@ -9,8 +9,9 @@ from workshop_page import written
 
 from shared.common import scripts
 from shared.common.errors import UserError
-from shared.lessons import exercises
+from shared.lessons import exercises, stored
 from shared.memory.blocks import CATEGORIES
+from shared.records.units import size
 from shared.report import lesson, side_by_side, words
 
 pytest_plugins = "browsing"
@@ -26,7 +27,9 @@ def html(tmp_path_factory):
 
 
 def article(html, name):
-    (found,) = re.findall(rf'<article id="{name.replace("/", "-")}">.*?</article>', html, re.DOTALL)
+    (found,) = re.findall(
+        rf'<article id="{name.replace("/", "-")}"[^>]*>.*?</article>', html, re.DOTALL
+    )
     return found
 
 
@@ -243,3 +246,15 @@ def test_a_lesson_shows_either_diff_where_it_speaks_of_them(visit):
         switch.click()
         assert plain.is_visible() == shown and switch.inner_text().endswith(name)
         assert abs(switch.bounding_box()["y"] - before) < 2
+
+
+def test_a_lesson_does_not_give_the_quiz_away(visit):
+    page = visit()
+    page.locator("#quiz-switch").click()
+    stage = page.locator("#\\30 5_grad_accum-train")
+    peak = size(stored.predictions()["05_grad_accum/train"]["train"]["device_peak_gb"])
+    assert stage.locator(".lesson").first.is_visible()
+    told = stage.inner_text().split("Exercises")[0]  # which come later, and take it as known
+    assert peak not in told
+    stage.get_by_role("button", name="Look").first.click()
+    assert stage.locator(".short.tells").inner_text().count(peak) == 1
