@@ -27,7 +27,17 @@ from shared.records.record import (
     unit,
 )
 from shared.records.units import listed, size
-from shared.report import charts, colors, moments, price, quiz, side_by_side, ways
+from shared.report import (
+    charts,
+    colors,
+    lesson,
+    moments,
+    price,
+    quiz,
+    side_by_side,
+    ways,
+    words,
+)
 
 SIZES = (8, 12, 16, 24, 40, 80, 141)  # GB
 FIRST_CARD = "rtx4090"  # that is chosen when the page opens
@@ -39,6 +49,7 @@ STYLES = (
     "price",
     "diff",
     "stages",
+    "words",
     "timeline",
     "quiz",
     "ways",
@@ -46,7 +57,7 @@ STYLES = (
     "print",
 )
 SCRIPTS = ("base", "address", "ladder", "price", "stages")
-SCRIPTS += ("canvas", "timeline", "quiz", "compare", "ways", "theme", "present", "touch")
+SCRIPTS += ("canvas", "timeline", "quiz", "compare", "ways", "words", "theme", "present", "touch")
 
 
 def models():
@@ -107,6 +118,9 @@ def part(script, chosen):
         "script": script.name,
         "idea": script.idea,
         "title": script.title,
+        "lesson": lesson.sections(script.folder) if script.file == "train" else {},
+        "explained": f"{script.folder}/train",
+        "short": lesson.short(script.folder) if script.file == "train" else None,
         "before": script.parent,
         "plain": own[0] if own else None,
         "plain_before": plain_before,
@@ -140,10 +154,11 @@ def render(files):
         lstrip_blocks=True,
     )
     text = MarkdownIt("commonmark", {"html": False}).enable("table")
-    environment.filters["markdown"] = lambda source: Markup(text.render(source))
+    environment.filters["lesson"] = lesson.markdown
     environment.filters["inline"] = lambda source: Markup(text.renderInline(source))
     environment.filters["embedded"] = embedded
     environment.filters["id"] = lambda script: script.replace("/", "-")
+    environment.globals["word"] = words.button
     chosen = charts.datasets(files)
     parts = [part(scripts.get(script), chosen) for script in scripts.stages()]
     names = [p["script"] for p in parts]
@@ -166,6 +181,7 @@ def render(files):
         context=tables.CONTEXT_GB,
         nccl=tables.NCCL_GB,
         categories=CATEGORIES,
+        glossary=words.glossary(),
         colors={label: colors.variable(label) for label in CATEGORIES},
         hexes={label: colors.hex_color(label) for label in CATEGORIES},
         commit=git_commit(),
