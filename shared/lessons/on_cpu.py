@@ -1,7 +1,7 @@
 """Stores what is predicted, for a computer without a GPU, of all that the tiny ladder measures.
 
 The predictions are of the texts that were measured: their lengths differ from update to update.
-Takes about a minute.
+Takes one to two minutes.
 """
 
 import json
