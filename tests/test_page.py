@@ -15,6 +15,7 @@ from shared.predict import command as predictor
 from shared.records.record import TINY_MEASURED, by_script, most_per_second, read, read_list
 from shared.records.units import size
 from shared.report import command, page, price, side_by_side
+from shared.report import moments as shown_moments
 
 DIFFS = [
     ("01_baseline/plain", "01_baseline/train"),
@@ -65,18 +66,17 @@ def test_what_is_shown_is_what_was_recorded(out):
 
 
 def test_timelines_are_of_the_predictions():
-    moments = {m["script"]: m for m in page.moments_of_all()}
+    moments = shown_moments.for_page()
     assert list(moments) == NAMES + TEXT
     for name, r in stored.predictions().items():
         total = [sum(column) for column in zip(*moments[name]["device"].values())]
         assert max(total) == pytest.approx(r["train"]["device_peak_gb"] * 1e3, abs=0.1)
-        drawing, held = page.timelines()[name]
-        assert set(held) >= {*moments[name]["device"]}
-        number, unit = re.search(r">([\d.]+) (GB|MB), ", drawing).groups()
-        assert float(number) * {"GB": 1e3, "MB": 1}[unit] == pytest.approx(max(total), rel=0.005)
-        assert r["peak_at"]["train"]["module"] in drawing
-        # The page sets the colours, for light and dark.
-        assert not re.search("#[0-9a-f]{3}", drawing) and "<script" not in drawing
+        module = moments[name]["modules"][total.index(max(total))]
+        assert moments[name]["texts"][module] == r["peak_at"]["train"]["module"]
+        heading, *rows = shown_moments.table(name)
+        most = heading.index("most on the GPU")
+        assert size(max(total) / 1e3) in [row[most] for row in rows]
+        assert {row[0] for row in rows} == {"forward", "backward", "step"}
 
 
 def test_points_are_of_the_predictions(out):

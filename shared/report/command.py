@@ -14,7 +14,7 @@ from shared.lessons import stored
 from shared.predict import timeline
 from shared.records import bars
 from shared.records.record import usable
-from shared.report import page
+from shared.report import moments, page
 
 WHAT = "pass what --record or the ladder has written, such as out/ladder.jsonl"
 
@@ -58,9 +58,9 @@ def main(argv=None):
     for n, data in enumerate(chosen):
         bars.draw(data["records"], args.out / f"bars-{n + 1}.png")
     records = stored.predictions()
-    for moments in page.moments_of_all():
-        name = moments["script"].replace("/", "-")
-        timeline.slide(records[moments["script"]], moments, args.out / f"timeline-{name}.png")
+    for name, its in moments.of_all().items():
+        file = args.out / f"timeline-{name.replace('/', '-')}.png"
+        timeline.slide(records[name], its, file)
     write_text(args.out / "index.html", html)
     pictures = len(list(args.out.glob("*.png")))
     megabytes = f"{len(html) / 1e6:.1f} MB"

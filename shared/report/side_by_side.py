@@ -137,3 +137,13 @@ def _html(line, marks=()):
             html.append(piece)
         at += len(text)
     return Markup("").join(html)
+
+
+def html(name, n):
+    """Returns a line of a script as HTML with colours.
+
+    Args:
+        name: of the script.
+        n: the number of the line, from 1 on.
+    """
+    return _html(_lines(name)[n - 1])
