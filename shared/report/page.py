@@ -27,13 +27,14 @@ from shared.records.record import (
     unit,
 )
 from shared.records.units import listed, size
-from shared.report import charts, colors, moments, price, quiz, side_by_side, ways
+from shared.report import charts, colors, moments, price, quiz, roads, side_by_side, ways
 
 SIZES = (8, 12, 16, 24, 40, 80, 141)  # GB
 FIRST_CARD = "rtx4090"  # that is chosen when the page opens
 TEMPLATE = Path(__file__).parent / "template"
 # In this order: a later file may use what an earlier one has made.
-STYLES = ("base", "ladder", "price", "diff", "stages", "timeline", "quiz", "ways", "present", "print")
+STYLES = ("base", "ladder", "price", "roads", "diff", "stages", "timeline", "quiz", "ways")
+STYLES += ("present", "print")
 SCRIPTS = ("base", "address", "ladder", "price", "stages")
 SCRIPTS += ("canvas", "timeline", "quiz", "compare", "ways", "theme", "present", "touch")
 
@@ -145,6 +146,7 @@ def render(files):
         plain=scripts.plain(),
         neighbours=shown,
         price=price.chart(),
+        roads=roads.drawn(),
         moments=moments,
         quiz=quiz.asked(),
         moved={f"{a} {b}": moments.moved(a, b) for a, b in itertools.combinations(names, 2)},
