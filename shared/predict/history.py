@@ -50,7 +50,7 @@ def condensed(record, moments, watched, largest):
         largest: function of moments and "device" or "host", as alive.tensors().
 
     Returns:
-        {"script", "git_commit", "events": how many there were, "at": the number of each moment's
+        {"script", "record", "events": how many there were, "at": the number of each moment's
         event, "phases", "modules", "lines" and "chosen": of each moment, "device": {category: MB at
         each moment}, "host": the same, None if the host holds nothing to speak of, "tensors":
         {"device" and "host": what largest() returns, by columns}}. Modules, and texts in columns,
@@ -86,7 +86,7 @@ def condensed(record, moments, watched, largest):
 
     return {
         "script": record["script"],
-        "git_commit": record["git_commit"],
+        "record": record,
         "events": len(total),
         "at": at,
         "phases": [moments["phases"][i] for i in at],

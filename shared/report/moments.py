@@ -37,7 +37,7 @@ def for_page():
         on = f"each of {gpus} GPUs" if gpus > 1 else "one GPU"
         many = f"{record['batch_size']} {unit(record)} per update, {at_once(record)} at a time"
         found[name] = {
-            **{key: value for key, value in moments.items() if key not in ("script", "git_commit")},
+            **{key: value for key, value in moments.items() if key not in ("script", "record")},
             "setting": setting(record),
             "about": f"{on}; {many}",
             "before": scripts.get(name).parent,

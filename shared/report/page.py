@@ -33,8 +33,19 @@ SIZES = (8, 12, 16, 24, 40, 80, 141)  # GB
 FIRST_CARD = "rtx4090"  # that is chosen when the page opens
 TEMPLATE = Path(__file__).parent / "template"
 # In this order: a later file may use what an earlier one has made.
-STYLES = ("base", "ladder", "price", "roads", "diff", "stages", "timeline", "quiz", "ways")
-STYLES += ("present", "print")
+STYLES = (
+    "base",
+    "ladder",
+    "price",
+    "roads",
+    "diff",
+    "stages",
+    "timeline",
+    "quiz",
+    "ways",
+    "present",
+    "print",
+)
 SCRIPTS = ("base", "address", "ladder", "price", "stages")
 SCRIPTS += ("canvas", "timeline", "quiz", "compare", "ways", "theme", "present", "touch")
 
