@@ -18,7 +18,7 @@ from shared.causal import cli, data, models
 from shared.common import scripts
 from shared.common.errors import UserError
 from shared.lessons import hugging_face, stored
-from shared.memory.ledger import tensors
+from shared.memory.blocks import tensors
 from shared.records.record import read_list
 from shared.text import configs, reviews
 

@@ -13,7 +13,7 @@ from simulations import simulated
 
 from shared.common import ending, scripts
 from shared.common.errors import UserError
-from shared.memory.ledger import CATEGORIES
+from shared.memory.blocks import CATEGORIES
 from shared.predict import check, command, history, jobs, limits, simulation, tables
 from shared.predict.jobs import Wanted, run_jobs
 
@@ -29,7 +29,7 @@ def test_pictures(pictures, on_gpu):
     assert [moments["script"] for moments in condensed] == NAMES + TEXT
     for moments in condensed:  # the peak is among them, however few are left
         total = [sum(column) for column in zip(*moments["device"].values())]
-        assert len(total) == len(moments["at"]) <= history.POINTS + 1
+        assert len(total) == len(moments["at"]) <= 1.2 * history.POINTS  # and those of short lines
         assert max(total) == pytest.approx(peaks[moments["script"]] * 1e3, abs=0.1)
     for file in folder.glob("*.png"):
         alone = [name for name in peaks if name.replace("/", "_") == file.stem]

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from shared.common import scripts
 from shared.memory import torch_private
-from shared.memory.ledger import tensors
+from shared.memory.blocks import tensors
 from shared.predict import cards, gpu
 from shared.predict.simulation import Simulation
 from shared.predict.workspaces import TABLE, Workspaces

@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 from shared.lessons import costs, markdown
-from shared.memory.ledger import CATEGORIES
+from shared.memory.blocks import CATEGORIES
 from shared.records.record import setting
 from shared.records.units import LEAST, amount
 

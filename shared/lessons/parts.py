@@ -6,7 +6,7 @@ import os
 from shared.common import scripts
 from shared.common.scripts import ROOT
 from shared.lessons import markdown, stored
-from shared.memory.ledger import CATEGORIES
+from shared.memory.blocks import CATEGORIES
 from shared.predict.tables import CONTEXT_GB, NCCL_GB
 from shared.records.origin import origin
 from shared.records.record import (

@@ -19,6 +19,8 @@ TENSORS = RESULTS / "predicted-tensors.json"
 SIDE_ROADS = RESULTS / "predicted-side-roads.json"
 # Those of `python -m shared.ladder --preset tiny --side-roads`:
 TINY_SIDE_ROADS = RESULTS / "tiny-cpu-side-roads.jsonl"
+# What `python -m shared.lessons.on_cpu` has stored: predictions for the tiny ladder on a CPU:
+TINY = RESULTS / "predicted-tiny-cpu.json"
 # For language models, the lists that several commands printed, joined:
 TEXT = RESULTS / "predicted-text.json"
 # The same with `--one-by-one --devices 1`:
@@ -62,6 +64,11 @@ def predictions():
 def tensors():
     """Returns predictions that count the bytes of tensors alone, {script: record}."""
     return by_script(read_list(TENSORS))
+
+
+def on_a_cpu():
+    """Returns the predictions for a computer without a GPU: (file, list of records)."""
+    return [(file, read_list(file)) for file in (TINY, CHECKED) if file.exists()]
 
 
 def results():

@@ -7,7 +7,6 @@ moment when it is freed. It does not see what a kernel allocates for itself and 
 returns: on a CPU, less than 1 % on models of 40 MB and more.
 """
 
-import collections
 import contextlib
 import weakref
 
@@ -22,65 +21,7 @@ from torch.optim.optimizer import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from shared.memory import torch_private
-
-# A storage keeps one of these categories once it has it. The others are guesses, made when the
-# storage is allocated.
-KNOWN = ("parameters", "gradients", "optimizer states", "inputs")
-# Workspaces are not tensors. Only a simulation knows them, by formulas.
-CATEGORIES = (*KNOWN, "activations", "recomputed", "gathered", "temporaries", "workspaces")
-
-
-class Block:
-    """A storage, and where in the training it was allocated.
-
-    Attributes:
-        nbytes: its size in bytes.
-        device: the type of its device, such as "cpu" or "cuda".
-        label: its category.
-        phase: what the training was doing: "load", "forward", "backward" or "step".
-        module: the name of the module at work, None if it is not known.
-        stream: the id of the device's stream that was in use.
-    """
-
-    __slots__ = ("nbytes", "device", "label", "phase", "module", "stream")
-
-    def __init__(self, nbytes, device, label, phase=None, module=None, stream=0):
-        self.nbytes, self.device, self.label = nbytes, device, label
-        self.phase, self.module, self.stream = phase, module, stream
-
-
-def tensors(x):
-    """Yields the tensors inside nested lists, tuples and dicts."""
-    if isinstance(x, torch.Tensor):
-        yield x
-    elif isinstance(x, (list, tuple)):
-        for y in x:
-            yield from tensors(y)
-    elif isinstance(x, dict):
-        yield from tensors(list(x.values()))
-
-
-def summit(events, device, since=0, until=None):
-    """Finds a peak in a log.
-
-    Args:
-        events: of a Ledger, from its beginning.
-        device: type of the device, "cpu" or "cuda".
-        since, until: the part to search; what was allocated before counts too.
-
-    Returns:
-        the most bytes that were allocated at once; the bytes of each category at that moment; and
-        the block whose allocation led there, None if that was before `since`.
-    """
-    total, now = 0, collections.Counter()
-    best, at_best, last = 0, {}, None
-    for i, (block, change) in enumerate(events[:until]):
-        if block.device == device:
-            total += change
-            now[block.label] += change
-        if i >= since - 1 and total > best:
-            best, at_best, last = total, dict(now), block if i >= since else None
-    return best, {label: at_best[label] for label in CATEGORIES if at_best.get(label)}, last
+from shared.memory.blocks import KNOWN, Block, summit, tensors
 
 
 class Ledger(TorchDispatchMode):
@@ -92,7 +33,7 @@ class Ledger(TorchDispatchMode):
     is computed afterwards, from the log.
     """
 
-    def __init__(self, place=lambda: (None, 0), hidden=None, seen=None):
+    def __init__(self, place=lambda: (None, 0), hidden=None, seen=None, watch=None):
         """Begins with an empty log.
 
         Args:
@@ -101,11 +42,13 @@ class Ledger(TorchDispatchMode):
                 allocates for itself, as predict.workspaces.Workspaces.of() does.
             seen: function of this ledger, an operation, its arguments and its results, as
                 predict.cost.Cost.note(), which is called when they have been noted.
+            watch: function that returns what to keep of each event besides.
         """
         super().__init__()
-        self.place, self.hidden, self.seen = place, hidden, seen
+        self.place, self.hidden, self.seen, self.watch = place, hidden, seen, watch
         self.events = []  # (block, bytes), negative when freed
         self.phases = []  # for each event, what the training was doing
+        self.watched = []  # for each event, what watch() returned
         self._live = {}  # storage's address -> block
         self._paused = False
         self._building = True  # until the first forward pass, nothing is an activation
@@ -135,7 +78,8 @@ class Ledger(TorchDispatchMode):
         key, nbytes = storage._cdata, storage.nbytes()  # the address, unique until it is freed
         block = self._live.get(key)
         if block is None:
-            self._born(key, nbytes, tensor.device.type, label or self._guess())
+            block = self._born(key, nbytes, tensor.device.type, label or self._guess())
+            block.shape, block.dtype = tuple(tensor.shape), tensor.dtype
             weakref.finalize(storage, self._died, key).atexit = False
             return
         if block.nbytes != nbytes:
@@ -143,6 +87,14 @@ class Ledger(TorchDispatchMode):
             block = self._live[key]
         if label and block.label not in KNOWN:
             block.label = label
+
+    def name(self, tensor, name):
+        """Gives the storages of a tensor a name in place of that of the module at work."""
+        if hasattr(tensor, "__tensor_flatten__"):
+            for part in tensors([getattr(tensor, each) for each in tensor.__tensor_flatten__()[0]]):
+                self.name(part, name)
+        elif block := self._live.get(tensor.untyped_storage()._cdata):
+            block.module = name
 
     def block(self, tensor):
         """Returns a name of the storage of a tensor, which no other storage gets."""
@@ -152,6 +104,7 @@ class Ledger(TorchDispatchMode):
     def _born(self, key, nbytes, device, label):
         self._live[key] = block = Block(nbytes, device, label, self.phase(), *self.place())
         self._log(block, nbytes)
+        return block
 
     def _died(self, key):
         block = self._live.pop(key, None)
@@ -161,6 +114,8 @@ class Ledger(TorchDispatchMode):
     def _log(self, block, change):
         self.events.append((block, change))
         self.phases.append(self.phase())
+        if self.watch:
+            self.watched.append(self.watch())
 
     def phase(self):
         """Returns what the training is doing: "load", "forward", "backward" or "step"."""
@@ -213,7 +168,8 @@ class Ledger(TorchDispatchMode):
         block = self._live.get(storage._cdata)
         if block:
             self._died(storage._cdata)
-            self._born(storage._cdata, storage.nbytes(), block.device, block.label)
+            new = self._born(storage._cdata, storage.nbytes(), block.device, block.label)
+            new.shape, new.dtype = block.shape, block.dtype
 
     def note_file(self, tensor):
         """Leaves out a tensor that is a memory-mapped file.

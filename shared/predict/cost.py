@@ -13,7 +13,7 @@ import torch
 from torch.utils.flop_counter import flop_registry
 
 from shared.memory import torch_private
-from shared.memory.ledger import tensors
+from shared.memory.blocks import tensors
 
 # Operations that only write into what they are given.
 ONLY_WRITE = re.compile(r"(_foreach_)?(zero|fill|copy|normal|uniform|random|bernoulli)_")

@@ -2,9 +2,11 @@
 
 import numpy as np
 
-from shared.memory.ledger import CATEGORIES
+from shared.memory.blocks import CATEGORIES
+from shared.records.record import on_host
 
-POINTS = 200  # of a condensed history: as many as can be told apart on a page
+TEXTS = ("category", "module", "shape", "dtype")
+POINTS = 300  # of a condensed history: as many as can be told apart on a page
 
 
 def history(events, phases, since, device):
@@ -34,42 +36,67 @@ def history(events, phases, since, device):
     return {"phases": phases, "device": sums[device], "host": host}
 
 
-def condensed(record, moments):
+def condensed(record, moments, watched, largest):
     """Returns about POINTS moments of an update, in a form for JSON.
 
-    The events are divided into stretches. Of each, the moment with most on the device is taken, and
-    of all events the one with most on the host.
+    The events are divided into stretches. Of each, the moment with most on the device is taken; of
+    each run of a line of the script, too; and of all events the one with most on the host.
 
     Args:
         record: of the prediction.
         moments: what history() returns.
+        watched: for each event the module at work, the line of the script that is running, and the
+            line that chose it, as Lines() finds them.
+        largest: function of moments and "device" or "host", as alive.tensors().
 
     Returns:
-        {"script", "git_commit", "events": how many there were, "at": the number of each moment's
-        event, "phases": of each moment, "device": {category: MB at each moment}, "host": the same,
-        None on a CPU}.
+        {"script", "record", "events": how many there were, "at": the number of each moment's
+        event, "phases", "modules", "lines" and "chosen": of each moment, "device": {category: MB at
+        each moment}, "host": the same, None if the host holds nothing to speak of, "tensors":
+        {"device" and "host": what largest() returns, by columns}}. Modules, and texts in columns,
+        are numbers of entries in "texts".
     """
     total = moments["device"].sum(1)
     stretches = np.array_split(np.arange(len(total)), min(POINTS, len(total)))
     chosen = {int(stretch[total[stretch].argmax()]) for stretch in stretches}
     if moments["host"] is not None:
         chosen.add(int(moments["host"].sum(1).argmax()))
+    lines = [(phase, line) for phase, (_, line, _) in zip(moments["phases"], watched)]
+    starts = [i for i in range(len(lines)) if i == 0 or lines[i] != lines[i - 1]]
+    for begin, end in zip(starts, [*starts[1:], len(lines)]):
+        chosen.add(begin + int(total[begin:end].argmax()))
     at = sorted(chosen)
+    texts = {}
+
+    def number(text):
+        return None if text is None else texts.setdefault(text, len(texts))
+
+    parts = ["device", "host"] if moments["host"] is not None and on_host(record) else ["device"]
 
     def held(part):
-        if moments[part] is None:
+        if part not in parts:
             return None
         columns = zip(CATEGORIES, moments[part][at].T)
         return {label: [round(float(gb) * 1e3, 2) for gb in c] for label, c in columns if c.any()}
 
+    def packed(rows):
+        return {
+            key: [number(row[key]) if key in TEXTS else row[key] for row in rows] for key in rows[0]
+        }
+
     return {
         "script": record["script"],
-        "git_commit": record["git_commit"],
+        "record": record,
         "events": len(total),
         "at": at,
         "phases": [moments["phases"][i] for i in at],
+        "modules": [number(watched[i][0]) for i in at],
+        "lines": [watched[i][1] for i in at],
+        "chosen": [watched[i][2] for i in at],
         "device": held("device"),
         "host": held("host"),
+        "tensors": {part: packed(largest(at, part)) for part in parts},
+        "texts": list(texts),
     }
 
 

@@ -1,7 +1,7 @@
 """Refuses sizes that no GPU of the next years holds, or that would be simulated for hours."""
 
 from shared.common.errors import UserError
-from shared.memory.ledger import tensors
+from shared.memory.blocks import tensors
 
 CARD_GB = 10_000  # the largest GPUs of 2025 have 288
 # Activations take more than a hundred times the memory of the inputs, in all models here.

@@ -18,14 +18,16 @@ from shared.common import scripts
 from shared.common.devices import precision_on
 from shared.common.errors import UserError
 from shared.common.mapping import mappable
-from shared.memory.ledger import Ledger, summit, tensors
-from shared.predict import allocator, cards, gpu, processes
+from shared.memory.blocks import summit, tensors
+from shared.memory.ledger import Ledger
+from shared.predict import alive, allocator, cards, gpu, processes
 from shared.predict.arguments import STEADY, arguments, explained, one_by_one
 from shared.predict.bound import bound
 from shared.predict.cost import Cost
-from shared.predict.history import history
+from shared.predict.history import condensed, history
 from shared.predict.limits import reasonable_peak
-from shared.predict.whereabouts import Whereabouts
+from shared.predict.lines import Lines
+from shared.predict.whereabouts import Whereabouts, plain
 from shared.predict.workspaces import Workspaces
 from shared.records import record as records
 
@@ -41,12 +43,13 @@ WARNINGS = (
 class Simulation:
     """A script, built; its updates can be run with batches of any size."""
 
-    def __init__(self, name, options):
+    def __init__(self, name, options, watched=False):
         """Loads the script and builds model and optimizer, with its own functions.
 
         Args:
             name: of the script, such as "06_sgd/train".
             options: jobs.Wanted.
+            watched: whether to note which module and which lines are at work.
 
         Raises:
             UserError: the script cannot do this.
@@ -66,6 +69,7 @@ class Simulation:
         self.without_memory = functools.partial(
             gpu.tensors_without_memory, self.card, options.torch
         )
+        lines = Lines(self.script)
         self._prepare(on_gpu=options.device == "gpu")
         self.whereabouts, self.tensors_only = Whereabouts(), options.tensors_only
         self.workspaces = None
@@ -75,7 +79,8 @@ class Simulation:
         place = lambda: (self.whereabouts.module(), gpu.Stream.current)  # noqa: E731
         self.cost = Cost(self.device.type, lambda: gpu.Stream.current)
         self.rates = self.card.rates if options.device == "gpu" else options.rates
-        self.ledger = Ledger(place, hidden)
+        watch = lambda: (self.whereabouts.module(), *lines())  # noqa: E731
+        self.ledger = Ledger(place, hidden, watch=watch if watched else None)
         with self.without_memory(), self.ledger:
             built = self.script.build(self.fabric or self.device, self.args)
             self.model, self.optimizer, *self.schedulers = built
@@ -83,6 +88,7 @@ class Simulation:
         if options.late_zero_grad:
             self._zero_grad_late()
         self.loaded = len(self.ledger.events)
+        self._name("parameters")
         self.ledger.training()
 
     def _prepare(self, on_gpu):
@@ -170,7 +176,16 @@ class Simulation:
                     if first_loss is None:
                         first_loss = loss if updates else loss.clone()
                     counts = [count + 1 for count in counts]
+        self._name("optimizer states")
         return starts
+
+    def _name(self, what):
+        """Names the storages of parameters, or of what the optimizer keeps, by the parameters."""
+        optimizers = self.optimizer if isinstance(self.optimizer, list) else [self.optimizer]
+        for name, p in self.model.named_parameters():
+            mine = p if what == "parameters" else [o.state.get(p, {}) for o in optimizers]
+            for t in tensors(mine):
+                self.ledger.name(t, plain(name))
 
     def peaks(self, since=0, until=None):
         """Returns a record's phase, where its peak is, and what the host held at its own peak."""
@@ -203,7 +218,7 @@ def predict(name, options, timeline=False):
     Args:
         name: of the script.
         options: jobs.Wanted.
-        timeline: whether to return what history() does, too.
+        timeline: whether to return what history() does, too, and what condensed() does as "shown".
 
     Returns:
         a record, with null for what only a real training shows; or (record, history).
@@ -211,24 +226,30 @@ def predict(name, options, timeline=False):
     Raises:
         UserError: the script cannot do this.
     """
-    record, simulation, since = predicted(name, options)
+    record, simulation, since = predicted(name, options, watched=timeline)
     if not timeline:
         return record
     ledger, device = simulation.ledger, simulation.device.type
     events = ledger.events
     if options.device == "gpu" and not options.tensors_only:
         _, events = allocator.replay(events, device, simulation.loaded)
-    return record, history(events, ledger.phases, since, device)
+    moments = history(events, ledger.phases, since, device)
+    kinds = {"device": device, "host": "cpu"}
+
+    def largest(at, part):
+        return alive.tensors(events, since, at, kinds[part])
+
+    return record, {**moments, "shown": condensed(record, moments, ledger.watched[since:], largest)}
 
 
-def predicted(name, options):
+def predicted(name, options, watched=False):
     """Returns a record, its Simulation, and the place in its log at which the last update began.
 
-    Args and Raises: as of predict().
+    Args and Raises: as of predict() and of Simulation.
     """
     torch.set_num_threads(1)
     started = time.perf_counter()
-    simulation = Simulation(name, options)
+    simulation = Simulation(name, options, watched)
     args = simulation.args
     updates = options.updates
     if options.input_shapes:

@@ -6,8 +6,8 @@ import matplotlib
 import numpy as np
 
 from shared.common.writing import write_text
-from shared.memory.ledger import CATEGORIES
-from shared.predict.history import condensed, expanded
+from shared.memory.blocks import CATEGORIES
+from shared.predict.history import expanded
 from shared.records.bars import COLORS, save
 from shared.records.record import at_once, by_model, folder, on_host, setting, unit, where
 
@@ -26,13 +26,13 @@ def draw_all(results, out):
     pictures show is written to timelines.json, condensed.
 
     Args:
-        results: list of (record, history), from simulation.predict.
+        results: list of (record, history), from simulation.predict().
         out: pathlib.Path; it must be there.
     """
     for record, history in results:
         figure = _draw(record, history, (11, 4.8))
         save(figure, out / f"{record['script'].replace('/', '_')}.png", [record])
-    moments = [condensed(*result) for result in results]
+    moments = [history["shown"] for _, history in results]
     write_text(out / "timelines.json", json.dumps(moments) + "\n")
     groups = by_model([record for record, _ in results])
     for group in groups:

@@ -9,6 +9,12 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from shared.memory import torch_private
 
 
+def plain(name):
+    """Returns the name of a module or a parameter as in the model's state dict."""
+    # Fabric's wrapper holds the model as _forward_module, and DDP's as module.
+    return re.sub(r"^(_forward_module(\.|$))?(module(\.|$))?", "", name)
+
+
 class Whereabouts:
     """Follows the modules of a model while the context is active, one update at a time.
 
@@ -49,8 +55,7 @@ class Whereabouts:
     def _entered(self, module, inputs):
         if module not in self._names:
             for name, child in module.named_modules():
-                # Fabric's wrapper holds the model as _forward_module, and DDP's as module.
-                self._names[child] = re.sub(r"^(_forward_module(\.|$))?(module(\.|$))?", "", name)
+                self._names[child] = plain(name)
         self._running.append(self._names[module])
         self._changed()
 

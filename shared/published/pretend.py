@@ -10,7 +10,8 @@ import contextlib
 
 import torch
 
-from shared.memory.ledger import Ledger, summit
+from shared.memory.blocks import summit
+from shared.memory.ledger import Ledger
 from shared.predict import allocator, gpu, processes
 from shared.predict.bound import bound
 from shared.predict.cost import Cost

@@ -6,7 +6,7 @@ import warnings
 import matplotlib
 
 from shared.common.writing import whole
-from shared.memory.ledger import CATEGORIES
+from shared.memory.blocks import CATEGORIES
 from shared.records.record import by_model, scale, setting
 from shared.records.units import one_line
 

@@ -4,8 +4,8 @@ import math
 
 from shared.common import scripts
 from shared.lessons import stored
-from shared.memory.ledger import CATEGORIES
-from shared.records.origin import origin
+from shared.memory.blocks import CATEGORIES
+from shared.records.origin import is_prediction, origin
 from shared.records.record import (
     by_model,
     by_script,
@@ -19,12 +19,13 @@ from shared.records.record import (
     where,
 )
 from shared.records.units import one_line, size
+from shared.report import beside
 
 
 def datasets(own=()):
     """Returns what the chart can show: a dictionary for each model of each file of records.
 
-    Predictions for a GPU come first.
+    Predictions for a GPU come first, side roads after the ladder.
 
     Args:
         own: files of records besides those of the repository; one JSON object per line.
@@ -36,7 +37,7 @@ def datasets(own=()):
         published = {name: gb for name, gb in stored.ARTICLE.items() if name in names}
         name = f"{setting(group[0])}, predicted for {gpus}"
         found.append(dataset(group, name, origin(group, stored.PREDICTED), published))
-    for file, _ in stored.results():
+    for file, _ in sorted(stored.results(), key=lambda found: found[0] == stored.TINY_SIDE_ROADS):
         found += measurements(file)
     for file in own:
         found += measurements(file, f" ({file.name})")
@@ -48,17 +49,22 @@ def measurements(file, name=""):
     last = by_script(usable(file)[0])
     found = []
     for group in by_model([last[script] for script in sorted(last)]):
-        title = f"{setting(group[0])}, measured on {one_line(group[0]['device'])}{name}"
+        roads = {r["script"] for r in group} <= {*scripts.side_roads()}
+        what = f"{setting(group[0])}, {'side roads ' if roads else ''}measured on"
+        title = f"{what} {one_line(group[0]['device'])}{name}"
         found.append(dataset(group, title, origin(group, file), {}))
     return found
 
 
 def dataset(records, name, from_where, published):
-    """Returns one choice of the chart: name, origin, bars, and axes in both scales.
+    """Returns one choice of the chart: name, origin, bars, a table, and axes in both scales.
 
-    Positions are in % of the width.
+    Positions are in % of the width. Measurements have their predictions beside them, if some with
+    the same settings are stored, with a note and where these come from.
     """
-    marks = [r["train"][key] for r in records for key in ("device_peak_gb", "device_reserved_gb")]
+    foreseen = beside.predictions(records)
+    shown = [*records, *(p for p, _ in foreseen.values())]
+    marks = [r["train"][key] for r in shown for key in ("device_peak_gb", "device_reserved_gb")]
     marks = [gb for gb in (*marks, *published.values()) if gb]
     top, decade = max(marks) * 1.02, math.floor(math.log10(min(marks)))
     decades = math.log10(top) - decade
@@ -72,17 +78,35 @@ def dataset(records, name, from_where, published):
     def mark(gb):
         return (size(gb), at(gb)) if gb else None
 
+    def stack(train):
+        peak = train["device_peak_gb"]
+        held = [(label, train["breakdown_gb"].get(label, 0)) for label in CATEGORIES]
+        return [(x, gb, size(gb), gb / peak) for x, gb in held if gb >= 5e-5 * peak]
+
+    def second(r):
+        if r["script"] not in foreseen:
+            return None
+        train = foreseen[r["script"]][0]["train"]
+        peak = train["device_peak_gb"]
+        return {
+            "peak": size(peak),
+            "at": at(peak),
+            "parts": stack(train),
+            "reserved": train["device_reserved_gb"] and size(train["device_reserved_gb"]),
+            "difference": beside.difference(r["train"]["device_peak_gb"], peak),
+        }
+
     rows = []
     for r in records:
         train, peak = r["train"], r["train"]["device_peak_gb"]
-        held = [(label, train["breakdown_gb"].get(label, 0)) for label in CATEGORIES]
         rows.append(
             {
                 "script": r["script"],
                 "link": _shown(r["script"]),
                 "peak": size(peak),
                 "at": at(peak),
-                "parts": [(x, gb, size(gb), gb / peak) for x, gb in held if gb >= 5e-5 * peak],
+                "parts": stack(train),
+                "foreseen": second(r),
                 "reserved": mark(train["device_reserved_gb"]),
                 "published": mark(published.get(r["script"])),
                 "loading": size(r["load"]["device_peak_gb"]),
@@ -90,13 +114,39 @@ def dataset(records, name, from_where, published):
                 "where": where(r) if "peak_at" in r else None,
             }
         )
+    measured = not is_prediction(records[0])
+    note, origins = beside.note(records, foreseen) if measured else ("", [])
     return {
         "name": name,
-        "origin": from_where,
+        "origins": [from_where, *origins],
+        "beside": bool(foreseen),
+        "note": note,
         "rows": rows,
+        "table": table(rows, measured),
         "ticks": _ticks(top, decade, scale(records)[1], at),
         "records": records,
     }
+
+
+def table(rows, measured):
+    """Returns the bars as a table: headings, and rows of cells; columns without figures left out.
+
+    Args:
+        rows: of dataset().
+        measured: whether they are measurements.
+    """
+    heads = ["script", "measured" if measured else "predicted", "predicted", "difference"]
+    heads += ["reserved", "predicted to be reserved", "published in 2023", "on the host", "loading"]
+    lines = []
+    for row in rows:
+        second, held = row["foreseen"] or {}, {label: text for label, _, text, _ in row["parts"]}
+        cells = [row["script"], row["peak"], second.get("peak"), second.get("difference")]
+        cells += [row["reserved"] and row["reserved"][0], second.get("reserved")]
+        cells += [row["published"] and row["published"][0], row["host"], row["loading"]]
+        lines.append([cell or "" for cell in (*cells, *map(held.get, CATEGORIES))])
+    used = [any(column) for column in zip(*lines)]
+    shown = [[x for x, use in zip(line, used) if use] for line in ([*heads, *CATEGORIES], *lines)]
+    return shown[0], shown[1:]
 
 
 def _shown(script):

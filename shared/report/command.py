@@ -1,7 +1,6 @@
 """Writes the workshop page: one file with diffs, who holds the memory, what fits, and exercises.
 
-index.html contains everything that it shows, so that it opens from a disk without a network. The
-pictures for slides are beside it.
+index.html contains everything that it shows, so that it opens from a disk without a network.
 """
 
 from pathlib import Path
@@ -14,7 +13,7 @@ from shared.lessons import stored
 from shared.predict import timeline
 from shared.records import bars
 from shared.records.record import usable
-from shared.report import page
+from shared.report import moments, page
 
 WHAT = "pass what --record or the ladder has written, such as out/ladder.jsonl"
 
@@ -27,10 +26,11 @@ def parse(argv):
     """
     parser = Parser(description=__doc__.splitlines()[0])
     records = "measurements to show besides the repository's, such as out/ladder.jsonl"
-    out = "folder for index.html and the pictures (default: out)"
+    out = "folder for index.html (default: out)"
     add = parser.add_argument
     add("--records", type=Path, nargs="+", default=[], metavar="FILE", help=records)
     add("--out", type=Path, default=Path("out"), metavar="DIR", help=out)
+    add("--slides", action="store_true", help="write pictures for slides beside the page")
     args = parser.parse_args(argv)
     for file in args.records:
         _check(file)
@@ -55,14 +55,24 @@ def _check(file):
 def main(argv=None):
     args = parse(argv)
     html, chosen = page.render(args.records)
-    for n, data in enumerate(chosen):
-        bars.draw(data["records"], args.out / f"bars-{n + 1}.png")
-    records = stored.predictions()
-    for moments in page.moments_of_all():
-        name = moments["script"].replace("/", "-")
-        timeline.slide(records[moments["script"]], moments, args.out / f"timeline-{name}.png")
-    write_text(args.out / "index.html", html)
-    pictures = len(list(args.out.glob("*.png")))
-    megabytes = f"{len(html) / 1e6:.1f} MB"
     file = args.out / "index.html"
-    print(f"{file}: {megabytes}, with {pictures} pictures for slides beside it")
+    write_text(file, html)
+    print(f"{file}: {len(html.encode()) / 1e6:.1f} MB")
+    if args.slides:
+        print(f"{args.out}: {slides(chosen, args.out)} pictures for slides")
+
+
+def slides(chosen, out):
+    """Draws pictures for slides, the charts of the ladder and the timelines; returns how many.
+
+    Args:
+        chosen: charts.datasets().
+        out: the folder.
+    """
+    for n, data in enumerate(chosen):
+        bars.draw(data["records"], out / f"bars-{n + 1}.png")
+    records = stored.predictions()
+    for name, its in moments.of_all().items():
+        picture = out / f"timeline-{name.replace('/', '-')}.png"
+        timeline.slide(records[name], its, picture)
+    return len(chosen) + len(moments.of_all())

@@ -2,6 +2,7 @@
 
 import datetime
 import functools
+import itertools
 import json
 import shlex
 from pathlib import Path
@@ -12,7 +13,7 @@ from markupsafe import Markup
 
 from shared.common import scripts
 from shared.lessons import exercises, stored
-from shared.memory.ledger import CATEGORIES
+from shared.memory.blocks import CATEGORIES
 from shared.predict import cards, tables
 from shared.records.machine import git_commit
 from shared.records.origin import origin
@@ -24,40 +25,44 @@ from shared.records.record import (
     read_list,
     setting,
     unit,
-    where,
 )
 from shared.records.units import listed, size
-from shared.report import calculator, charts, price, side_by_side, svg, ways
+from shared.report import (
+    calculator,
+    charts,
+    colors,
+    lesson,
+    moments,
+    price,
+    quiz,
+    roads,
+    side_by_side,
+    ways,
+    words,
+)
 
 SIZES = (8, 12, 16, 24, 40, 80, 141)  # GB
 FIRST_CARD = "rtx4090"  # that is chosen when the page opens
 TEMPLATE = Path(__file__).parent / "template"
 # In this order: a later file may use what an earlier one has made.
-STYLES = ("base", "ladder", "price", "diff", "stages", "timeline", "ways", "calculator", "print")
-SCRIPTS = ("base", "address", "ladder", "price", "stages", "compare", "ways", "formulas", "advice")
-SCRIPTS += ("calculator", "theme", "touch")
-
-
-@functools.cache
-def timelines():
-    """Returns the timeline of every predicted script, {script: (SVG, the categories in it)}."""
-    records, found = stored.predictions(), {}
-    for moments in moments_of_all():
-        record = records[moments["script"]]
-        shown = {*moments["device"], *(moments["host"] if on_host(record) else ())}
-        drawing = svg.timeline(record, moments)
-        found[record["script"]] = drawing, [label for label in CATEGORIES if label in shown]
-    return found
-
-
-def moments_of_all():
-    """Returns the stored condensed histories; older ones have only the script's folder."""
-    found = json.loads(stored.TIMELINES.read_text())
-    for moments in found:
-        run = moments.pop("run", None)
-        if run:
-            moments["script"] = run if "/" in run else f"{run}/train"
-    return found
+STYLES = (
+    "base",
+    "ladder",
+    "price",
+    "roads",
+    "diff",
+    "stages",
+    "words",
+    "timeline",
+    "quiz",
+    "ways",
+    "calculator",
+    "present",
+    "print",
+)
+SCRIPTS = ("base", "address", "ladder", "price", "stages")
+SCRIPTS += ("canvas", "timeline", "quiz", "compare", "formulas", "advice", "calculator")
+SCRIPTS += ("ways", "words", "theme", "present", "touch")
 
 
 def models():
@@ -111,8 +116,6 @@ def part(script, chosen):
         script: a Script.
         chosen: charts.datasets().
     """
-    drawing, held = timelines()[script.name]
-    record = stored.predictions()[script.name]
     own = [name for name in scripts.plain() if name.startswith(f"{script.folder}/")]
     asked = exercises.of_page(script.folder) if script.file == "train" else []
     plain_before = scripts.get(own[0]).parent if own else None
@@ -120,12 +123,12 @@ def part(script, chosen):
         "script": script.name,
         "idea": script.idea,
         "title": script.title,
+        "lesson": lesson.sections(script.folder) if script.file == "train" else {},
+        "explained": f"{script.folder}/train",
+        "short": lesson.short(script.folder) if script.file == "train" else None,
         "before": script.parent,
         "plain": own[0] if own else None,
         "plain_before": plain_before,
-        "peak": f"peak {size(record['train']['device_peak_gb'])}, {where(record)}",
-        "timeline": drawing,
-        "held": held,
         "costs": charts.costs(script.name, script.parent, chosen),
         "exercises": [(exercise, exercises.answer(exercise)) for exercise in asked],
     }
@@ -134,6 +137,12 @@ def part(script, chosen):
 def template(name):
     """Returns the text of a file of the template."""
     return (TEMPLATE / name).read_text()
+
+
+def embedded(what):
+    """Returns JSON that can stand in a script element of a page."""
+    text = json.dumps(what, ensure_ascii=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c"))
 
 
 def render(files):
@@ -149,13 +158,15 @@ def render(files):
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.policies["json.dumps_kwargs"] = {}  # tojson keeps the order of dictionaries
     text = MarkdownIt("commonmark", {"html": False}).enable("table")
-    environment.filters["markdown"] = lambda source: Markup(text.render(source))
+    environment.filters["lesson"] = lesson.markdown
     environment.filters["inline"] = lambda source: Markup(text.renderInline(source))
+    environment.filters["embedded"] = embedded
     environment.filters["id"] = lambda script: script.replace("/", "-")
+    environment.globals["word"] = words.button
     chosen = charts.datasets(files)
     parts = [part(scripts.get(script), chosen) for script in scripts.stages()]
+    names = [p["script"] for p in parts]
     shown = {(p["before"], p["script"]) for p in parts}
     shown |= {(p["plain_before"], p["plain"]) for p in parts}
     html = environment.get_template("index.html.jinja").render(
@@ -165,6 +176,10 @@ def render(files):
         plain=scripts.plain(),
         neighbours=shown,
         price=price.chart(),
+        roads=roads.drawn(),
+        moments=moments,
+        quiz=quiz.asked(),
+        moved={f"{a} {b}": moments.moved(a, b) for a, b in itertools.combinations(names, 2)},
         models=models(),
         calculator=calculator.of_page(),
         cards=cards.CARDS,
@@ -173,8 +188,9 @@ def render(files):
         context=tables.CONTEXT_GB,
         nccl=tables.NCCL_GB,
         categories=CATEGORIES,
-        colors={label: svg.variable(label) for label in CATEGORIES},
-        hexes={label: svg.hex_color(label) for label in CATEGORIES},
+        glossary=words.glossary(),
+        colors={label: colors.variable(label) for label in CATEGORIES},
+        hexes={label: colors.hex_color(label) for label in CATEGORIES},
         commit=git_commit(),
         date=datetime.date.today().isoformat(),
         style=Markup("".join(template(f"style/{name}.css") for name in STYLES)),

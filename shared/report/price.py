@@ -4,7 +4,7 @@ import math
 
 from shared.common import scripts
 from shared.lessons import stored
-from shared.memory.ledger import CATEGORIES
+from shared.memory.blocks import CATEGORIES
 from shared.records.origin import origin
 from shared.records.record import least_ms, read_list, setting
 from shared.records.units import duration, size

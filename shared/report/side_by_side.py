@@ -16,12 +16,13 @@ from shared.common import scripts
 
 ALIKE = 0.4  # two lines belong together if so much of them is the same
 CONTEXT = 1  # unchanged lines shown around a change
+START = 1  # the first line that is compared; line 0 says what a script is, as its heading does
 # Pygments' short names for what gets no colour: names, punctuation, spaces, operators.
 PLAIN = ("", "n", "p", "w", "o")
 
 
 def rows(before, after):
-    """Compares two scripts.
+    """Compares two scripts, without their first lines, the docstrings.
 
     Args:
         before, after: names of scripts.
@@ -32,7 +33,7 @@ def rows(before, after):
         line, its number is None.
     """
     old, new = _lines(before), _lines(after)
-    a, b = (["".join(text for _, text in line) for line in lines] for lines in (old, new))
+    a, b = (["".join(text for _, text in line) for line in lines[START:]] for lines in (old, new))
     found = []
     for group in difflib.SequenceMatcher(None, a, b, autojunk=False).get_grouped_opcodes(CONTEXT):
         if group[0][1] > 0 or found:
@@ -40,14 +41,13 @@ def rows(before, after):
         for tag, i1, i2, j1, j2 in group:
             if tag == "equal":
                 for i, j in zip(range(i1, i2), range(j1, j2)):
-                    found.append(("same", *_cell(old, i), *_cell(new, j)))
+                    found.append(("same", *_cell(old, i + START), *_cell(new, j + START)))
                 continue
             for i, j in together(a[i1:i2], b[j1:j2]):
                 left, right = (None if n is None else n + start for n, start in ((i, i1), (j, j1)))
                 kind = "added" if left is None else "removed" if right is None else "changed"
-                # Words of docstrings are not marked, because nearly all of them differ.
-                mark = kind == "changed" and not a[left].startswith('"""')
-                marks = words(a[left], b[right]) if mark else ((), ())
+                marks = words(a[left], b[right]) if kind == "changed" else ((), ())
+                left, right = (None if n is None else n + START for n in (left, right))
                 found.append((kind, *_cell(old, left, marks[0]), *_cell(new, right, marks[1])))
     return found
 
@@ -79,9 +79,7 @@ def together(old, new):
 
 @functools.cache
 def likeness(old, new):
-    """Returns how much of two lines is the same, from 0 to 1; two docstrings always count as 1."""
-    if old.startswith('"""') and new.startswith('"""'):
-        return 1.0
+    """Returns how much of two lines is the same, from 0 to 1."""
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
     return matcher.ratio() if matcher.quick_ratio() >= ALIKE else 0.0
 
@@ -137,3 +135,13 @@ def _html(line, marks=()):
             html.append(piece)
         at += len(text)
     return Markup("").join(html)
+
+
+def html(name, n):
+    """Returns a line of a script as HTML with colours.
+
+    Args:
+        name: of the script.
+        n: the number of the line, from 1 on.
+    """
+    return _html(_lines(name)[n - 1])

@@ -13,12 +13,12 @@ const Advice = (() => {
   }
 
   // Tells how near the formulas are to the simulation.
-  function near(v, bytes, size) {
+  function near(v, bytes, amount) {
     const found = record(v);
     if (!found) return "No prediction by simulation is stored for exactly this.";
     const miss = 100 * (bytes / found.peak - 1);
     const much = Math.abs(miss) < 0.05 ? "the same" : `${Math.abs(miss).toFixed(1)} % ${miss > 0 ? "more" : "less"}`;
-    return `Predicted by simulation: ${size(found.peak)}; by these formulas: ${size(bytes)}, ${much}.`;
+    return `Predicted by simulation: ${amount(found.peak)}; by these formulas: ${amount(bytes)}, ${much}.`;
   }
 
   // Returns in what a script differs from what is chosen, as texts.

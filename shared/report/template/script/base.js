@@ -15,3 +15,7 @@ function element(name, attributes = {}, ...children) {
 
 // Returns the data that the page holds as JSON, in <script type="application/json" id="...">.
 const data = (name) => JSON.parse(document.getElementById(name).textContent);
+
+// Writes a size in MB for people, as shared/records/units.py does.
+const size = (mb) => (mb >= 1000 ? `${(mb / 1000).toFixed(2)} GB` : `${mb.toFixed(1)} MB`);
+const color = (category) => `var(--${category.replaceAll(" ", "-")})`;

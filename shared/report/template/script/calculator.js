@@ -6,10 +6,7 @@ const Calculator = (() => {
   const SWITCHES = ["precision", "states", "checkpointing", "offload"];
   const CHOICES = [...SWITCHES, "batch", "micro", "gpus"];
   const models = Object.keys(told.shapes);
-  const size = (bytes) => {
-    if (bytes >= 1e9) return `${(bytes / 1e9).toFixed(2)} GB`;
-    return bytes >= 1e5 ? `${(bytes / 1e6).toFixed(1)} MB` : `${(bytes / 1e3).toFixed(1)} kB`;
-  };
+  const amount = (bytes) => (bytes >= 1e5 ? size(bytes / 1e6) : `${(bytes / 1e3).toFixed(1)} kB`);
   const unit = (model) => (told.shapes[model].kind === "ViT" ? "images" : "texts");
   const waysOf = (model) => told.ways.filter((way) => way.unit === unit(model));
 
@@ -110,14 +107,14 @@ const Calculator = (() => {
     one("#calc-moments").replaceChildren(...shown.map((moment) => bar(moment, peak)));
     const held = peak.rows.filter((row) => row[1] > 0);
     const most = held.reduce((a, b) => (b[1] > a[1] ? b : a));
-    one("#calc-said").textContent = `${size(peak.total)} per GPU at the peak: ${peak.name}. `
-      + `The largest part: ${most[0]}, ${size(most[1])}. ${onHost(v, peak.known)}`;
+    one("#calc-said").textContent = `${amount(peak.total)} per GPU at the peak: ${peak.name}. `
+      + `The largest part: ${most[0]}, ${amount(most[1])}. ${onHost(v, peak.known)}`;
     one("#calc-parts").replaceChildren(...held.map((row) => formula(row, peak.known)));
     const sets = Object.entries(peak.sets).map(([name, expression]) => [name, expression, told.set[name]]);
     const names = [...told.parts, ...sets, ...peak.further];
     one("#calc-names").replaceChildren(...names.map(([name, expression, what]) =>
       formula([name, peak.known[name], expression, what], peak.known, number)));
-    one("#calc-near").textContent = Advice.near(chosen(v), peak.total, size);
+    one("#calc-near").textContent = Advice.near(chosen(v), peak.total, amount);
     one("#calc-command").textContent = Advice.command(chosen(v)).command;
     one("#calc-why").textContent = Advice.command(chosen(v)).why;
   }
@@ -146,7 +143,7 @@ const Calculator = (() => {
   function onHost(v, known) {
     if (!v.offload) return "";
     const bytes = (2 + v.states) * known.N * known.per_gpu * v.weight_bytes;
-    return `On the host, for each GPU: ${size(bytes)} of weights, gradients and states.`;
+    return `On the host, for each GPU: ${amount(bytes)} of weights, gradients and states.`;
   }
 
   function bar(moment, peak) {
@@ -154,15 +151,14 @@ const Calculator = (() => {
     const stack = element("span", { class: "stack", style: `--lin:${width};--log:${width}` });
     for (const [label, bytes] of moment.rows) {
       if (bytes <= 0) continue;
-      const color = `var(--${label.replaceAll(" ", "-")})`;
       const share = (bytes / moment.total).toFixed(5);
-      stack.append(element("span", { style: `flex-grow:${share};background:${color}`, title: `${label} ${size(bytes)}` }));
+      stack.append(element("span", { style: `flex-grow:${share};background:${color(label)}`, title: `${label} ${amount(bytes)}` }));
     }
     const name = element("span", { class: "name" }, moment.name, ...(moment === peak ? [" ", element("b", {}, "◀ peak")] : []));
-    const held = moment.rows.filter((row) => row[1] > 0).map(([label, bytes]) => `${label} ${size(bytes)}`).join(", ");
+    const held = moment.rows.filter((row) => row[1] > 0).map(([label, bytes]) => `${label} ${amount(bytes)}`).join(", ");
     return element("li", { class: moment === peak ? "moment at-peak" : "moment" }, name,
       element("span", { class: "track", role: "img", "aria-label": held }, stack),
-      element("span", { class: "peak" }, size(moment.total)));
+      element("span", { class: "peak" }, amount(moment.total)));
   }
 
   // Returns how names in a formula come about, as texts.
@@ -175,12 +171,12 @@ const Calculator = (() => {
   }
 
   // A row of a table: name, value, and the formula as it is here, with names and with numbers.
-  function formula([name, value, expression, what], known, write = size) {
-    const color = element("i", { style: `background:var(--${name.replaceAll(" ", "-")})` });
+  function formula([name, value, expression, what], known, write = amount) {
+    const key = element("i", { style: `background:${color(name)}` });
     const [names, numbers] = Formulas.shown(expression, known);
-    const codes = [names, ...(names === numbers ? [] : [`= ${numbers}`]), ...(write === size ? definitions(names, known) : [])];
+    const codes = [names, ...(names === numbers ? [] : [`= ${numbers}`]), ...(write === amount ? definitions(names, known) : [])];
     return element("tr", {},
-      element("th", { scope: "row" }, ...(write === size ? [color] : []), name),
+      element("th", { scope: "row" }, ...(write === amount ? [key] : []), name),
       element("td", { class: "value" }, write(value)),
       element("td", {}, element("span", { class: "what" }, what), ...codes.map((text) => element("code", {}, text))));
   }

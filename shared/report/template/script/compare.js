@@ -1,6 +1,20 @@
 // Compare any two: their bars, and the diff that leads from one to the other.
 const Compare = (() => {
+  const MOVED = data("moved"); // "BEFORE AFTER" -> what changes, in words
   const say = (text) => element("p", { class: "note" }, text);
+
+  // Both timelines on one scale, the second one with the first as its ghost.
+  function timelines(names) {
+    const scale = () => 1.12 * Math.max(...names.map((name) => Timeline.most(MOMENTS[name])));
+    const figures = names.map((name, n) => {
+      const canvases = element("div", { class: "canvases" });
+      const figure = element("figure", { class: "moments" }, element("figcaption", {}, name), canvases,
+        element("div", { class: "reading" }));
+      new Timeline.Figure(figure, name, { before: n ? names[0] : null, scale });
+      return figure;
+    });
+    return element("div", { class: "pair" }, ...figures);
+  }
 
   function show() {
     const plain = Address.get("chain") === "plain";
@@ -22,6 +36,9 @@ const Compare = (() => {
       } else {
         parts.push(say("They are of different models: no bars to compare."));
       }
+      const words = MOVED[names.join(" ")];
+      if (words) parts.push(element("ul", { class: "moved" }, ...words.map((text) => element("li", {}, text))));
+      parts.push(timelines(names));
       const scripts = plain ? names.map((name) => name.replace(/\w+$/, "plain")) : names;
       const diff = document.getElementById(`diff-${scripts.map(id).join("-")}`);
       const missing = "One of them has no script in plain PyTorch; choose “with Fabric” above the stages.";

@@ -4,7 +4,18 @@ const Stages = (() => {
     const plain = chain === "plain";
     for (const part of all("#stages .fabric")) part.hidden = plain;
     for (const part of all("#stages .plain")) part.hidden = !plain;
+    const other = plain ? "with Fabric" : "in plain PyTorch";
+    for (const button of all("#stages .switch")) button.textContent = `Show the diffs ${other}`;
   });
+
+  // A lesson may speak of both diffs. The other ones are not as high, but the reader stays here.
+  for (const button of all("#stages .switch")) {
+    button.addEventListener("click", () => {
+      const { top } = button.getBoundingClientRect();
+      Address.set("chain", Address.get("chain") === "plain" ? "fabric" : "plain");
+      scrollBy(0, button.getBoundingClientRect().top - top);
+    });
+  }
 
   one("#answers").addEventListener("click", () => {
     const open = one("#answers").getAttribute("aria-pressed") !== "true";

@@ -1,0 +1,66 @@
+"""Storages of tensors, the categories they belong to, and the peaks in a log of them."""
+
+import collections
+
+import torch
+
+# A storage keeps one of these categories once it has it. The others are guesses, made when the
+# storage is allocated.
+KNOWN = ("parameters", "gradients", "optimizer states", "inputs")
+# Workspaces are not tensors. Only a simulation knows them, by formulas.
+CATEGORIES = (*KNOWN, "activations", "recomputed", "gathered", "temporaries", "workspaces")
+
+
+class Block:
+    """A storage, and where in the training it was allocated.
+
+    Attributes:
+        nbytes: its size in bytes.
+        device: the type of its device, such as "cpu" or "cuda".
+        label: its category.
+        phase: what the training was doing: "load", "forward", "backward" or "step".
+        module: the name of the module at work, None if it is not known.
+        stream: the id of the device's stream that was in use.
+        shape, dtype: of the first tensor in it, None if it holds none.
+    """
+
+    __slots__ = ("nbytes", "device", "label", "phase", "module", "stream", "shape", "dtype")
+
+    def __init__(self, nbytes, device, label, phase=None, module=None, stream=0):
+        self.nbytes, self.device, self.label = nbytes, device, label
+        self.phase, self.module, self.stream = phase, module, stream
+        self.shape = self.dtype = None
+
+
+def tensors(x):
+    """Yields the tensors inside nested lists, tuples and dicts."""
+    if isinstance(x, torch.Tensor):
+        yield x
+    elif isinstance(x, (list, tuple)):
+        for y in x:
+            yield from tensors(y)
+    elif isinstance(x, dict):
+        yield from tensors(list(x.values()))
+
+
+def summit(events, device, since=0, until=None):
+    """Finds a peak in a log.
+
+    Args:
+        events: of a Ledger, from its beginning.
+        device: type of the device, "cpu" or "cuda".
+        since, until: the part to search; what was allocated before counts too.
+
+    Returns:
+        the most bytes that were allocated at once; the bytes of each category at that moment; and
+        the block whose allocation led there, None if that was before `since`.
+    """
+    total, now = 0, collections.Counter()
+    best, at_best, last = 0, {}, None
+    for i, (block, change) in enumerate(events[:until]):
+        if block.device == device:
+            total += change
+            now[block.label] += change
+        if i >= since - 1 and total > best:
+            best, at_best, last = total, dict(now), block if i >= since else None
+    return best, {label: at_best[label] for label in CATEGORIES if at_best.get(label)}, last

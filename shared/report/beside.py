@@ -1,0 +1,116 @@
+"""Which stored prediction stands beside a measurement, and how far it is from it."""
+
+import re
+
+from shared.lessons import stored
+from shared.records.origin import is_prediction, origin
+from shared.records.record import read_list, setting, unit
+from shared.records.units import listed
+
+OF_GPUS = (stored.PREDICTED, stored.SIDE_ROADS, stored.VITS, stored.TEXT, stored.CARDS)
+
+
+def predictions(records):
+    """Returns what was predicted for measurements, {script: (record, its file)}.
+
+    A measurement without a prediction of the same settings is left out. For a GPU, the prediction
+    is for this card if there is one, and else for the card of the ladder.
+
+    Args:
+        records: of one model, one for each script. Those of predictions have none.
+    """
+    found = {}
+    for r in records:
+        its = [] if is_prediction(r) else _of_its_kind(r)
+        same = [(p, file) for p, file in its if _same(r, p)]
+        if same:
+            of_card = [(p, file) for p, file in same if _is_of_card(p, r["device"])]
+            found[r["script"]] = [*of_card, *same][0]
+    return found
+
+
+def _of_its_kind(record):
+    """Returns the predictions for a CPU, or for GPUs, as (record, file)."""
+    if record["train"]["device_reserved_gb"] is None:
+        return [(p, file) for file, records in stored.on_a_cpu() for p in records]
+    found = [(p, file) for file in OF_GPUS for p in read_list(file)]
+    return [(p, file) for p, file in found if not p.get("technique")]
+
+
+def _same(measured, predicted):
+    """Tells whether a prediction is about what was measured, with the same settings."""
+    settings = ("script", "batch_size", "micro_batch_size", "world_size", "precision")
+    made = (measured.get("steps") or 0) - (measured.get("resumed_at") or 0)
+    return (
+        setting(measured) == setting(predicted)
+        and all(measured.get(key) == predicted.get(key) for key in settings)
+        and made >= predicted["steps"]  # fewer updates hold less: the first has no states yet
+        and predicted["dataset"] in (None, measured["dataset"])
+        and (unit(measured) == "images" or _same_lengths(measured, predicted))
+    )
+
+
+def _same_lengths(measured, predicted):
+    """Tells whether texts were as long as was predicted: of max_length, if nothing else is said."""
+    shapes, foreseen = measured.get("input_shapes"), predicted.get("input_shapes")
+    if not shapes or foreseen:
+        return bool(shapes) and shapes == foreseen
+    return all(length == measured["max_length"] for _, length in shapes)
+
+
+def _is_of_card(predicted, device):
+    """Tells whether a prediction is for a card, by the name that its driver gives it."""
+    title = predicted["device"].removeprefix("simulated ").replace(" GB", "GB")
+    return {*title.split()} <= {*re.split("[ -]", device)}
+
+
+def difference(measured_gb, predicted_gb):
+    """Writes how far a prediction is from a measurement, both in GB."""
+    more = round((predicted_gb - measured_gb) * 1e9)
+    share = f"{predicted_gb / measured_gb - 1:+.1%}"
+    if not more:
+        return "same to the byte"
+    return share if share.strip("+-0.%") else f"{more:+,} bytes"
+
+
+def note(records, found):
+    """Returns what to say of measurements and their predictions, and where these come from.
+
+    Args:
+        records: of measurements.
+        found: predictions() of them.
+
+    Returns:
+        sentences; and texts in Markdown, one for each file of predictions.
+    """
+    if not found:
+        return "No stored prediction has the settings of these measurements.", []
+    peaks = {
+        r["script"]: [x["train"]["device_peak_gb"] for x in (r, found[r["script"]][0])]
+        for r in records
+        if r["script"] in found
+    }
+    far = max(peaks, key=lambda script: abs(peaks[script][1] / peaks[script][0] - 1))
+    most = difference(*peaks[far])
+    said = []
+    if len(found) < len(records):
+        said.append(f"{len(found)} of {len(records)} measurements have a stored prediction.")
+    if most == "same to the byte":
+        said.append("Measured and predicted are the same to the byte.")
+    else:
+        said.append(f"The largest difference is {most}, in {far}; + is more than was measured.")
+    files = {file: [p for p, its in found.values() if its == file] for _, file in found.values()}
+    origins = [origin(predicted, file) for file, predicted in files.items()]
+    return " ".join([*said, _of_which(records[0], found)]), origins
+
+
+def _of_which(record, found):
+    """Says what device the predictions are for."""
+    if record["train"]["device_reserved_gb"] is None:
+        return (
+            "The prediction names no CPU: it counts the bytes of tensors, not how fast they are "
+            "computed."
+        )
+    cards = listed(p["device"].removeprefix("simulated ") for p, _ in found.values())
+    alike = all(_is_of_card(p, record["device"]) for p, _ in found.values())
+    return f"Predicted for: {cards}{'' if alike else '; not for the card measured on'}."

@@ -1,0 +1,119 @@
+"""What the living timelines show: who holds the memory at every moment, and which line works."""
+
+import functools
+import json
+import re
+
+from markupsafe import Markup
+
+from shared.common import scripts
+from shared.lessons import stored
+from shared.lessons.answers import Row
+from shared.memory.blocks import CATEGORIES
+from shared.predict.history import expanded
+from shared.records.record import at_once, on_host, setting, unit, where
+from shared.records.units import NOTHING, amount, size
+from shared.report import side_by_side
+
+SHOWN = ("parallelize", "build", "train_step")  # functions of a script beside its timeline
+
+
+@functools.cache
+def of_all():
+    """Returns the stored moments of every stage, {script: what history.condensed() returned}."""
+    return {moments["script"]: moments for moments in json.loads(stored.TIMELINES.read_text())}
+
+
+def for_page():
+    """Returns what the page's scripts draw, {script: dictionary}, for JSON.
+
+    To what is stored, it adds the model with its inputs, by which scripts share a scale, what the
+    script does in words, and what each category holds at the peak in GB.
+    """
+    found = {}
+    for name, moments in of_all().items():
+        record = stored.predictions()[name]
+        gpus = record["world_size"]
+        on = f"each of {gpus} GPUs" if gpus > 1 else "one GPU"
+        many = f"{record['batch_size']} {unit(record)} per update, {at_once(record)} at a time"
+        found[name] = {
+            **{key: value for key, value in moments.items() if key not in ("script", "record")},
+            "setting": setting(record),
+            "about": f"{on}; {many}",
+            "before": scripts.get(name).parent,
+            "where": where(record),
+        }
+    return found
+
+
+def table(name):
+    """Returns a timeline as rows of texts; the first is the heading.
+
+    A row is what one line of the script does before another one takes over: its pass, the line, and
+    the moment with most on the device.
+    """
+    moments = of_all()[name]
+    held = expanded(moments)
+    total = held["device"].sum(1)
+    lines = scripts.get(name).lines
+    labels = [label for label, column in zip(CATEGORIES, held["device"].T) if column.any()]
+    rows = [("pass", "line", "most on the GPU", *labels)]
+    keys = [(phase, line) for phase, line in zip(moments["phases"], moments["lines"]) if line]
+    places = [i for i, line in enumerate(moments["lines"]) if line]
+    starts = [n for n in range(len(keys)) if n == 0 or keys[n] != keys[n - 1]]
+    for begin, end in zip(starts, [*starts[1:], len(keys)]):
+        most = max(places[begin:end], key=lambda i: total[i])
+        phase, line = keys[begin]
+        cells = (amount(held["device"][most, CATEGORIES.index(label)]) for label in labels)
+        code = lines[line - 1].partition("  # ")[0].strip()
+        rows.append((phase, f"{line}: {code}", size(total[most]), *cells))
+    return rows
+
+
+def source(name):
+    """Returns the lines of a script beside its timeline: a list of (number, HTML).
+
+    They are those of the functions SHOWN. Between two functions is (None, "").
+    """
+    lines, found, inside = scripts.get(name).lines, [], False
+    for n, line in enumerate(lines, 1):
+        if line and not line[0].isspace():
+            defined = re.match(r"def (\w+)", line)
+            inside = bool(defined) and defined[1] in SHOWN
+            if inside and found:
+                found.append((None, Markup("")))
+        if inside and line:
+            found.append((n, side_by_side.html(name, n)))
+    return found
+
+
+def moved(before, after):
+    """Returns in words what changes from the peak of one stage to that of another: a list of texts.
+
+    The category that changes by most comes first.
+    """
+    records = [stored.predictions()[name] for name in (before, after)]
+    if len({setting(r) for r in records}) > 1:
+        return []
+    peaks = [r["train"]["device_peak_gb"] for r in records]
+    said = [_said(Row("allocated", *peaks))]
+    held = [r["train"]["breakdown_gb"] for r in records]
+    rows = [Row(label, *(each.get(label, 0) for each in held)) for label in CATEGORIES]
+    rows = [row for row in rows if max(row.before_gb, row.now_gb) >= 0.002 * max(peaks)]
+    rows.sort(key=lambda row: -abs(row.now_gb - row.before_gb))
+    said += [_said(row) for row in rows]
+    places = [where(r) for r in records]
+    if places[0] != places[1]:
+        said.append(f"the peak moves from {places[0]} to {places[1]}")
+    host = [r["train"]["host_peak_gb"] if on_host(r) else 0 for r in records]
+    if any(host):
+        said.append(_said(Row("on the host", *host)))
+    return said
+
+
+def _said(row):
+    sizes = [amount(gb) for gb in (row.before_gb, row.now_gb)]
+    if NOTHING in sizes:
+        there = next(each for each in sizes if each != NOTHING)
+        return f"{row.name}: {row.words}, {there}"
+    return f"{row.name}: {sizes[0]} to {sizes[1]}, {row.words}"

@@ -1,0 +1,91 @@
+"""Takes a picture of a part of the workshop page, as a browser shows it.
+
+It needs Chromium, and playwright to drive it.
+"""
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+
+from shared.common.ending import run
+from shared.common.errors import UserError, missing
+from shared.common.options import Parser
+from shared.common.writing import replaceable, whole
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+QUIET = ("--no-first-run", "--disable-background-networking", "--disable-sync")
+WIDTH, HEIGHT, SCALE = 1280, 800, 1.5  # in CSS pixels; picture's pixels for each of them
+
+
+def parse(argv):
+    """Parses the command line.
+
+    Raises:
+        UserError: the page is not there, or the picture cannot be written.
+    """
+    parser = Parser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("file", type=Path, metavar="FILE.png", help="the picture")
+    page = "the page (default: out/index.html)"
+    add("--page", type=Path, default=Path("out/index.html"), metavar="FILE", help=page)
+    part = "CSS selector of the part; the first that it finds (default: #ladder)"
+    add("--part", default="#ladder", metavar="SELECTOR", help=part)
+    args = parser.parse_args(argv)
+    if args.file.suffix != ".png":
+        raise UserError(f"{args.file}: the picture's name must end in .png")
+    if not args.page.is_file():
+        raise UserError(f"--page {args.page}: no such file; `python -m shared.report` writes it")
+    replaceable(args.file)
+    return args
+
+
+def take(page, part):
+    """Returns a picture of a part of a page, as the bytes of a PNG file.
+
+    Args:
+        page: pathlib.Path of the page.
+        part: a CSS selector.
+
+    Raises:
+        UserError: there is no browser, it does not start, or the page has no such part to see.
+    """
+    try:
+        from playwright.sync_api import Error, sync_playwright
+    except ModuleNotFoundError as error:
+        raise UserError(missing(error)) from None
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    # Chromium refuses to start its sandbox for root; the page is a file of one's own.
+    options = [*QUIET, "--no-sandbox"] if os.geteuid() == 0 else [*QUIET]
+    with contextlib.ExitStack() as stack:
+        playwright = stack.enter_context(sync_playwright())
+        try:  # without a browser of this machine, the one that playwright may have installed
+            browser = playwright.chromium.launch(executable_path=found, args=options)
+        except Error as error:
+            reason = f": {str(error).strip().splitlines()[0]}" if found else ""
+            raise UserError(
+                f"Chromium does not start{reason}; install it, for example with "
+                "`playwright install chromium`"
+            ) from None
+        stack.callback(browser.close)
+        size = {"width": WIDTH, "height": HEIGHT}
+        looks = {"viewport": size, "device_scale_factor": SCALE, "color_scheme": "light"}
+        shown = browser.new_page(**looks)
+        shown.goto(page.resolve().as_uri())
+        try:
+            shown.locator(part).first.wait_for(timeout=2_000)
+            return shown.locator(part).first.screenshot()
+        except Error:
+            raise UserError(f"--part {part}: there is no such part to see in {page}") from None
+
+
+def main(argv=None):
+    args = parse(argv)
+    picture = take(args.page, args.part)
+    with whole(args.file) as part:
+        part.write_bytes(picture)
+    print(f"{args.file}: {args.part} of {args.page}")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,85 @@
+// For the room: one stage per screen, revealed step by step. What stands in an article with data-slide
+// is shown, one slide after the other; a slide's parts with data-step come one at a time.
+const Present = (() => {
+  let stage = null; // the article that is shown
+  let at = 0; // which of its steps
+
+  const articles = () => all("#stages article");
+  const slides = (article) => all("[data-slide]", article).filter((slide) => !slide.hidden);
+
+  // Returns a stage's steps: [slide, how many of its parts are shown].
+  function steps(article) {
+    return slides(article).flatMap((slide) => {
+      const parts = all("[data-step]", slide);
+      return Array.from({ length: parts.length + 1 }, (_, shown) => [slide, shown]);
+    });
+  }
+
+  function show() {
+    document.documentElement.classList.toggle("present", Boolean(stage));
+    one("#presenter").hidden = !stage;
+    for (const part of all(".on-screen, .not-yet")) part.classList.remove("on-screen", "not-yet");
+    if (!stage) return;
+    const all_steps = steps(stage);
+    at = Math.min(Math.max(at, 0), all_steps.length - 1);
+    const [slide, shown] = all_steps[at];
+    stage.classList.add("on-screen");
+    slide.classList.add("on-screen");
+    const parts = all("[data-step]", slide);
+    parts.forEach((part, n) => part.classList.toggle("not-yet", n >= shown));
+    for (const answer of parts.filter((part) => part.localName === "details")) answer.open = !answer.classList.contains("not-yet");
+    one("#where").textContent = `${stage.dataset.script}: ${at + 1} of ${all_steps.length}`;
+    const latest = parts[shown - 1] ?? slide;
+    if (latest === slide) scrollTo(0, 0);
+    else latest.scrollIntoView({ block: "nearest" });
+  }
+
+  function tell() {
+    Address.set("present", stage ? `${stage.dataset.script}@${at}` : "");
+  }
+
+  // Goes on by a number of steps, into the next stage or the one before if there are no more.
+  function go(by) {
+    const order = articles();
+    const n = order.indexOf(stage) + by;
+    if (at + by >= 0 && at + by < steps(stage).length) at += by;
+    else if (order[n]) [stage, at] = [order[n], by > 0 ? 0 : steps(order[n]).length - 1];
+    tell();
+  }
+
+  function begin() {
+    const seen = articles().find((article) => article.getBoundingClientRect().bottom > innerHeight / 2);
+    [stage, at] = [seen ?? articles()[0], 0];
+    tell();
+    one("#next").focus({ preventScroll: true });
+  }
+
+  function end() {
+    const last = stage;
+    stage = null;
+    tell();
+    last.scrollIntoView();
+    one("#present").focus({ preventScroll: true });
+  }
+
+  const KEYS = {
+    ArrowRight: () => go(1), PageDown: () => go(1), " ": () => go(1), ArrowLeft: () => go(-1), PageUp: () => go(-1),
+    Home: () => ([stage, at] = [articles()[0], 0], tell()), End: () => ([stage, at] = [articles().at(-1), 0], tell()), Escape: end,
+  };
+  addEventListener("keydown", (event) => {
+    const button = event.key === " " && event.target.closest("button, summary, a, input, select");
+    if (!stage || button || event.target.closest("input, select") || !(event.key in KEYS)) return;
+    event.preventDefault();
+    KEYS[event.key]();
+  });
+  one("#present").addEventListener("click", begin);
+  one("#previous").addEventListener("click", () => go(-1));
+  one("#next").addEventListener("click", () => go(1));
+  one("#end").addEventListener("click", end);
+  Address.keep("present", "", (value) => {
+    const [script, step] = value.split("@");
+    stage = articles().find((article) => article.dataset.script === script) ?? null;
+    at = Number(step) || 0;
+    show();
+  });
+})();

@@ -1,0 +1,137 @@
+// Predict, then look: in the quiz, what a stage or an exercise needs is hidden until one has guessed.
+const Quiz = (() => {
+  const ASKED = data("quiz"); // stage, or folder/number of an exercise -> what is known and what is true
+  let on = false;
+  let guesses = new Map(); // of the same -> MB, or a text
+  let looked = new Set();
+  const panels = new Map();
+
+  const guessing = (key) => on && panels.has(key) && !looked.has(key);
+  const pairs = (text) => text.split(",").filter(Boolean).map((pair) => {
+    const cut = pair.lastIndexOf(":");
+    return [pair.slice(0, cut), Number(pair.slice(cut + 1))];
+  });
+
+  function guess(key, mb) {
+    guesses.set(key, Math.max(0, Math.round(mb * 10) / 10));
+    Address.set("guesses", [...guesses].map(([name, its]) => `${name}:${its}`).join(","));
+  }
+
+  function look(key) {
+    looked.add(key);
+    Address.set("looked", [...looked].join(","));
+    panels.get(key).verdict.focus();
+  }
+
+  // Says how far a guess is from what is true.
+  function judged(key) {
+    const { now_mb: now } = ASKED[key];
+    if (!guesses.has(key)) return `It is ${size(now)}.`;
+    const mine = guesses.get(key);
+    const off = Math.abs(mine / now - 1);
+    const far = off < 0.005 ? "That is right." : `Your guess is ${(100 * off).toFixed(0)} % too ${mine > now ? "high" : "low"}.`;
+    return `You guessed ${size(mine)}; it is ${size(now)}. ${far}`;
+  }
+
+  // Makes the panel of one question; what is hidden meanwhile carries data-hidden-by.
+  function panel(key, times) {
+    const { before, before_mb: known } = ASKED[key];
+    const top = Math.max(times * known, Math.ceil(ASKED[key].now_mb / known / 4) * 4 * known * (ASKED[key].now_mb > times * known));
+    const input = element("input", { type: "range", min: "0", max: String(top), step: String(top / 400), value: "0" });
+    const told = element("output", {});
+    const label = element("label", {}, "Your guess ", told, input);
+    const bar = element("span", { class: "known" });
+    bar.style.width = `${(100 * known) / top}%`;
+    const button = element("button", { type: "button" }, "Look");
+    const verdict = element("p", { class: "verdict", tabindex: "-1", "aria-live": "polite" });
+    const question = element("p", {}, `Known: ${before} needs ${size(known)}. What does this one need? Move the slider`,
+      MOMENTS[key] ? ", or drag the line in the picture." : ".");
+    const made = element("div", { class: "guess", "data-key": key }, question, bar, label, button, verdict);
+    input.addEventListener("input", () => guess(key, Number(input.value)));
+    button.addEventListener("click", () => look(key));
+    panels.set(key, { made, input, told, label, button, verdict, question, bar });
+    return made;
+  }
+
+  // The line in a stage's timeline that can be dragged to the guess.
+  function line(figure) {
+    const { box } = figure.boxes[0];
+    const drag = (event) => {
+      const { top, height } = box.getBoundingClientRect();
+      guess(figure.script, figure.scale(figure.moments) * (1 - (event.clientY - top) / height));
+    };
+    box.addEventListener("pointerdown", (event) => {
+      if (!guessing(figure.script)) return;
+      event.preventDefault();
+      box.setPointerCapture(event.pointerId);
+      drag(event);
+    });
+    box.addEventListener("pointermove", (event) => {
+      if (guessing(figure.script) && box.hasPointerCapture(event.pointerId)) drag(event);
+    });
+  }
+
+  function drawLine(figure) {
+    const { box } = figure.boxes[0];
+    one(".guess-line", box)?.remove();
+    if (!on || !guesses.has(figure.script)) return;
+    const made = element("span", { class: "guess-line" }, "your guess");
+    made.style.bottom = `${Math.min(100, (100 * guesses.get(figure.script)) / figure.scale(figure.moments))}%`;
+    box.append(made);
+  }
+
+  function show() {
+    document.body.classList.toggle("quiz", on);
+    one("#quiz-switch").setAttribute("aria-pressed", on);
+    for (const [key, { made, input, told, label, button, verdict, question, bar }] of panels) {
+      made.hidden = !on;
+      const open = looked.has(key);
+      for (const part of [label, button, question, bar]) part.hidden = open;
+      if (guesses.has(key)) input.value = guesses.get(key);
+      told.textContent = guesses.has(key) ? size(guesses.get(key)) : "none yet";
+      verdict.textContent = open ? judged(key) : "";
+      for (const part of all(`[data-hidden-by="${key}"]`)) part.classList.toggle("unseen", guessing(key));
+    }
+    Timeline.mounted.forEach(drawLine);
+    one("#score").textContent = on ? score() : "";
+  }
+
+  function score() {
+    const done = [...looked].filter((key) => guesses.has(key) && ASKED[key]);
+    const off = done.map((key) => Math.abs(guesses.get(key) / ASKED[key].now_mb - 1));
+    const mean = off.length ? `; on average ${((100 * off.reduce((a, b) => a + b)) / off.length).toFixed(0)} % off` : "";
+    return `${looked.size} of ${panels.size} looked at${mean}`;
+  }
+
+  function start() {
+    for (const figure of Timeline.mounted.filter(({ script }) => ASKED[script])) {
+      figure.figure.prepend(panel(figure.script, 1.25));
+      line(figure);
+      const article = figure.figure.closest("article");
+      const hidden = [figure.figure, ...all(".tells", article), ...all(`.bar[data-script="${figure.script}"]`)];
+      for (const part of hidden) part.dataset.hiddenBy = figure.script;
+    }
+    for (const exercise of all(".exercise[data-exercise]").filter((each) => ASKED[each.dataset.exercise])) {
+      const answer = one("details", exercise);
+      answer.before(panel(exercise.dataset.exercise, 4));
+      answer.dataset.hiddenBy = exercise.dataset.exercise;
+    }
+    one("#quiz-switch").addEventListener("click", () => Address.set("quiz", on ? "off" : "on"));
+    Address.keep("guesses", "", (text) => {
+      guesses = new Map(pairs(text).filter(([key, mb]) => panels.has(key) && mb >= 0));
+      show();
+    });
+    Address.keep("looked", "", (text) => {
+      looked = new Set(text.split(",").filter((key) => panels.has(key)));
+      show();
+    });
+    Address.keep("quiz", "off", (value) => {
+      on = value === "on";
+      show();
+    });
+  }
+
+  return { guessing, start, redraw: () => Timeline.mounted.forEach(drawLine) };
+})();
+Timeline.start();
+Quiz.start();
