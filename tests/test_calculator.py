@@ -8,7 +8,7 @@ import torch
 import torchvision
 
 from shared.common import scripts
-from shared.memory.ledger import CATEGORIES
+from shared.memory.blocks import CATEGORIES
 from shared.predict import command as predictor
 from shared.predict import shapes, workspaces
 from shared.predict.cards import CARDS, DEFAULT

@@ -129,7 +129,7 @@ WRONG = [
     ("vit_b_16,layers:-3", "Layers: write a whole number of at least 1."),
     ("vit_b_16,layers:", "Layers: write a whole number of at least 1."),
     ("vit_b_16,width:1.5", "Width: write a whole number of at least 1."),
-    ("vit_b_16,batch:99999999", "Batch, per update: write a number of at most 10,000,000."),
+    ("vit_b_16,batch:99999999", "Batch, per update: write a number up to 10,000,000."),
     ("vit_b_16,pixels:225", "An edge of 225 px does not divide by patches of 16 px."),
     ("vit_b_16,gpus:3", "A batch of 64 images does not divide by 3 GPUs."),
     (f"{LLAMA},kv_heads:5", "32 heads do not divide by 5 heads of keys and values."),

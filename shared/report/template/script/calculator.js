@@ -77,7 +77,7 @@ const Calculator = (() => {
       const title = one(".title", input.parentElement).textContent;
       const [value, most] = [text(input), 1e7];
       if (!/^\d+$/.test(value) || Number(value) < 1) return `${title}: write a whole number of at least 1.`;
-      if (Number(value) > most) return `${title}: write a number of at most ${number(most)}.`;
+      if (Number(value) > most) return `${title}: write a number up to ${number(most)}.`;
     }
     const what = unit(one("#calc-model").value);
     if (!Number.isInteger(v.head_width)) return `A width of ${v.width} does not divide by ${v.heads} heads.`;
@@ -156,7 +156,7 @@ const Calculator = (() => {
     }
     const name = element("span", { class: "name" }, moment.name, ...(moment === peak ? [" ", element("b", {}, "◀ peak")] : []));
     const held = moment.rows.filter((row) => row[1] > 0).map(([label, bytes]) => `${label} ${amount(bytes)}`).join(", ");
-    return element("li", { class: moment === peak ? "moment at-peak" : "moment" }, name,
+    return element("li", { class: moment === peak ? "calc-bar at-peak" : "calc-bar" }, name,
       element("span", { class: "track", role: "img", "aria-label": held }, stack),
       element("span", { class: "peak" }, amount(moment.total)));
   }
