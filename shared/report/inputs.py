@@ -14,7 +14,7 @@ FEATURES = {
     "by_blocks": "64 tokens look at 8 blocks of 64; the first and last two blocks at all",
     "copy": "in fp32, attention's output is copied into another order",
     "mlp_values": "tensors as wide as the MLP that its activation and second layer keep",
-    "steps": "tensors as wide as the MLP that the activation's backward pass makes at once",
+    "steps": "tensors as wide as the MLP that the activation's backward makes at once",
     "dense_head": "dense layers that stand before the classifier",
     "head_bias": "the classifier has a bias",
     "vectors": "vectors as wide as the model that are in no block",
