@@ -62,7 +62,7 @@ STYLES = (
 )
 SCRIPTS = ("base", "address", "ladder", "price", "stages")
 SCRIPTS += ("canvas", "timeline", "quiz", "compare", "formulas", "advice", "calculator")
-SCRIPTS += ("ways", "words", "theme", "present", "touch")
+SCRIPTS += ("ways", "words", "theme", "present", "paper", "touch")
 
 
 def models():
@@ -139,6 +139,12 @@ def template(name):
     return (TEMPLATE / name).read_text()
 
 
+def number(script):
+    """Returns what a short link to a stage is called: its number, and in 11 the script."""
+    folder, file = script.split("/")
+    return folder[:2] if file == "train" else f"{folder[:2]} {file}"
+
+
 def embedded(what):
     """Returns JSON that can stand in a script element of a page."""
     text = json.dumps(what, ensure_ascii=False, separators=(",", ":"))
@@ -162,6 +168,7 @@ def render(files):
     environment.filters["lesson"] = lesson.markdown
     environment.filters["inline"] = lambda source: Markup(text.renderInline(source))
     environment.filters["embedded"] = embedded
+    environment.filters["number"] = number
     environment.filters["id"] = lambda script: script.replace("/", "-")
     environment.globals["word"] = words.button
     chosen = charts.datasets(files)

@@ -1,6 +1,7 @@
 // The state of the page is in its address, so that it can be shared: #PLACE;name=value;name=value.
 const Address = (() => {
   const pieces = new Map(); // name -> { value, fallback, show }
+  const arriving = []; // functions of an element, or null, which the address now leads to
   let place = "";
 
   function read() {
@@ -52,8 +53,11 @@ const Address = (() => {
     for (const input of inputs) input.addEventListener("change", () => set(name, input.value));
   }
 
+  // Shows the place that the address names; listeners make it visible first.
   function go() {
-    document.getElementById(place)?.scrollIntoView();
+    const target = document.getElementById(place);
+    for (const listener of arriving) listener(target);
+    target?.scrollIntoView();
   }
 
   // A link leads to a place; the rest of the state stays. Another address may bring another state.
@@ -67,10 +71,17 @@ const Address = (() => {
           piece.show(value);
         }
       }
-      go();
     }
+    go();
     write();
   });
 
-  return { keep, get, set, control, go, place: () => place };
+  function visit(name) {
+    place = name;
+    write();
+    go();
+  }
+
+  const onArrival = (listener) => arriving.push(listener);
+  return { keep, get, set, control, go, visit, onArrival };
 })();

@@ -48,8 +48,7 @@ const Present = (() => {
   }
 
   function begin() {
-    const seen = articles().find((article) => article.getBoundingClientRect().bottom > innerHeight / 2);
-    [stage, at] = [seen ?? articles()[0], 0];
+    [stage, at] = [one("#stages article.chosen"), 0];
     tell();
     one("#next").focus({ preventScroll: true });
   }
@@ -58,7 +57,7 @@ const Present = (() => {
     const last = stage;
     stage = null;
     tell();
-    last.scrollIntoView();
+    Address.visit(last.id);
     one("#present").focus({ preventScroll: true });
   }
 

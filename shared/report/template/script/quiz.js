@@ -108,7 +108,8 @@ const Quiz = (() => {
       figure.figure.prepend(panel(figure.script, 1.25));
       line(figure);
       const article = figure.figure.closest("article");
-      const hidden = [figure.figure, ...all(".tells", article), ...all(`.bar[data-script="${figure.script}"]`)];
+      // An exercise may tell what its stage needs.
+      const hidden = [figure.figure, ...all(".tells, .exercise", article), ...all(`.bar[data-script="${figure.script}"]`)];
       for (const part of hidden) part.dataset.hiddenBy = figure.script;
     }
     for (const exercise of all(".exercise[data-exercise]").filter((each) => ASKED[each.dataset.exercise])) {

@@ -1,5 +1,20 @@
-// The stages: their diffs with Fabric or in plain PyTorch, and their answers.
+// The stages, one at a time: their diffs with Fabric or in plain PyTorch, and their answers.
 const Stages = (() => {
+  function choose(article) {
+    for (const other of all("#stages article")) other.classList.toggle("chosen", other === article);
+    for (const link of all("#numbers a")) {
+      if (link.dataset.script === article.dataset.script) link.setAttribute("aria-current", "true");
+      else link.removeAttribute("aria-current");
+    }
+  }
+
+  document.documentElement.classList.add("one-stage"); // without scripts, all of them are shown
+  choose(one("#stages article"));
+  Address.onArrival((target) => {
+    const article = target?.closest("#stages article");
+    if (article) choose(article);
+  });
+
   Address.control("chain", all("input[name=chain]"), (chain) => {
     const plain = chain === "plain";
     for (const part of all("#stages .fabric")) part.hidden = plain;

@@ -191,6 +191,8 @@ const Timeline = (() => {
       mounted.push(new Figure(figure, script, { before: MOMENTS[script].before }));
     }
     Address.keep("moment", "", tell);
+    // Where a line is in its box is known only when the stage is shown.
+    Address.onArrival(() => mounted.filter(({ figure }) => figure.checkVisibility()).forEach((each) => each.show(each.at)));
   }
 
   return { start, Figure, most, mounted };
