@@ -20,7 +20,7 @@ FEATURES = {
     "vectors": "vectors as wide as the model that are in no block",
 }
 # Those of a kind that are not 0. `steps` are those of the simulation, to which the formulas are
-# held: of a gated MLP 7, because the simulated GPU has no single operation for the gradient of SiLU.
+# held: of a gated MLP 7, since the simulated GPU has no single operation for the gradient of SiLU.
 PLAIN = {"bias": 1, "mlp_values": 2, "steps": 1}
 AFTER = {
     **PLAIN,
