@@ -28,6 +28,7 @@ from shared.records.record import (
 )
 from shared.records.units import listed, size
 from shared.report import (
+    calculator,
     charts,
     colors,
     lesson,
@@ -55,12 +56,13 @@ STYLES = (
     "timeline",
     "quiz",
     "ways",
+    "calculator",
     "present",
     "print",
 )
 SCRIPTS = ("base", "address", "ladder", "price", "stages")
-SCRIPTS += ("canvas", "timeline", "quiz", "compare", "ways", "words", "theme", "present", "paper")
-SCRIPTS += ("touch",)
+SCRIPTS += ("canvas", "timeline", "quiz", "compare", "formulas", "advice", "calculator")
+SCRIPTS += ("ways", "words", "theme", "present", "paper", "touch")
 
 
 def models():
@@ -186,6 +188,7 @@ def render(files):
         quiz=quiz.asked(),
         moved={f"{a} {b}": moments.moved(a, b) for a, b in itertools.combinations(names, 2)},
         models=models(),
+        calculator=calculator.of_page(),
         cards=cards.CARDS,
         first_card=FIRST_CARD,
         sizes=SIZES,

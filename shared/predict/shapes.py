@@ -1,0 +1,76 @@
+"""The shapes of known models: how many blocks they have, how wide they are, and so on."""
+
+import torch
+import torchvision
+
+from shared.text.configs import KNOWN
+
+VITS = ("vit_l_16", "vit_b_16", "vit_b_32", "vit_l_32", "vit_h_14")
+# What transformers calls a kind of language model, and what it is called here.
+KINDS = {
+    "llama": "Llama",
+    "mistral": "Llama",
+    "qwen3": "Qwen3",
+    "bert": "BERT",
+    "distilbert": "DistilBERT",
+    "bloom": "BLOOM",
+    "big_bird": "BigBird",
+}
+
+
+def vit(name):
+    """Returns the shape of a vision transformer of torchvision at the size of its weights.
+
+    Returns:
+        a dictionary: its kind, and numbers as report.formulas.INPUTS names them.
+    """
+    px = torchvision.models.get_model_weights(name).DEFAULT.meta["min_size"][0]
+    with torch.device("meta"):
+        model = torchvision.models.get_model(name, image_size=px)
+    first, width = model.encoder.layers[0], model.hidden_dim
+    tokens = (px // model.patch_size) ** 2 + 1
+    return {
+        "kind": "ViT",
+        "layers": len(model.encoder.layers),
+        "width": width,
+        "heads": first.num_heads,
+        "kv_heads": first.num_heads,
+        "head_width": width // first.num_heads,
+        "mlp": model.mlp_dim,
+        "vocabulary": 0,
+        "positions": tokens,
+        "classes": 10,  # of CIFAR-10, which the scripts train with
+        "tokens": tokens,
+        "pixels": px,
+        "patch": model.patch_size,
+    }
+
+
+def text(name):
+    """Returns the shape of a language model, by its configuration, as vit() does."""
+    kind, options = KNOWN[name]
+    config = kind(**options)
+    width, heads = config.hidden_size, config.num_attention_heads
+    rotary = config.model_type in ("llama", "mistral", "qwen3")
+    bloom = config.model_type == "bloom"
+    mlp = getattr(config, "intermediate_size", None) or getattr(config, "hidden_dim", 4 * width)
+    return {
+        "kind": KINDS[config.model_type],
+        "layers": config.num_hidden_layers,
+        "width": width,
+        "heads": heads,
+        "kv_heads": config.num_key_value_heads if rotary else heads,
+        "head_width": getattr(config, "head_dim", None) or width // heads,
+        "mlp": mlp,
+        "vocabulary": config.vocab_size,
+        "positions": 0 if rotary or bloom else config.max_position_embeddings,
+        "classes": 2,
+        "tokens": 4096 if kind.model_type == "big_bird" else 512,
+        "pixels": 0,
+        "patch": 0,
+    }
+
+
+def known():
+    """Returns the shapes of all models known here, {name: as vit() returns}."""
+    return {name: vit(name) for name in VITS} | {name: text(name) for name in KNOWN}
