@@ -35,10 +35,13 @@ def address(tmp_path_factory):
 
 @pytest.fixture
 def visit(browser, address):
-    """Opens the page; in the end it must not have complained, nor asked for anything."""
+    """Opens the page, at a place if one is given, such as "#06_sgd-train".
+
+    In the end it must not have complained, nor asked for anything.
+    """
     contexts, said, asked = [], [], []
 
-    def open_page(width=1280, height=900, scheme="light", **options):
+    def open_page(width=1280, height=900, scheme="light", place="", **options):
         size = {"width": width, "height": height}
         context = browser.new_context(viewport=size, color_scheme=scheme, **options)
         contexts.append(context)
@@ -46,7 +49,7 @@ def visit(browser, address):
         page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
         page.on("request", lambda request: asked.append(request.url))
-        page.goto(address)
+        page.goto(address + place)
         return page
 
     yield open_page

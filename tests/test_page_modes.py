@@ -26,7 +26,7 @@ def test_what_the_quiz_asks_is_what_was_recorded():
 
 
 def test_guess_then_look(visit):
-    page = visit()
+    page = visit(place="#05_grad_accum-train")
     page.get_by_role("button", name="Quiz").click()
     stage = article(page, "05_grad_accum/train")
     panel = stage.locator(".moments .guess")
@@ -58,8 +58,11 @@ def test_guess_then_look(visit):
     page.goto("about:blank")
     page.goto(shared)  # before the look: the guess is there, the answer is not
     assert "3.7" in panel.locator("output").inner_text() and not hidden.is_visible()
+    # An exercise may tell the peak of its stage, so it comes after it.
     question = page.locator(".exercise[data-exercise='05_grad_accum/2']")
-    assert question.locator("details").is_hidden()
+    assert question.is_hidden()
+    panel.get_by_role("button", name="Look").click()
+    assert question.is_visible() and question.locator("details").is_hidden()
     question.get_by_role("button", name="Look").click()
     assert question.locator("details").is_visible()
     page.get_by_role("button", name="Quiz").click()
@@ -72,7 +75,8 @@ def test_present(visit):
     where = page.locator("#where")
     assert where.inner_text().startswith("01_baseline/train: 1 of ")
     small = """
-        [...document.querySelectorAll('body *')].filter(e => e.checkVisibility({visibilityProperty: true})
+        [...document.querySelectorAll('body *')].filter(e =>
+            e.checkVisibility({visibilityProperty: true})
             && [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim())
             && parseFloat(getComputedStyle(e).fontSize) < 24
             ).map(e => e.className + ': ' + e.textContent.slice(0, 30))"""
@@ -102,12 +106,8 @@ def test_present(visit):
 
 
 def test_present_reveals_step_by_step(visit):
-    page = visit(1920, 1080)
+    page = visit(1920, 1080, place="#06_sgd-train")
     stage = article(page, "06_sgd/train")
-    stage.scroll_into_view_if_needed()
-    page.evaluate(
-        "document.querySelector('article[data-script=\"06_sgd/train\"]').scrollIntoView()"
-    )
     page.get_by_role("button", name="Present").click()
     areas = stage.locator(".canvas [data-category=parameters]")
     answers = stage.locator(".exercise details")
