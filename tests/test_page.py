@@ -74,7 +74,7 @@ def test_what_is_shown_is_what_was_recorded(out):
 
 
 def test_timelines_are_of_the_predictions():
-    moments = shown_moments.for_page()
+    moments = shown_moments.for_page(shown_moments.of_all())
     assert list(moments) == NAMES + TEXT
     for name, r in stored.predictions().items():
         total = [sum(column) for column in zip(*moments[name]["device"].values())]

@@ -61,7 +61,7 @@ def verdict(card, rows):
         perhaps = [f"{name}, perhaps" for name, _ in those if 0 <= spare[name] < 2]
         first = [*safe, *perhaps, "none of these"][0]
         on = "one GPU" if gpus == 1 else f"{gpus} GPUs, each"
-        said.append(f"On {on} of {card} GB: {first}.")
+        said.append(f"The first that fits on {on} of {card} GB: {first}.")
     return " ".join(said)
 
 

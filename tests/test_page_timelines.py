@@ -40,7 +40,7 @@ def test_one_scale_for_all_stages(visit):
         shares = [gb[name]["train"]["breakdown_gb"][label] for name in ours]
         drawn = [held[label] for held in ours.values()]
         assert drawn[1] / drawn[0] == pytest.approx(shares[1] / shares[0], abs=0.05)
-    page.get_by_label("each its own").check()
+    figure(page, "06_sgd/train").get_by_role("button", name="Its own scale").click()
     assert heights(page, "06_sgd/train")["activations"] > 3 * drawn[1]
     assert "ruler=own" in page.url
     ghosts = figure(page, "06_sgd/train").locator(".ghost")

@@ -102,6 +102,7 @@ def dataset(records, name, from_where, published):
         rows.append(
             {
                 "script": r["script"],
+                "gpus": r["world_size"],
                 "link": _shown(r["script"]),
                 "peak": size(peak),
                 "at": at(peak),

@@ -30,6 +30,9 @@ def parse(argv):
     add = parser.add_argument
     add("--records", type=Path, nargs="+", default=[], metavar="FILE", help=records)
     add("--out", type=Path, default=Path("out"), metavar="DIR", help=out)
+    more = "timelines of other scripts and models, to compare: the timelines.json that python -m "
+    more += "shared.predict --timeline DIR has written"
+    add("--timelines", type=Path, nargs="+", default=[], metavar="FILE", help=more)
     add("--slides", action="store_true", help="write pictures for slides beside the page")
     args = parser.parse_args(argv)
     for file in args.records:
@@ -54,7 +57,7 @@ def _check(file):
 
 def main(argv=None):
     args = parse(argv)
-    html, chosen = page.render(args.records)
+    html, chosen = page.render(args.records, args.timelines)
     file = args.out / "index.html"
     write_text(file, html)
     print(f"{file}: {len(html.encode()) / 1e6:.1f} MB")

@@ -7,6 +7,7 @@ import re
 from markupsafe import Markup
 
 from shared.common import scripts
+from shared.common.errors import UserError
 from shared.lessons import stored
 from shared.lessons.answers import Row
 from shared.memory.blocks import CATEGORIES
@@ -24,23 +25,70 @@ def of_all():
     return {moments["script"]: moments for moments in json.loads(stored.TIMELINES.read_text())}
 
 
-def for_page():
-    """Returns what the page's scripts draw, {script: dictionary}, for JSON.
+def with_own(files):
+    """Returns the moments of every stage and those in files, {title: moments}.
 
-    To what is stored, it adds the model with its inputs, by which scripts share a scale, what the
-    script does in words, and what each category holds at the peak in GB.
+    A title is the name of the script; if that is taken, with the model and its inputs.
+
+    Args:
+        files: such as `python -m shared.predict --timeline DIR` writes, DIR/timelines.json.
+
+    Raises:
+        UserError: a file holds something else.
+    """
+    found = dict(of_all())
+    for file in files:
+        for moments in _read(file):
+            title = script = moments["script"]
+            if title in found:
+                title = f"{script}, {setting(moments['record'])}"
+            while title in found:
+                title += ", again"
+            found[title] = moments
+    return found
+
+
+def _read(file):
+    """Returns the moments in a file.
+
+    Raises:
+        UserError: it holds something else.
+    """
+    right = "pass the timelines.json that python -m shared.predict --timeline DIR has written"
+    try:
+        moments = json.loads(file.read_text())
+        # What the page needs of each is there.
+        for_page({n: each for n, each in enumerate(moments)})
+        for each in moments:
+            scripts.get(each["script"])
+            expanded(each)
+    except OSError as error:
+        raise UserError(f"--timelines {file}: {error.strerror}; {right}") from None
+    except (ValueError, LookupError, TypeError, AttributeError, UserError):
+        raise UserError(f"--timelines {file}: these are no timelines; {right}") from None
+    return moments
+
+
+def for_page(every):
+    """Returns what the page's scripts draw, {title: dictionary}, for JSON.
+
+    To what is stored, it adds the model with its inputs, by which scripts share a scale, and what
+    the script does in words.
+
+    Args:
+        every: {title: moments}.
     """
     found = {}
-    for name, moments in of_all().items():
-        record = stored.predictions()[name]
+    for title, moments in every.items():
+        record = moments["record"]
         gpus = record["world_size"]
         on = f"each of {gpus} GPUs" if gpus > 1 else "one GPU"
         many = f"{record['batch_size']} {unit(record)} per update, {at_once(record)} at a time"
-        found[name] = {
-            **{key: value for key, value in moments.items() if key not in ("script", "record")},
+        found[title] = {
+            **{key: value for key, value in moments.items() if key != "record"},
             "setting": setting(record),
             "about": f"{on}; {many}",
-            "before": scripts.get(name).parent,
+            "before": scripts.get(title).parent if title in scripts.stages() else None,
             "where": where(record),
         }
     return found
@@ -90,9 +138,13 @@ def source(name):
 def moved(before, after):
     """Returns in words what changes from the peak of one stage to that of another: a list of texts.
 
-    The category that changes by most comes first.
+    The category that changes by most comes first. The list is empty if they are of different
+    models.
+
+    Args:
+        before, after: moments.
     """
-    records = [stored.predictions()[name] for name in (before, after)]
+    records = [moments["record"] for moments in (before, after)]
     if len({setting(r) for r in records}) > 1:
         return []
     peaks = [r["train"]["device_peak_gb"] for r in records]

@@ -98,14 +98,18 @@ def models():
 
 
 @functools.cache
-def diffs():
+def diffs(own=()):
     """Returns the diffs between every two stages, with Fabric and without.
 
     The result is {(before, after): rows of side_by_side.rows()}.
+
+    Args:
+        own: names of other scripts, of which those to their parents are there, too.
     """
     pairs = [(scripts.plain()[0], scripts.ladder()[0])]
     for chain in (scripts.stages(), scripts.plain()):
         pairs += [(a, b) for i, a in enumerate(chain) for b in chain[i + 1 :]]
+    pairs += [(scripts.get(name).parent, name) for name in own if scripts.get(name).parent]
     return {pair: side_by_side.rows(*pair) for pair in pairs}
 
 
@@ -151,11 +155,12 @@ def embedded(what):
     return Markup(text.replace("<", "\\u003c"))
 
 
-def render(files):
+def render(files, timelines=()):
     """Returns the page, and charts.datasets() that it shows.
 
     Args:
         files: of measured records, besides those of the repository.
+        timelines: files of timelines, besides those of the repository, to compare.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATE),
@@ -171,7 +176,7 @@ def render(files):
     environment.filters["number"] = number
     environment.filters["id"] = lambda script: script.replace("/", "-")
     environment.globals["word"] = words.button
-    chosen = charts.datasets(files)
+    chosen, every = charts.datasets(files), moments.with_own(timelines)
     parts = [part(scripts.get(script), chosen) for script in scripts.stages()]
     names = [p["script"] for p in parts]
     shown = {(p["before"], p["script"]) for p in parts}
@@ -179,14 +184,18 @@ def render(files):
     html = environment.get_template("index.html.jinja").render(
         parts=parts,
         datasets=chosen,
-        diffs=diffs(),
+        diffs=diffs(tuple(sorted({its["script"] for its in every.values()} - {*names}))),
         plain=scripts.plain(),
         neighbours=shown,
         price=price.chart(),
         roads=roads.drawn(),
         moments=moments,
         quiz=quiz.asked(),
-        moved={f"{a} {b}": moments.moved(a, b) for a, b in itertools.combinations(names, 2)},
+        every=moments.for_page(every),
+        moved={
+            f"{a} {b}": moments.moved(every[a], every[b])
+            for a, b in itertools.combinations(every, 2)
+        },
         models=models(),
         calculator=calculator.of_page(),
         cards=cards.CARDS,
@@ -196,6 +205,7 @@ def render(files):
         nccl=tables.NCCL_GB,
         categories=CATEGORIES,
         glossary=words.glossary(),
+        measured_on_gpu=bool(stored.on_gpus()),
         colors={label: colors.variable(label) for label in CATEGORIES},
         hexes={label: colors.hex_color(label) for label in CATEGORIES},
         commit=git_commit(),

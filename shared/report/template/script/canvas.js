@@ -64,8 +64,7 @@ const Canvas = (() => {
       const from = moments.at[begin];
       const to = n + 1 < starts.length ? moments.at[starts[n + 1]] : moments.events - 1;
       const wide = (100 * (to - from)) / Math.max(moments.events - 1, 1);
-      const label = wide > 8 ? [element("span", {}, moments.phases[begin])] : [];
-      const made = element("div", { class: `pass ${moments.phases[begin]}` }, ...label);
+      const made = element("div", { class: `pass ${moments.phases[begin]}` }, element("span", {}, moments.phases[begin]));
       made.style.left = `${(100 * from) / Math.max(moments.events - 1, 1)}%`;
       made.style.width = `${wide}%`;
       return made;

@@ -3,6 +3,15 @@ const Compare = (() => {
   const MOVED = data("moved"); // "BEFORE AFTER" -> what changes, in words
   const say = (text) => element("p", { class: "note" }, text);
 
+  function diff(scripts, plain) {
+    const names = plain ? scripts.map((name) => name.replace(/\w+$/, "plain")) : scripts;
+    const [there] = [names, [...names].reverse()].map((pair) => document.getElementById(`diff-${pair.map(id).join("-")}`)).filter(Boolean);
+    if (there) return one("table", there.content ?? there).cloneNode(true);
+    if (plain) return say("One of them has no script in plain PyTorch; choose “with Fabric” above the stages.");
+    if (names[0] === names[1]) return say("It is the same script.");
+    return say(`This diff is not stored here: diff ${names[0]}.py ${names[1]}.py shows it.`);
+  }
+
   // Both timelines on one scale, the second one with the first as its ghost.
   function timelines(names) {
     const scale = () => 1.12 * Math.max(...names.map((name) => Timeline.most(MOMENTS[name])));
@@ -39,10 +48,7 @@ const Compare = (() => {
       const words = MOVED[names.join(" ")];
       if (words) parts.push(element("ul", { class: "moved" }, ...words.map((text) => element("li", {}, text))));
       parts.push(timelines(names));
-      const scripts = plain ? names.map((name) => name.replace(/\w+$/, "plain")) : names;
-      const diff = document.getElementById(`diff-${scripts.map(id).join("-")}`);
-      const missing = "One of them has no script in plain PyTorch; choose “with Fabric” above the stages.";
-      parts.push(diff ? one("table", diff.content ?? diff).cloneNode(true) : say(missing));
+      parts.push(diff(names.map((name) => MOMENTS[name].script), plain));
     }
     one("#comparison").replaceChildren(...parts);
     one("#said").textContent = said;

@@ -99,8 +99,8 @@ const Quiz = (() => {
   function score() {
     const done = [...looked].filter((key) => guesses.has(key) && ASKED[key]);
     const off = done.map((key) => Math.abs(guesses.get(key) / ASKED[key].now_mb - 1));
-    const mean = off.length ? `; on average ${((100 * off.reduce((a, b) => a + b)) / off.length).toFixed(0)} % off` : "";
-    return `${looked.size} of ${panels.size} looked at${mean}`;
+    const mean = off.length ? `, ${((100 * off.reduce((a, b) => a + b)) / off.length).toFixed(0)} % off on average` : "";
+    return `${looked.size} of ${panels.size} answered${mean}`;
   }
 
   function start() {
@@ -117,7 +117,10 @@ const Quiz = (() => {
       answer.before(panel(exercise.dataset.exercise, 4));
       answer.dataset.hiddenBy = exercise.dataset.exercise;
     }
-    one("#quiz-switch").addEventListener("click", () => Address.set("quiz", on ? "off" : "on"));
+    one("#quiz-switch").addEventListener("click", () => {
+      Address.set("quiz", on ? "off" : "on");
+      Address.go(); // other parts come and go, but the reader stays
+    });
     Address.keep("guesses", "", (text) => {
       guesses = new Map(pairs(text).filter(([key, mb]) => panels.has(key) && mb >= 0));
       show();

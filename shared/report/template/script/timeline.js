@@ -35,7 +35,7 @@ const Timeline = (() => {
       Object.assign(this, { figure, script, scale, moments: MOMENTS[script], category: null, part: "device" });
       this.before = before && MOMENTS[before]?.setting === this.moments.setting ? before : null;
       this.boxes = parts(this.moments).map((part) => this.box(part));
-      one(".canvases", figure).replaceChildren(...this.boxes.flatMap(({ title, box }) => [title, box]));
+      one(".canvases", figure).replaceChildren(...this.boxes.flatMap(({ title, box }) => [title, box]), this.under());
       this.at = peak(this.moments);
       this.draw();
       this.show(this.at);
@@ -61,6 +61,18 @@ const Timeline = (() => {
       });
       box.addEventListener("keydown", (event) => this.key(event));
       return { part, title, box };
+    }
+
+    // What stands under the drawings; a stage's timeline can change its scale.
+    under() {
+      const told = element("p", { class: "under" }, "From left to right: allocations and releases in order, not time.");
+      if (this.scale !== top) return told;
+      const button = element("button", { type: "button", class: "ruler" });
+      button.addEventListener("click", () => {
+        Address.set("ruler", Address.get("ruler") === "own" ? "common" : "own");
+      });
+      told.append(button);
+      return told;
     }
 
     nearest(share) {
@@ -91,6 +103,8 @@ const Timeline = (() => {
 
     draw() {
       const scale = this.scale(this.moments);
+      const button = one(".ruler", this.figure);
+      if (button) button.textContent = Address.get("ruler") === "own" ? "One scale for all stages" : "Its own scale";
       for (const { part, box } of this.boxes) Canvas.draw(box, this.moments, part, scale, MOMENTS[this.before]);
       this.show(this.at);
     }
@@ -182,7 +196,7 @@ const Timeline = (() => {
   }
 
   function start() {
-    Address.control("ruler", all("input[name=ruler]"), () => {
+    Address.keep("ruler", "common", () => {
       mounted.forEach((figure) => figure.draw());
       Quiz.redraw();
     });

@@ -30,7 +30,7 @@ const Ways = (() => {
       const those = rows.filter((row) => row.dataset.gpus === gpus);
       const first = ["yes", "open"].map((verdict) => those.find((row) => one(`.${verdict}`, row))).find(Boolean);
       const perhaps = first && one(".open", first) ? ", perhaps" : "";
-      return `On ${gpus === "1" ? "one GPU" : `${gpus} GPUs, each`} of ${Number(gb.toFixed(1))} GB: ${first ? first.cells[0].textContent + perhaps : "none of these"}.`;
+      return `The first that fits on ${gpus === "1" ? "one GPU" : `${gpus} GPUs, each`} of ${Number(gb.toFixed(1))} GB: ${first ? first.cells[0].textContent + perhaps : "none of these"}.`;
     }).join(" ");
   }
 
