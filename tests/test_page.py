@@ -46,7 +46,7 @@ def out(tmp_path_factory):
 def test_one_file(out):
     html = (out / "index.html").read_text()
     assert len(html.encode()) <= 6_000_000
-    assert not re.search(r"""(src|href)=["']?(https?:|//)|@import|url\(\s*["']?http""", html)
+    assert not re.search(r"""src=["']?(https?:|//)|<link[^>]*http|@import|url\(\s*["']?http""", html)
     assert not list(out.glob("*.png"))
 
 

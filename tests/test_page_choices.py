@@ -24,7 +24,7 @@ def test_memory_against_time(visit):
     assert page.url.endswith("#08_fsdp-train")
     # With the Tab key to one of them, with the arrow keys to the next, and no key to all of them.
     page.locator("#price h2").hover()
-    page.locator("#dataset").focus()
+    page.locator("#card").focus()
     for _ in range(40):
         page.keyboard.press("Tab")
         if page.evaluate("!!document.activeElement.closest('.points')"):
