@@ -46,7 +46,9 @@ def out(tmp_path_factory):
 def test_one_file(out):
     html = (out / "index.html").read_text()
     assert len(html.encode()) <= 6_000_000
-    assert not re.search(r"""src=["']?(https?:|//)|<link[^>]*http|@import|url\(\s*["']?http""", html)
+    assert not re.search(
+        r"""src=["']?(https?:|//)|<link[^>]*http|@import|url\(\s*["']?http""", html
+    )
     assert not list(out.glob("*.png"))
 
 
@@ -57,6 +59,29 @@ def test_slides(tmp_path, monkeypatch):
     assert command.slides(charts.datasets()[:1], tmp_path) == 3
     files = {"bars-1.png", *(f"timeline-{name.replace('/', '-')}.png" for name in few)}
     assert {file.name for file in tmp_path.iterdir()} == files
+
+
+def test_timelines_of_ones_own(tmp_path):
+    """Here they are those of the repository again, of another model, and of a side road."""
+    stage, road, other = (
+        json.loads(json.dumps(shown_moments.of_all()[name]))
+        for name in ("06_sgd/train", "05_grad_accum/train", "09_act_ckpt/train")
+    )
+    road["script"] = road["record"]["script"] = "06_sgd/adam_8bit"
+    other["record"]["model"] = "vit_b_16"
+    file = tmp_path / "timelines.json"
+    file.write_text(json.dumps([stage, road, other]))
+    args = command.parse(["--timelines", str(file), "--out", str(tmp_path)])
+    html, _ = page.render([], args.timelines)
+    titles = re.findall("<option>(.*?)</option>", html[html.index('<select id="from">') :])
+    own = {title for title in titles if title not in NAMES + TEXT}
+    first = "06_sgd/train, vit_l_16 at 224 px"
+    assert {first, "06_sgd/adam_8bit", "09_act_ckpt/train, vit_b_16 at 224 px"} <= own
+    assert 'id="diff-05_grad_accum-train-06_sgd-adam_8bit"' in html  # to its parent
+    for wrong in ("[1]", "{}x", '[{"script": "06_sgd/train"}]', '{"a": 1}', "null"):
+        file.write_text(wrong)
+        with pytest.raises(UserError, match="these are no timelines; pass the timelines.json"):
+            command.parse(["--timelines", str(file), "--out", str(tmp_path)])
 
 
 def test_what_is_shown_is_what_was_recorded(out):

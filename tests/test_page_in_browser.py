@@ -6,7 +6,7 @@ import pytest
 from conftest import NAMES, PLAIN
 from workshop_page import HOSTILE
 
-from shared.lessons import stored
+from shared.lessons import exercises, stored
 from shared.records.units import size
 
 pytest_plugins = "browsing"
@@ -163,9 +163,14 @@ def test_nothing_runs_over(visit, width, scheme):
 
 def test_on_paper(visit, tmp_path):
     page = visit()
-    page.pdf(path=tmp_path / "page.pdf", format="A4", print_background=False)
-    # A handout has answers only if they were open.
+    file = tmp_path / "page.pdf"
+    page.pdf(path=file, print_background=False, prefer_css_page_size=True)
+    assert 5 < len(re.findall(rb"/Type\s*/Page\b", file.read_bytes())) <= 15
+    # The answers are at the end, and only there.
     assert page.locator("details[open]").count() == 0
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("#answers-at-the-end .answer").count() == len(exercises.every())
+    assert page.locator("main > :last-child#answers-at-the-end").count() == 1
     page.get_by_text("Show all answers").click()
     assert page.locator(".exercise details:not([open])").count() == 0
     page.locator("#price summary").click()

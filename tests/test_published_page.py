@@ -58,9 +58,12 @@ def test_a_picture_of_a_part(tmp_path_factory, tmp_path, capsys):
     page = written(tmp_path_factory.getbasetemp()) / "index.html"
     file = tmp_path / "part.png"
     picture.main([str(file), "--page", str(page)])
-    assert f"{file}: #ladder of {page}" in capsys.readouterr().out
+    assert f"{file}: article.chosen .moments of {page}" in capsys.readouterr().out
     with Image.open(file) as image:
-        assert image.width == pytest.approx(1.5 * (1280 - 2 * 16), abs=2) and image.height > 500
+        assert (
+            image.width == pytest.approx(1.5 * (1280 - 2 * 16 - 2 * 21), abs=2)
+            and image.height > 500
+        )
         assert image.getpixel((0, image.height - 1))[:3] == (255, 255, 255)  # the light theme
     with pytest.raises(UserError, match="--part #nowhere: there is no such part"):
         picture.take(page, "#nowhere")
@@ -69,10 +72,10 @@ def test_a_picture_of_a_part(tmp_path_factory, tmp_path, capsys):
 def test_without_a_browser(monkeypatch, tmp_path):
     pytest.importorskip("playwright")
     page = tmp_path / "index.html"
-    page.write_text("<p id=ladder>")
+    page.write_text("<p>")
     monkeypatch.setattr(picture.shutil, "which", lambda name: str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match="^Chromium does not start.*playwright install chromium"):
-        picture.take(page, "#ladder")
+        picture.take(page)
 
 
 def test_without_playwright(monkeypatch, tmp_path):
@@ -85,7 +88,7 @@ def test_without_playwright(monkeypatch, tmp_path):
 
     monkeypatch.setattr(builtins, "__import__", find)
     with pytest.raises(UserError, match="playwright is needed and not installed"):
-        picture.take(tmp_path / "index.html", "#ladder")
+        picture.take(tmp_path / "index.html")
 
 
 @pytest.mark.parametrize(

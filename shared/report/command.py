@@ -22,7 +22,7 @@ def parse(argv):
     """Parses the command line.
 
     Raises:
-        UserError: a file holds no records, or the folder cannot be written to.
+        UserError: a file holds no records or no timelines, or the folder cannot be written to.
     """
     parser = Parser(description=__doc__.splitlines()[0])
     records = "measurements to show besides the repository's, such as out/ladder.jsonl"
@@ -37,6 +37,7 @@ def parse(argv):
     args = parser.parse_args(argv)
     for file in args.records:
         _check(file)
+    moments.with_own(args.timelines)
     writable_folder(args.out, "--out")
     replaceable(args.out / "index.html")
     room(args.out, megabytes=10)

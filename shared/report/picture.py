@@ -15,7 +15,8 @@ from shared.common.writing import replaceable, whole
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 QUIET = ("--no-first-run", "--disable-background-networking", "--disable-sync")
-WIDTH, HEIGHT, SCALE = 1280, 800, 1.5  # in CSS pixels; picture's pixels for each of them
+WIDTH, HEIGHT, SCALE = 1280, 1200, 1.5  # in CSS pixels; picture's pixels for each of them
+ADDRESS, PART = "05_grad_accum-train;ruler=own", "article.chosen .moments"
 
 
 def parse(argv):
@@ -29,8 +30,10 @@ def parse(argv):
     add("file", type=Path, metavar="FILE.png", help="the picture")
     page = "the page (default: out/index.html)"
     add("--page", type=Path, default=Path("out/index.html"), metavar="FILE", help=page)
-    part = "CSS selector of the part; the first that it finds (default: #ladder)"
-    add("--part", default="#ladder", metavar="SELECTOR", help=part)
+    state = f"what follows # in the page's address (default: {ADDRESS})"
+    add("--state", default=ADDRESS, metavar="TEXT", help=state)
+    part = f"CSS selector of the part; the first that it finds (default: {PART})"
+    add("--part", default=PART, metavar="SELECTOR", help=part)
     args = parser.parse_args(argv)
     if args.file.suffix != ".png":
         raise UserError(f"{args.file}: the picture's name must end in .png")
@@ -40,12 +43,13 @@ def parse(argv):
     return args
 
 
-def take(page, part):
+def take(page, part=PART, state=ADDRESS):
     """Returns a picture of a part of a page, as the bytes of a PNG file.
 
     Args:
         page: pathlib.Path of the page.
         part: a CSS selector.
+        state: of the page, as its address tells it.
 
     Raises:
         UserError: there is no browser, it does not start, or the page has no such part to see.
@@ -71,7 +75,7 @@ def take(page, part):
         size = {"width": WIDTH, "height": HEIGHT}
         looks = {"viewport": size, "device_scale_factor": SCALE, "color_scheme": "light"}
         shown = browser.new_page(**looks)
-        shown.goto(page.resolve().as_uri())
+        shown.goto(f"{page.resolve().as_uri()}#{state}")
         try:
             shown.locator(part).first.wait_for(timeout=2_000)
             return shown.locator(part).first.screenshot()
@@ -81,7 +85,7 @@ def take(page, part):
 
 def main(argv=None):
     args = parse(argv)
-    picture = take(args.page, args.part)
+    picture = take(args.page, args.part, args.state)
     with whole(args.file) as part:
         part.write_bytes(picture)
     print(f"{args.file}: {args.part} of {args.page}")
