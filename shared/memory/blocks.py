@@ -21,15 +21,16 @@ class Block:
         phase: what the training was doing: "load", "forward", "backward" or "step".
         module: the name of the module at work, None if it is not known.
         stream: the id of the device's stream that was in use.
+        name: of the parameter that it belongs to, None if it is not known.
         shape, dtype: of the first tensor in it, None if it holds none.
     """
 
-    __slots__ = ("nbytes", "device", "label", "phase", "module", "stream", "shape", "dtype")
+    __slots__ = ("nbytes", "device", "label", "phase", "module", "stream", "name", "shape", "dtype")
 
     def __init__(self, nbytes, device, label, phase=None, module=None, stream=0):
         self.nbytes, self.device, self.label = nbytes, device, label
         self.phase, self.module, self.stream = phase, module, stream
-        self.shape = self.dtype = None
+        self.name = self.shape = self.dtype = None
 
 
 def tensors(x):

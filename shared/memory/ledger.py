@@ -89,12 +89,12 @@ class Ledger(TorchDispatchMode):
             block.label = label
 
     def name(self, tensor, name):
-        """Gives the storages of a tensor a name in place of that of the module at work."""
+        """Notes to which parameter the storages of a tensor belong."""
         if hasattr(tensor, "__tensor_flatten__"):
             for part in tensors([getattr(tensor, each) for each in tensor.__tensor_flatten__()[0]]):
                 self.name(part, name)
         elif block := self._live.get(tensor.untyped_storage()._cdata):
-            block.module = name
+            block.name = name
 
     def block(self, tensor):
         """Returns a name of the storage of a tensor, which no other storage gets."""

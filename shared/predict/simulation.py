@@ -69,7 +69,7 @@ class Simulation:
         self.without_memory = functools.partial(
             gpu.tensors_without_memory, self.card, options.torch
         )
-        lines = Lines(self.script)
+        lines = Lines(self.script) if watched else None
         self._prepare(on_gpu=options.device == "gpu")
         self.whereabouts, self.tensors_only = Whereabouts(), options.tensors_only
         self.workspaces = None
