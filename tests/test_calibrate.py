@@ -129,7 +129,7 @@ def watched_for_real(name, options):
 def test_a_script_is_watched_while_it_trains():
     """Its own main() runs; both passes are seen, in each update that is watched."""
     options = ["--preset", "tiny", "--data", "fake", "--no-pretrained"]
-    (rows,) = run_jobs([(watched_for_real, "03_bf16/train", options)])
+    (rows,) = run_jobs([(watched_for_real, "04_batchsize/train", options)])
     product = [row for row in rows if row["operation"] == "aten.mm.default"]
     assert {row["pass"] for row in product} == {"backward", "forward or step"}
     assert all(row["calls"] % operations.WATCHED == 0 for row in rows)

@@ -123,7 +123,7 @@ def test_differences():
     assert {more: beside.difference(1.0, 1 + more) for more in told} == told
 
 
-@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("width", [360])
 def test_two_bars_on_one_axis(visit, width):
     page = visit(width)
     options = page.locator("#dataset option").all_inner_texts()

@@ -82,7 +82,7 @@ def test_predictions_that_tell_no_time(monkeypatch):
     assert len(found) == len(ROADS) and all(road["time"] is None for road in found)
 
 
-@pytest.mark.parametrize("width, scheme", [(1280, "light"), (768, "dark"), (360, "light")])
+@pytest.mark.parametrize("width, scheme", [(1280, "light"), (360, "dark")])
 def test_the_map_in_a_browser(visit, width, scheme):
     page = visit(width, 900, scheme)
     assert page.locator("nav a[href='#roads']").inner_text() == "Side roads"

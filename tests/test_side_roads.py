@@ -4,6 +4,7 @@ import json
 import math
 
 import pytest
+import torch
 from alone import alone
 from conftest import NAMES, ROADS, SHARDED_ROADS, TEXT
 from sharded import STEPS, TENSOR_PARALLEL
@@ -61,12 +62,16 @@ def measured(name, sharded):
 
 @pytest.fixture(scope="module")
 def on_cpu(sharded):
-    """Predictions for side roads, with inputs of the sizes that were measured."""
-    jobs = []
-    for name in ROADS:
+    """Predictions for side roads, with inputs of the sizes that were measured.
+
+    Every second one is simulated; the others are those stored, unless PyTorch is another one.
+    """
+    found, jobs = by_script(read_list(stored.TINY)), []
+    same = found[ROADS[0]]["versions"]["torch"] == torch.__version__.partition("+")[0]
+    for name in ROADS[::2] if same else ROADS:
         shapes = measured(name, sharded)["input_shapes"]
         jobs.append((predict, name, Wanted("cpu", "tiny", input_shapes=shapes)))
-    return by_script(run_jobs(jobs))
+    return {**found, **by_script(run_jobs(jobs))}
 
 
 @pytest.mark.parametrize("name", ROADS)

@@ -19,7 +19,7 @@ const Compare = (() => {
       const canvases = element("div", { class: "canvases" });
       const figure = element("figure", { class: "moments" }, element("figcaption", {}, name), canvases,
         element("div", { class: "reading" }));
-      new Timeline.Figure(figure, name, { before: n ? names[0] : null, scale });
+      new Timeline.Figure(figure, name, { before: n ? names[0] : null, scale }).draw();
       return figure;
     });
     return element("div", { class: "pair" }, ...figures);

@@ -30,15 +30,13 @@ const Timeline = (() => {
   }
 
   class Figure {
-    // Shows a script in a figure; before is the script whose ghost is behind it, if any.
+    // Prepares a figure for a script, which draw() then shows; before is the script whose ghost is behind it, if any.
     constructor(figure, script, { before, scale = top } = {}) {
       Object.assign(this, { figure, script, scale, moments: MOMENTS[script], category: null, part: "device" });
       this.before = before && MOMENTS[before]?.setting === this.moments.setting ? before : null;
       this.boxes = parts(this.moments).map((part) => this.box(part));
       one(".canvases", figure).replaceChildren(...this.boxes.flatMap(({ title, box }) => [title, box]), this.under());
       this.at = peak(this.moments);
-      this.draw();
-      this.show(this.at);
     }
 
     box(part) {
@@ -180,7 +178,8 @@ const Timeline = (() => {
         item.classList.toggle("chose", line === chosen);
       }
       const source = one(".source", this.figure);
-      const lit = source && one(".runs, .chose", source);
+      // Where a line is in its box can be asked only of what is shown, and takes long.
+      const lit = source?.closest(".chosen") && one(".runs, .chose", source);
       if (lit) source.scrollTop = lit.offsetTop - source.clientHeight / 2;
     }
   }
@@ -196,14 +195,14 @@ const Timeline = (() => {
   }
 
   function start() {
-    Address.keep("ruler", "common", () => {
-      mounted.forEach((figure) => figure.draw());
-      Quiz.redraw();
-    });
     for (const figure of all("article .moments")) {
       const { script } = figure.dataset;
       mounted.push(new Figure(figure, script, { before: MOMENTS[script].before }));
     }
+    Address.keep("ruler", "common", () => {
+      mounted.forEach((figure) => figure.draw());
+      Quiz.redraw();
+    });
     Address.keep("moment", "", tell);
     // Where a line is in its box is known only when the stage is shown.
     Address.onArrival(() => mounted.filter(({ figure }) => figure.checkVisibility()).forEach((each) => each.show(each.at)));
