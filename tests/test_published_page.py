@@ -65,8 +65,6 @@ def test_a_picture_of_a_part(tmp_path_factory, tmp_path, capsys):
             and image.height > 500
         )
         assert image.getpixel((0, image.height - 1))[:3] == (255, 255, 255)  # the light theme
-    with pytest.raises(UserError, match="--part #nowhere: there is no such part"):
-        picture.take(page, "#nowhere")
 
 
 def test_without_a_browser(monkeypatch, tmp_path):

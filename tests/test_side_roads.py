@@ -32,8 +32,7 @@ SAME = {
 CLOSE = {"08_fsdp/ddp", "08_fsdp/hsdp", "08_fsdp/fp32_shards", TENSOR_PARALLEL}
 CLOSE |= {"11_llm/causal_chunked"}
 OTHER = {"08_fsdp/zero1", "11_llm/lora_sharded"}  # another optimizer, or other weights learn
-ANEW = {"11_llm/causal"}  # another model and another task
-CAUSAL = ("11_llm/causal", "11_llm/causal_chunked")
+ANEW, CAUSAL = {"11_llm/causal"}, ("11_llm/causal", "11_llm/causal_chunked")  # another model, task
 FAILS = "03_bf16/fp16_true"
 # What these keep as it is should have been trained before, and in the tiny model it is random.
 OF_RANDOM = {"11_llm/frozen", "11_llm/lora", "11_llm/lora_sharded", "11_llm/qlora"}
@@ -62,15 +61,12 @@ def measured(name, sharded):
 
 @pytest.fixture(scope="module")
 def on_cpu(sharded):
-    """Predictions for side roads, with inputs of the sizes that were measured.
-
-    Every second one is simulated; the others are those stored, unless PyTorch is another one.
-    """
-    found, jobs = by_script(read_list(stored.TINY)), []
-    same = found[ROADS[0]]["versions"]["torch"] == torch.__version__.partition("+")[0]
-    for name in ROADS[::2] if same else ROADS:
-        shapes = measured(name, sharded)["input_shapes"]
-        jobs.append((predict, name, Wanted("cpu", "tiny", input_shapes=shapes)))
+    """Predictions for side roads: those stored with this PyTorch; a quarter is made anew."""
+    found = by_script(read_list(stored.TINY))
+    here, there = torch.__version__.partition("+")[0], found[ROADS[0]]["versions"]["torch"]
+    names = ROADS[::4] if here == there else ROADS
+    shapes = {n: measured(n, sharded)["input_shapes"] for n in names}
+    jobs = [(predict, n, Wanted("cpu", "tiny", input_shapes=shapes[n])) for n in names]
     return {**found, **by_script(run_jobs(jobs))}
 
 
