@@ -78,7 +78,7 @@ def test_timelines_of_ones_own(tmp_path):
     first = "06_sgd/train, vit_l_16 at 224 px"
     assert {first, "06_sgd/adam_8bit", "09_act_ckpt/train, vit_b_16 at 224 px"} <= own
     assert 'id="diff-05_grad_accum-train-06_sgd-adam_8bit"' in html  # to its parent
-    for wrong in ("[1]", "{}x", '[{"script": "06_sgd/train"}]', '{"a": 1}', "null"):
+    for wrong in ("[1]", "[]", "{}x", '[{"script": "06_sgd/train"}]', '{"a": 1}', "null"):
         file.write_text(wrong)
         with pytest.raises(UserError, match="these are no timelines; pass the timelines.json"):
             command.parse(["--timelines", str(file), "--out", str(tmp_path)])

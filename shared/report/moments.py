@@ -57,6 +57,8 @@ def _read(file):
     right = "pass the timelines.json that python -m shared.predict --timeline DIR has written"
     try:
         moments = json.loads(file.read_text())
+        if not moments:
+            raise ValueError
         # What the page needs of each is there.
         for_page({n: each for n, each in enumerate(moments)})
         for each in moments:
