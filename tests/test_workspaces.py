@@ -158,6 +158,8 @@ def test_embedding_sorts_many_indices():
 def test_layer_norm_of_very_many_rows():
     operation, x = aten.native_layer_norm_backward.default, empty(70_000, 1024)
     assert at_once(A100, operation, x, x, [1024]) == [[4 * 1024 * 1024, 4 * 1024 * 1024]]
+    rms = aten._fused_rms_norm_backward.default
+    assert at_once(A100, rms, x, x, [1024]) == [[4 * 1024 * 1024]]
     x = empty(12_608, 1024)
     assert not at_once(A100, operation, x, x, [1024])
 
@@ -236,6 +238,26 @@ def test_which_attention():
         (T4, LATER, half, False): "step by step",
     }
     assert run_jobs([(taken, *case) for case in cases]) == list(cases.values())
+
+
+def taken_backward():
+    """Returns which operations the backward pass of three layers took, in such a process."""
+    gpu.register()
+    seen = set()
+    ledger = Ledger(hidden=lambda operation, *_: (seen.add(operation), ((), ()))[1])
+    with gpu.tensors_without_memory(A100, LATER):
+        norm = torch.nn.RMSNorm(8, device=gpu.DEVICE)
+        for layer in (torch.nn.functional.silu, torch.nn.functional.mish, norm):
+            made = layer(torch.empty(2, 8, device=gpu.DEVICE, requires_grad=True))
+            with ledger:
+                made.backward(made)
+    return {operation._schema.name.removeprefix("aten::") for operation in seen}
+
+
+def test_what_has_a_kernel_is_not_composed():
+    """As on CUDA: what it would be composed of elsewhere holds several tensors at once."""
+    names = {"silu_backward", "mish_backward", "_fused_rms_norm_backward"}
+    assert run_jobs([(taken_backward,)]) == [{*names, "detach"}]
 
 
 def test_every_card_has_what_the_formulas_need():
