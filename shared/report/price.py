@@ -6,11 +6,12 @@ from shared.common import scripts
 from shared.lessons import stored
 from shared.memory.blocks import CATEGORIES
 from shared.records.origin import origin
-from shared.records.record import least_ms, read_list, setting
+from shared.records.record import computes_on_host, least_ms, read_list, setting
 from shared.records.units import duration, size
 from shared.report import charts
 
 ROOM = 0.1  # left free on each side of the points, as a share of an axis before it
+AND_HOST = " and what the host computes"
 NEAR = 1.2  # % of an axis: points that are no farther from each other cover each other
 
 
@@ -35,7 +36,7 @@ def chart():
         p["near"] = [q for q in found if q is not p and _covers(p, q)]
         stages = sorted({q["script"][:2] for q in (p, *p["near"]) if q["stage"]})
         p["label"] = ", ".join(stages) if p["stage"] else ""
-    best = sorted((p for p in found if p["best"]), key=lambda p: (p["ms"], -p["gb"]))
+    best = sorted((p for p in found if p["best"]), key=lambda p: -p["gb"])
     return {
         "points": found,
         "line": [(p["x"], p["y"]) for p in best],
@@ -53,7 +54,9 @@ def chart():
 def points(records):
     """Returns a dictionary for each record: figures to place it by, and texts to tell.
 
-    Its "best" tells whether no other needs less memory without more time, or the reverse.
+    Its "best" tells whether no other needs less memory without more time, or the reverse. The host's
+    time is not in the figures, so that a script whose "host" computes is not called faster than
+    others.
 
     Args:
         records: of predictions with "bound", of one task.
@@ -76,7 +79,8 @@ def points(records):
                 "parts": [(x, size(gb), gb / peak) for x, gb in held if gb >= 5e-5 * peak],
                 "images": r["batch_size"],
                 "gpus": r["world_size"],
-                "whole": duration(r["bound"]["ms"]),
+                "whole": f"{duration(r['bound']['ms'])}{AND_HOST * computes_on_host(r)}",
+                "host": computes_on_host(r),
                 "by": r["bound"]["by"],
                 "times": _times(r["bound"]["parts_ms"]),
                 "beside": _times(r["bound"]["beside_ms"]),
@@ -107,6 +111,8 @@ def axis(values):
 
 def _better(one, other):
     """Tells whether a point needs less of one thing than another point, and no more of the rest."""
+    if one["host"] and not other["host"]:
+        return False
     no_more = one["gb"] <= other["gb"] and one["ms"] <= other["ms"]
     return no_more and (one["gb"], one["ms"]) != (other["gb"], other["ms"])
 
