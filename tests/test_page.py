@@ -136,7 +136,7 @@ def test_points_are_of_the_predictions(out):
         alike = [a for script, a in need.items() if script not in on_host or p["host"]]
         better = [a for a in alike if a[0] <= gb and a[1] <= ms and a != (gb, ms)]
         assert p["best"] == (not better)
-        assert p["whole"].endswith("and what the host computes") == p["host"]
+        assert p["whole"].endswith("and work on the host") == p["host"]
     best = {(p["x"], p["y"]) for p in chart["points"] if p["best"]}
     assert {*chart["line"]} == best and 3 <= len(best) < len(NAMES + roads) / 2
     assert [y for _, y in chart["line"]] == sorted(y for _, y in chart["line"])  # downwards

@@ -4,14 +4,13 @@ import math
 
 from shared.common import scripts
 from shared.lessons import stored
-from shared.memory.blocks import CATEGORIES
 from shared.records.origin import origin
 from shared.records.record import computes_on_host, least_ms, read_list, setting
 from shared.records.units import duration, size
 from shared.report import charts
 
 ROOM = 0.1  # left free on each side of the points, as a share of an axis before it
-AND_HOST = " and what the host computes"
+AND_HOST = " and work on the host"
 NEAR = 1.2  # % of an axis: points that are no farther from each other cover each other
 
 
@@ -64,7 +63,6 @@ def points(records):
     found = []
     for r in records:
         peak, script = r["train"]["device_peak_gb"], scripts.get(r["script"])
-        held = [(label, r["train"]["breakdown_gb"].get(label, 0)) for label in CATEGORIES]
         per_image = least_ms(r)
         found.append(
             {
@@ -76,7 +74,7 @@ def points(records):
                 "ms": per_image,
                 "peak": size(peak),
                 "per_image": duration(per_image),
-                "parts": [(x, size(gb), gb / peak) for x, gb in held if gb >= 5e-5 * peak],
+                "parts": [(label, size(gb), x) for label, gb, x in charts.held(r["train"])],
                 "images": r["batch_size"],
                 "gpus": r["world_size"],
                 "whole": f"{duration(r['bound']['ms'])}{AND_HOST * computes_on_host(r)}",
