@@ -8,7 +8,7 @@ import torch
 from alone import alone
 from conftest import NAMES, ROADS, SHARDED_ROADS, TEXT
 from sharded import STEPS, TENSOR_PARALLEL
-from simulations import simulated
+from simulations import near, simulated
 
 from shared.common import scripts
 from shared.lessons import lost_updates, side_roads, stored, variants
@@ -160,8 +160,8 @@ def test_the_pages_show_what_is_predicted_today(sharded):
         assert now[name]["peak_at"] == then[name]["peak_at"] or not same
         for phase in ("load", "train"):
             for peak in PEAKS:
-                near = pytest.approx(then[name][phase][peak], rel=1e-9 if same else 0.02, abs=1e-9)
-                assert now[name][phase][peak] == near, (name, phase, peak)
+                figure = near(then[name][phase][peak], same)
+                assert now[name][phase][peak] == figure, (name, phase, peak)
 
 
 @pytest.mark.parametrize("name", QUANTIZED)
@@ -286,8 +286,7 @@ def test_variants_are_as_recorded():
     for words, record in variants.simulated(asked).items():
         same = record["versions"]["torch"] == then[words]["versions"]["torch"]
         for peak in PEAKS:
-            near = pytest.approx(then[words]["train"][peak], rel=1e-9 if same else 0.02, abs=1e-9)
-            assert record["train"][peak] == near, words
+            assert record["train"][peak] == near(then[words]["train"][peak], same), words
 
 
 def test_all_is_the_whole_map():

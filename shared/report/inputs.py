@@ -19,9 +19,8 @@ FEATURES = {
     "head_bias": "the classifier has a bias",
     "vectors": "vectors as wide as the model that are in no block",
 }
-# Those of a kind that are not 0. `steps` of a gated MLP are the gradients of the product, of its two
-# factors, and of the gate's layer; those of BLOOM and BigBird, whose GELU is several operations, are
-# the simulation's.
+# Those of a kind that are not 0. `steps` of a gated MLP are the gradients of the product, of its
+# two factors, and of the gate's layer. The GELU of BLOOM and BigBird is several operations.
 PLAIN = {"bias": 1, "mlp_values": 2, "steps": 1}
 AFTER = {
     **PLAIN,

@@ -53,9 +53,9 @@ def chart():
 def points(records):
     """Returns a dictionary for each record: figures to place it by, and texts to tell.
 
-    Its "best" tells whether no other needs less memory without more time, or the reverse. The host's
-    time is not in the figures, so that a script whose "host" computes is not called faster than
-    others.
+    Its "best" tells whether no other needs less memory without more time, or the reverse. The time
+    that the host takes is not in the figures, so that a script whose "host" computes is not called
+    faster than others.
 
     Args:
         records: of predictions with "bound", of one task.

@@ -19,10 +19,10 @@ const Address = (() => {
 
   function read() {
     known = location.hash;
-    const [first, ...rest] = known.slice(1).split(";");
-    place = decoded(first) ?? "";
-    const given = rest.map((text) => [text.split("=", 1)[0], decoded(text.slice(text.indexOf("=") + 1))]);
-    return new Map(given.filter(([, value]) => value !== null));
+    const [first, ...rest] = known.slice(1).split(/;|%3B/i).map(decoded); // no value has a semicolon
+    place = first ?? "";
+    const given = rest.filter((text) => text !== null);
+    return new Map(given.map((text) => [text.split("=", 1)[0], text.slice(text.indexOf("=") + 1)]));
   }
 
   function write() {
