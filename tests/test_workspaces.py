@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from simulations import predicted
 
 from shared.memory.ledger import Ledger
 from shared.predict import cards, gpu
-from shared.predict.jobs import run_jobs
+from shared.predict.jobs import Wanted, run_jobs
+from shared.predict.simulation import predict
 from shared.predict.workspaces import CUBLASLT, TABLE, Workspaces, staged
 
 A100, H100, L4, T4, B200 = (cards.CARDS[name] for name in ("a100", "h100", "l4", "t4", "b200"))
@@ -181,28 +181,25 @@ def test_results_are_there_first():
 
 
 def test_predictions_contain_workspaces():
-    names = ("05_grad_accum/train",)
-    by = {
-        kind: predicted("--preset", "tiny", "05", *options)
-        for kind, options in {
-            "none": ["--tensors-only"],
-            "a100": [],
-            "h100": ["--card", "h100"],
-            "2.11": ["--torch", "2.11"],
-            "2.14": ["--torch", "2.14"],
-        }.items()
+    options = {
+        "none": {"tensors_only": True},
+        "a100": {},
+        "h100": {"card": H100},
+        "2.11": {"torch": BEFORE},
+        "2.14": {"torch": (2, 14)},
     }
-    for name in names:
-        train = {kind: records[name]["train"] for kind, records in by.items()}
-        peaks = [train[kind]["device_peak_gb"] for kind in ("none", "a100", "h100")]
-        assert peaks == sorted(set(peaks))
-        assert "workspaces" not in train["none"]["breakdown_gb"]
-        # Kept by two threads: they are there at any peak.
-        kept = {kind: train[kind]["breakdown_gb"]["workspaces"] * 1e9 for kind in ("2.11", "2.14")}
-        assert kept["2.14"] >= 2 * 8_519_680
-        assert kept["2.11"] - kept["2.14"] == pytest.approx(CUBLASLT)  # of the forward pass
-        assert by["a100"][name]["device"] == "simulated A100 80 GB"
-        assert by["2.11"][name]["as_torch"] == "2.11"
+    wanted = [Wanted("gpu", "tiny", **its) for its in options.values()]
+    by = dict(zip(options, run_jobs([(predict, "05_grad_accum/train", its) for its in wanted])))
+    train = {kind: record["train"] for kind, record in by.items()}
+    peaks = [train[kind]["device_peak_gb"] for kind in ("none", "a100", "h100")]
+    assert peaks == sorted(set(peaks))
+    assert "workspaces" not in train["none"]["breakdown_gb"]
+    # Kept by two threads: they are there at any peak.
+    kept = {kind: train[kind]["breakdown_gb"]["workspaces"] * 1e9 for kind in ("2.11", "2.14")}
+    assert kept["2.14"] >= 2 * 8_519_680
+    assert kept["2.11"] - kept["2.14"] == pytest.approx(CUBLASLT)  # of the forward pass
+    assert by["a100"]["device"] == "simulated A100 80 GB"
+    assert by["2.11"]["as_torch"] == "2.11"
 
 
 def taken(card, version, dtype, masked):
