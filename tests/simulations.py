@@ -1,5 +1,8 @@
 """Predictions for tests, in processes that start from this one: faster than a new Python."""
 
+import pytest
+
+from shared.lessons.answers import TOLERANCE
 from shared.predict import command, simulation
 from shared.predict.jobs import Wanted, run_jobs
 from shared.records.record import by_script
@@ -14,3 +17,8 @@ def simulated(names, *args, **sizes):
     """The same without tables and pictures."""
     wanted = Wanted(*args, **sizes)
     return by_script(run_jobs([(simulation.predict, name, wanted) for name in names]))
+
+
+def near(figure, same):
+    """Returns what a prediction must equal: a stored figure, if PyTorch is of the same version."""
+    return pytest.approx(figure, rel=1e-9 if same else TOLERANCE, abs=1e-9 if same else 1e-3)

@@ -16,8 +16,8 @@ from shared.records.record import TINY_MEASURED, by_script, read
 
 EXERCISES = exercises.every()
 IDS = [f"{e.folder}-{e.number}" for e in EXERCISES]
-# Every third one is run; `python -m shared.lessons.exercises --check` runs them all.
-CHECKED = EXERCISES[::3]
+# Every fourth one is run; `python -m shared.lessons.exercises --check` runs them all.
+CHECKED = EXERCISES[::4]
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_every_stage_has_one_to_measure_and_one_to_predict_some_ask_for_the_pric
     assert all(c.startswith("python ") for e in EXERCISES for c in exercises.commands(e))
 
 
-@pytest.mark.parametrize("exercise", CHECKED, ids=IDS[::3])
+@pytest.mark.parametrize("exercise", CHECKED, ids=IDS[::4])
 def test_the_stored_answer_is_what_the_commands_give_today(entries, exercise):
     key = exercise.folder, exercise.number
     assert answers.differences(exercises.stored_entries()[key], entries[key]) == []
@@ -101,7 +101,7 @@ def test_a_changed_figure_is_noticed():
             assert len(answers.differences(then, now)) == 1
             now[which]["versions"]["torch"] = "another"
             assert answers.differences(then, now) == []  # not to the byte
-            now[which]["train"]["device_peak_gb"] *= 1.06
+            now[which]["train"]["device_peak_gb"] *= 1.02 * (1 + answers.TOLERANCE)
             assert len(answers.differences(then, now)) == 1
             now = copy.deepcopy(then)
             now[which]["test_accuracy"] = 2.0

@@ -44,6 +44,13 @@ def written(folder, *records):
     return charts.measurements(file)
 
 
+def test_a_file_of_two_models_shows_both(tmp_path):
+    larger = {**TINY["06_sgd/train"], "model": "vit_l_16", "image_px": 224}
+    shown = written(tmp_path, *TINY.values(), larger)
+    scripts = {data["setting"]: [row["script"] for row in data["rows"]] for data in shown}
+    assert len(scripts) == 3 and all("06_sgd/train" in s for m, s in scripts.items() if "vit" in m)
+
+
 def test_all_of_the_tiny_ladder_has_a_prediction():
     shown = charts.measurements(TINY_MEASURED) + charts.measurements(stored.TINY_SIDE_ROADS)
     predicted = by_script(read_list(stored.TINY))

@@ -4,6 +4,7 @@ import re
 
 import pytest
 from conftest import NAMES, TEXT
+from workshop_page import settled
 
 from shared.lessons import exercises, stored
 from shared.records.units import size
@@ -35,7 +36,10 @@ def test_guess_then_look(visit):
     assert "4.43 GB" in panel.inner_text() and not hidden.is_visible()
     assert size(true) not in stage.inner_text()
     bar = page.locator(".dataset:not([hidden]) .bar[data-script='05_grad_accum/train']")
-    assert not bar.locator(".peak").is_visible()
+    assert not bar.locator(".peak").is_visible() and not stage.locator(".ruler").is_visible()
+    told = [bar.locator("a").get_attribute("aria-label")]
+    told.append(stage.get_by_role("slider").nth(1).get_attribute("aria-valuetext"))
+    assert all(told) and not re.search(r"\d [GM]B", " ".join(told))
     panel.get_by_role("slider").fill("2500")
     assert "2.5" in panel.locator("output").inner_text()
     line = stage.locator(".guess-line")
@@ -49,11 +53,12 @@ def test_guess_then_look(visit):
     assert middle == pytest.approx(box["y"] + box["height"] / 2, abs=4)
     guess = 1.2 * true * 1e3
     panel.get_by_role("slider").fill(str(guess))
-    shared = page.url
+    shared = settled(page)
     panel.get_by_role("button", name="Look").click()
     told = panel.locator(".verdict").inner_text()
     assert f"it is {size(true)}" in told and re.search(r"(19|20|21) % too high", told)
     assert hidden.is_visible() and bar.locator(".peak").is_visible()
+    assert size(true) in bar.locator("a").get_attribute("aria-label")
     assert "1 of" in page.locator("#score").inner_text()
     page.goto("about:blank")
     page.goto(shared)  # before the look: the guess is there, the answer is not
@@ -98,7 +103,7 @@ def test_present(visit):
     page.keyboard.press("Home")
     assert where.inner_text().startswith("01_baseline/train: 1 of ")
     page.keyboard.press("ArrowRight")
-    assert "present=" in page.url
+    assert "present=" in settled(page)
     page.reload()
     assert where.inner_text().startswith("01_baseline/train: 2 of ")
     page.keyboard.press("Escape")
@@ -121,13 +126,44 @@ def test_present_reveals_step_by_step(visit):
     assert states.index((True, 0)) < states.index((False, 1))
 
 
+def test_present_a_quiz(visit):
+    """What is hidden until one has guessed is no slide; looked at, it is."""
+    page = visit(1920, 1080, place="#06_sgd-train;quiz=on;present=06_sgd%2Ftrain@0")
+    counts = [page.locator("#where").inner_text()]
+    script = counts[0].partition(":")[0]
+    while page.locator("#where").inner_text().startswith(script):
+        assert page.locator("[data-slide]:visible").count() == 1
+        page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowLeft")
+    article(page, script).get_by_role("button", name="Look").first.click()
+    page.keyboard.press("ArrowRight")
+    counts.append(page.locator("#where").inner_text())
+    assert [count.partition(":")[0] for count in counts] == [script, script]
+    before, after = (int(count.rpartition(" ")[2]) for count in counts)
+    assert after > before + 3
+    # A key of the browser or of an explanation is none of the presenter.
+    page.keyboard.press("Control+ArrowLeft")
+    assert page.locator("#where").inner_text() == counts[-1]
+
+
+def test_the_way_back_keeps_what_was_guessed(visit):
+    page = visit(place="#02_mixed_precision-train;quiz=on")
+    for script in NAMES[1:3]:
+        page.locator(f"#numbers a[data-script='{script}']").click()
+        article(page, script).locator(".moments .guess input").fill("2500")
+        settled(page)
+    page.go_back()
+    assert NAMES[1].replace("/", "-") in settled(page)
+    assert all(name.replace("/", "%2F") in page.url for name in NAMES[1:3])
+
+
 def test_the_address_brings_back_the_state(visit, address):
     page = visit()
     page.get_by_label("logarithmic").check()
     page.get_by_label("in plain PyTorch").check()
     page.locator("#theme").click()
     page.locator("#card").select_option("l4")
-    shown = page.url
+    shown = settled(page)
     assert "#" in shown
     page.goto("about:blank")
     page.goto(shown)
@@ -138,6 +174,14 @@ def test_the_address_brings_back_the_state(visit, address):
     # What it does not know is left out.
     page.goto("about:blank")
     page.goto(
-        address + "#nowhere;scale=oblique;chart=99;moment=x@y;quiz=maybe;guesses=a:b,:;present=?@?"
+        address
+        + "#nowhere%;scale=oblique;chart=99;moment=x@y;quiz=maybe;guesses=a:b,:;present=?@?;from=%2"
     )
+    assert page.locator("article.chosen .canvas").count() == 1
     assert page.get_by_label("linear").is_checked() and page.locator("#presenter").is_hidden()
+    parts = "moment=06_sgd%2Ftrain@0@texts@activations;present=06_sgd%2Ftrain@1.5;theme=blue"
+    page.goto("about:blank")
+    page.goto(f"{address}#01_baseline-train;{parts}")
+    assert page.locator("#where").inner_text().startswith("06_sgd/train: 2 of ")
+    page.keyboard.press("Escape")
+    assert page.locator("#theme").inner_text() == "Theme: automatic"

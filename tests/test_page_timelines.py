@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from workshop_page import settled
 
 from shared.common import scripts
 from shared.lessons import stored
@@ -42,7 +43,7 @@ def test_one_scale_for_all_stages(visit):
         assert drawn[1] / drawn[0] == pytest.approx(shares[1] / shares[0], abs=0.05)
     figure(page, "06_sgd/train").get_by_role("button", name="Its own scale").click()
     assert heights(page, "06_sgd/train")["activations"] > 3 * drawn[1]
-    assert "ruler=own" in page.url
+    assert "ruler=own" in settled(page)
     ghosts = figure(page, "06_sgd/train").locator(".ghost")
     assert ghosts.count() == 1 and figure(page, "01_baseline/train").locator(".ghost").count() == 0
 
@@ -74,7 +75,7 @@ def test_scrubbing_by_keyboard(visit):
     assert lit.get_attribute("data-line") == str(running)
     assert lit.locator("code").inner_text() == lines[running - 1]
     assert f"moment={script}@{moments['at'][40]}" in re.sub(
-        "%2F", "/", page.url.replace("%40", "@")
+        "%2F", "/", settled(page).replace("%40", "@")
     )
     held = figure(page, script).locator(".held").inner_text()
     for label, sizes in moments["device"].items():
@@ -119,7 +120,7 @@ def test_the_largest_tensors(visit):
     device = figure(page, script).locator(".held[data-part=device]")
     device.get_by_role("button", name="activations").click()
     assert table.locator("tbody tr").count() == 10
-    shown = page.url
+    shown = settled(page)
     page.goto("about:blank")
     page.goto(shown)
     assert table.locator("caption").inner_text() == "The ten largest of the activations"
@@ -127,8 +128,26 @@ def test_the_largest_tensors(visit):
     assert table.count() == 0
 
 
+def test_a_click_in_the_picture_picks_what_lies_there(visit):
+    script = "02_mixed_precision/train"
+    page = visit(place="#02_mixed_precision-train")
+    table = figure(page, script).locator(".largest")
+    slider(page, script).scroll_into_view_if_needed()
+    box = slider(page, script).bounding_box()
+    x, y = box["x"] + 0.4 * box["width"], box["y"] + box["height"] - 5
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 30, y)
+    page.mouse.up()
+    assert table.count() == 0  # dragging does not
+    page.mouse.click(x, y)
+    assert table.locator("caption").inner_text() == "The ten largest of the parameters"
+    page.mouse.click(x, y)
+    assert table.count() == 0
+
+
 def test_compare_two_timelines(visit):
-    page = visit()
+    page = visit(place="#05_grad_accum-train")
     page.locator("#from").select_option("03_bf16/train")
     page.locator("#to").select_option("08_fsdp/train")
     compared = page.locator("#comparison")
@@ -146,7 +165,12 @@ def test_compare_two_timelines(visit):
     assert f"allocated: {sizes[0]} to {sizes[1]}, falls to" in moved
     gone = second["breakdown_gb"]
     assert "optimizer states" not in gone and "optimizer states: gone" in moved
-    assert "from=" in page.url and "to=" in page.url
+    assert "from=" in settled(page) and "to=" in page.url
+    chosen = page.locator(".chain-name")
+    assert "with Fabric" in chosen.inner_text()
+    page.locator("article.chosen .switch").click()
+    assert "plain PyTorch" in chosen.inner_text()
+    assert "make_device" in compared.inner_text()
 
 
 def test_names_of_marks_are_whole(visit):

@@ -4,6 +4,7 @@ import pytest
 import torch
 import transformers
 from conftest import TEXT
+from simulations import near
 
 from shared.lessons import stored
 from shared.predict.command import main
@@ -84,11 +85,7 @@ def test_the_page_shows_what_is_predicted_today(steps):
     for now, then in zip(steps, recorded, strict=True):
         assert now["technique"] == then["technique"]
         for name in ("device_peak_gb", "device_reserved_gb", "host_peak_gb"):
-            assert now["train"][name] == (
-                then["train"][name]
-                if same
-                else pytest.approx(then["train"][name], rel=0.02, abs=1e-3)
-            )
+            assert now["train"][name] == near(then["train"][name], same)
 
 
 def test_steps_on_one_device_are_ordinary_trainings():
@@ -147,10 +144,8 @@ def test_the_page_shows_what_is_predicted_today_on_one_gpu():
     alone = one_by_one(TEXT[1]).techniques(1)
     (now,) = run_jobs([(predict, TEXT[1], Wanted("gpu", "full", devices=1, techniques=alone))])
     for name in ("device_peak_gb", "device_reserved_gb", "host_peak_gb"):
-        same = then["train"][name]
-        if now["versions"] != then["versions"]:
-            same = pytest.approx(same, rel=0.02, abs=1e-3)
-        assert now["train"][name] == same
+        same = now["versions"] == then["versions"]
+        assert now["train"][name] == near(then["train"][name], same)
 
 
 def test_factors_of_the_published_models():

@@ -36,7 +36,7 @@ def test_the_workflow_builds_and_publishes(jobs, tmp_path, monkeypatch):
         "actions/deploy-pages",
     ]
     commands = [shlex.split(step["run"]) for step in steps["build"] if "run" in step]
-    assert commands[0] == ["pip", "install", "-r", "requirements.txt"]
+    assert commands[0] == ["pip", "install", "--no-cache-dir", "-r", "requirements.txt"]
     assert commands[1][:3] == ["python", "-m", "shared.report"] and len(commands) == 2
     monkeypatch.chdir(tmp_path)
     out = command.parse(commands[1][3:]).out

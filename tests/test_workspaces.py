@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from simulations import predicted
 
 from shared.memory.ledger import Ledger
 from shared.predict import cards, gpu
-from shared.predict.jobs import run_jobs
+from shared.predict.jobs import Wanted, run_jobs
+from shared.predict.simulation import predict
 from shared.predict.workspaces import CUBLASLT, TABLE, Workspaces, staged
 
 A100, H100, L4, T4, B200 = (cards.CARDS[name] for name in ("a100", "h100", "l4", "t4", "b200"))
@@ -158,6 +158,8 @@ def test_embedding_sorts_many_indices():
 def test_layer_norm_of_very_many_rows():
     operation, x = aten.native_layer_norm_backward.default, empty(70_000, 1024)
     assert at_once(A100, operation, x, x, [1024]) == [[4 * 1024 * 1024, 4 * 1024 * 1024]]
+    rms = aten._fused_rms_norm_backward.default
+    assert at_once(A100, rms, x, x, [1024]) == [[4 * 1024 * 1024]]
     x = empty(12_608, 1024)
     assert not at_once(A100, operation, x, x, [1024])
 
@@ -179,28 +181,25 @@ def test_results_are_there_first():
 
 
 def test_predictions_contain_workspaces():
-    names = ("05_grad_accum/train",)
-    by = {
-        kind: predicted("--preset", "tiny", "05", *options)
-        for kind, options in {
-            "none": ["--tensors-only"],
-            "a100": [],
-            "h100": ["--card", "h100"],
-            "2.11": ["--torch", "2.11"],
-            "2.14": ["--torch", "2.14"],
-        }.items()
+    options = {
+        "none": {"tensors_only": True},
+        "a100": {},
+        "h100": {"card": H100},
+        "2.11": {"torch": BEFORE},
+        "2.14": {"torch": (2, 14)},
     }
-    for name in names:
-        train = {kind: records[name]["train"] for kind, records in by.items()}
-        peaks = [train[kind]["device_peak_gb"] for kind in ("none", "a100", "h100")]
-        assert peaks == sorted(set(peaks))
-        assert "workspaces" not in train["none"]["breakdown_gb"]
-        # Kept by two threads: they are there at any peak.
-        kept = {kind: train[kind]["breakdown_gb"]["workspaces"] * 1e9 for kind in ("2.11", "2.14")}
-        assert kept["2.14"] >= 2 * 8_519_680
-        assert kept["2.11"] - kept["2.14"] == pytest.approx(CUBLASLT)  # of the forward pass
-        assert by["a100"][name]["device"] == "simulated A100 80 GB"
-        assert by["2.11"][name]["as_torch"] == "2.11"
+    wanted = [Wanted("gpu", "tiny", **its) for its in options.values()]
+    by = dict(zip(options, run_jobs([(predict, "05_grad_accum/train", its) for its in wanted])))
+    train = {kind: record["train"] for kind, record in by.items()}
+    peaks = [train[kind]["device_peak_gb"] for kind in ("none", "a100", "h100")]
+    assert peaks == sorted(set(peaks))
+    assert "workspaces" not in train["none"]["breakdown_gb"]
+    # Kept by two threads: they are there at any peak.
+    kept = {kind: train[kind]["breakdown_gb"]["workspaces"] * 1e9 for kind in ("2.11", "2.14")}
+    assert kept["2.14"] >= 2 * 8_519_680
+    assert kept["2.11"] - kept["2.14"] == pytest.approx(CUBLASLT)  # of the forward pass
+    assert by["a100"]["device"] == "simulated A100 80 GB"
+    assert by["2.11"]["as_torch"] == "2.11"
 
 
 def taken(card, version, dtype, masked):
@@ -236,6 +235,26 @@ def test_which_attention():
         (T4, LATER, half, False): "step by step",
     }
     assert run_jobs([(taken, *case) for case in cases]) == list(cases.values())
+
+
+def taken_backward():
+    """Returns which operations the backward pass of three layers took, in such a process."""
+    gpu.register()
+    seen = set()
+    ledger = Ledger(hidden=lambda operation, *_: (seen.add(operation), ((), ()))[1])
+    with gpu.tensors_without_memory(A100, LATER):
+        norm = torch.nn.RMSNorm(8, device=gpu.DEVICE)
+        for layer in (torch.nn.functional.silu, torch.nn.functional.mish, norm):
+            made = layer(torch.empty(2, 8, device=gpu.DEVICE, requires_grad=True))
+            with ledger:
+                made.backward(made)
+    return {operation._schema.name.removeprefix("aten::") for operation in seen}
+
+
+def test_what_has_a_kernel_is_not_composed():
+    """As on CUDA: what it would be composed of elsewhere holds several tensors at once."""
+    names = {"silu_backward", "mish_backward", "_fused_rms_norm_backward"}
+    assert run_jobs([(taken_backward,)]) == [{*names, "detach"}]
 
 
 def test_every_card_has_what_the_formulas_need():

@@ -33,3 +33,9 @@ def written(base):
     (folder / "mine.jsonl").write_text("".join(lines))
     command.main(["--records", str(folder / "mine.jsonl"), "--out", str(folder)])
     return folder
+
+
+def settled(page):
+    """Returns the page's address when all its state is in there, which takes a moment."""
+    page.wait_for_timeout(400)
+    return page.url

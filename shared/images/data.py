@@ -92,8 +92,8 @@ def digits(image_px):
 
 def enlarge(images, image_px):
     """Turns grey pictures, (n, 8, 8) in [0, 1], into model input, (n, 3, image_px, image_px)."""
-    images = images[:, None].expand(-1, 3, -1, -1)
-    return NORMALIZE(torch.nn.functional.interpolate(images, size=image_px, mode="bilinear"))
+    images = torch.nn.functional.interpolate(images[:, None], size=image_px, mode="bilinear")
+    return NORMALIZE(images.expand(-1, 3, -1, -1))
 
 
 class FakePictures(Dataset):

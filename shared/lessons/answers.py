@@ -144,13 +144,13 @@ def title(record, other):
     return ", ".join([record["script"], *differs])
 
 
-TOLERANCE = 0.05  # if the version of PyTorch is not that of the record
+TOLERANCE = 0.1  # where another version of PyTorch runs, which keeps more or less for cuBLAS
 
 
 def differences(then, now):
     """Returns what differs between two entries of the stored file, as lines.
 
-    Memory must be the same to the byte if the version of PyTorch is the same, else within 5 %.
+    Memory must be the same to the byte if the version of PyTorch is the same, else within 10 %.
     Accuracies may differ by a tenth, because processors round differently.
     """
     where = f"{now['folder']}, exercise {now['number']}"

@@ -40,6 +40,8 @@ NEEDS_NUMBERS = (DataDependentOutputException, DynamicOutputShapeException)
 # https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float16
 LOWER = ("conv2d", "linear", "matmul", "mm", "addmm", "bmm", "baddbmm")
 FULL = ("layer_norm", "cross_entropy_loss", "nll_loss")
+# Operations that CUDA has a kernel for, and that PyTorch composes of others for other devices.
+KERNELS = ("silu_backward", "mish_backward", "_fused_rms_norm")
 
 
 class Stream:
@@ -136,6 +138,10 @@ def register():
     for name in LOWER + FULL:
         kernel = _autocasting(getattr(torch.ops.aten, name), name in FULL)
         libraries[-1].impl(name, kernel, "AutocastPrivateUse1")
+    # A kernel is never called, since fake tensors need none. But without one, the backward pass of
+    # SiLU would be put together from other operations, and hold seven tensors at once.
+    for name in KERNELS:
+        libraries[-1].impl(name, torch.library.fallthrough_kernel, "PrivateUse1")
 
 
 class Mode(FakeTensorMode):

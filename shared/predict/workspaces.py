@@ -242,6 +242,11 @@ def layer_norm_backward(here, args, results):
     return [2 * [x.element_size() * parts * columns]]
 
 
+def rms_norm_backward(here, args, results):
+    """The gradient of an RMS norm's weight: like a layer norm's, which has a bias, too."""
+    return [step[:1] for step in layer_norm_backward(here, args, results)]
+
+
 # For every operation that allocates more than a few KB for itself: a function of Workspaces, the
 # operation's arguments and its results, which returns what Workspaces.of() does. They are allocated
 # when the results are there.
@@ -258,4 +263,5 @@ TABLE = {
     aten._scaled_dot_product_cudnn_attention_backward.default: cudnn_backward,
     aten.embedding_dense_backward.default: embedding_backward,
     aten.native_layer_norm_backward.default: layer_norm_backward,
+    aten._fused_rms_norm_backward.default: rms_norm_backward,
 }

@@ -214,6 +214,14 @@ def on_host(record):
     return (record["train"]["host_peak_gb"] or 0) > 0.01 * record["train"]["device_peak_gb"]
 
 
+def computes_on_host(record):
+    """Tells whether the host computes more of an update than a few numbers, such as the step.
+
+    What it computes takes time that is not in the bound.
+    """
+    return record["cost"]["moved_on_host_gb"] > 0.01 * record["cost"]["moved_gb"]
+
+
 def where(record):
     """Returns where in the update a prediction has its peak.
 

@@ -46,9 +46,9 @@ def datasets(own=()):
 
 def measurements(file, name=""):
     """Returns a dictionary as in datasets() for each model of a file of records."""
-    last = by_script(usable(file)[0])
     found = []
-    for group in by_model([last[script] for script in sorted(last)]):
+    for records in by_model(usable(file)[0]):
+        group = [record for _, record in sorted(by_script(records).items())]
         roads = {r["script"] for r in group} <= {*scripts.side_roads()}
         what = f"{setting(group[0])}, {'side roads ' if roads else ''}measured on"
         title = f"{what} {one_line(group[0]['device'])}{name}"
@@ -79,9 +79,7 @@ def dataset(records, name, from_where, published):
         return (size(gb), at(gb)) if gb else None
 
     def stack(train):
-        peak = train["device_peak_gb"]
-        held = [(label, train["breakdown_gb"].get(label, 0)) for label in CATEGORIES]
-        return [(x, gb, size(gb), gb / peak) for x, gb in held if gb >= 5e-5 * peak]
+        return [(label, gb, size(gb), share) for label, gb, share in held(train)]
 
     def second(r):
         if r["script"] not in foreseen:
@@ -119,6 +117,7 @@ def dataset(records, name, from_where, published):
     note, origins = beside.note(records, foreseen) if measured else ("", [])
     return {
         "name": name,
+        "setting": setting(records[0]),
         "origins": [from_where, *origins],
         "beside": bool(foreseen),
         "note": note,
@@ -127,6 +126,17 @@ def dataset(records, name, from_where, published):
         "ticks": _ticks(top, decade, scale(records)[1], at),
         "records": records,
     }
+
+
+def held(phase):
+    """Returns what a phase held at its peak, without what is too little to be drawn.
+
+    Returns:
+        list of (category, GB, share of the peak).
+    """
+    peak = phase["device_peak_gb"]
+    parts = [(label, phase["breakdown_gb"].get(label, 0)) for label in CATEGORIES]
+    return [(label, gb, gb / peak) for label, gb in parts if gb >= 5e-5 * peak]
 
 
 def table(rows, measured):
@@ -140,11 +150,11 @@ def table(rows, measured):
     heads += ["reserved", "predicted to be reserved", "published in 2023", "on the host", "loading"]
     lines = []
     for row in rows:
-        second, held = row["foreseen"] or {}, {label: text for label, _, text, _ in row["parts"]}
+        second, its = row["foreseen"] or {}, {label: text for label, _, text, _ in row["parts"]}
         cells = [row["script"], row["peak"], second.get("peak"), second.get("difference")]
         cells += [row["reserved"] and row["reserved"][0], second.get("reserved")]
         cells += [row["published"] and row["published"][0], row["host"], row["loading"]]
-        lines.append([cell or "" for cell in (*cells, *map(held.get, CATEGORIES))])
+        lines.append([cell or "" for cell in (*cells, *map(its.get, CATEGORIES))])
     used = [any(column) for column in zip(*lines)]
     shown = [[x for x, use in zip(line, used) if use] for line in ([*heads, *CATEGORIES], *lines)]
     return shown[0], shown[1:]

@@ -19,8 +19,8 @@ FEATURES = {
     "head_bias": "the classifier has a bias",
     "vectors": "vectors as wide as the model that are in no block",
 }
-# Those of a kind that are not 0. `steps` are those of the simulation, to which the formulas are
-# held: of a gated MLP 7, since the simulated GPU has no single operation for the gradient of SiLU.
+# Those of a kind that are not 0. `steps` of a gated MLP are the gradients of the product, of its
+# two factors, and of the gate's layer. The GELU of BLOOM and BigBird is several operations.
 PLAIN = {"bias": 1, "mlp_values": 2, "steps": 1}
 AFTER = {
     **PLAIN,
@@ -31,7 +31,7 @@ AFTER = {
     "head_bias": 1,
     "vectors": 4,
 }
-GATED = {"gated": 1, "rms": 1, "rotary": 1, "mask": 1, "mlp_values": 4, "steps": 7, "vectors": 1}
+GATED = {"gated": 1, "rms": 1, "rotary": 1, "mask": 1, "mlp_values": 4, "steps": 4, "vectors": 1}
 BY_BLOCKS = {"mask": 0, "by_blocks": 1, "mlp_values": 5, "steps": 6, "dense_head": 2}
 KINDS = {
     "ViT": {**PLAIN, "copy": 1, "head_bias": 1, "vectors": 4},

@@ -64,6 +64,7 @@ def _read(file):
         for each in moments:
             scripts.get(each["script"])
             expanded(each)
+            moved(each, each)
     except OSError as error:
         raise UserError(f"--timelines {file}: {error.strerror}; {right}") from None
     except (ValueError, LookupError, TypeError, AttributeError, UserError):
@@ -91,7 +92,6 @@ def for_page(every):
             "setting": setting(record),
             "about": f"{on}; {many}",
             "before": scripts.get(title).parent if title in scripts.stages() else None,
-            "where": where(record),
         }
     return found
 

@@ -126,7 +126,6 @@ def part(script, chosen):
     return {
         "script": script.name,
         "idea": script.idea,
-        "title": script.title,
         "lesson": lesson.sections(script.folder) if script.file == "train" else {},
         "explained": f"{script.folder}/train",
         "short": lesson.short(script.folder) if script.file == "train" else None,
@@ -185,7 +184,6 @@ def render(files, timelines=()):
         parts=parts,
         datasets=chosen,
         diffs=diffs(tuple(sorted({its["script"] for its in every.values()} - {*names}))),
-        plain=scripts.plain(),
         neighbours=shown,
         price=price.chart(),
         roads=roads.drawn(),

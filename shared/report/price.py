@@ -4,13 +4,13 @@ import math
 
 from shared.common import scripts
 from shared.lessons import stored
-from shared.memory.blocks import CATEGORIES
 from shared.records.origin import origin
-from shared.records.record import least_ms, read_list, setting
+from shared.records.record import computes_on_host, least_ms, read_list, setting
 from shared.records.units import duration, size
 from shared.report import charts
 
 ROOM = 0.1  # left free on each side of the points, as a share of an axis before it
+AND_HOST = " and work on the host"
 NEAR = 1.2  # % of an axis: points that are no farther from each other cover each other
 
 
@@ -35,7 +35,7 @@ def chart():
         p["near"] = [q for q in found if q is not p and _covers(p, q)]
         stages = sorted({q["script"][:2] for q in (p, *p["near"]) if q["stage"]})
         p["label"] = ", ".join(stages) if p["stage"] else ""
-    best = sorted((p for p in found if p["best"]), key=lambda p: (p["ms"], -p["gb"]))
+    best = sorted((p for p in found if p["best"]), key=lambda p: -p["gb"])
     return {
         "points": found,
         "line": [(p["x"], p["y"]) for p in best],
@@ -53,7 +53,9 @@ def chart():
 def points(records):
     """Returns a dictionary for each record: figures to place it by, and texts to tell.
 
-    Its "best" tells whether no other needs less memory without more time, or the reverse.
+    Its "best" tells whether no other needs less memory without more time, or the reverse. The time
+    that the host takes is not in the figures, so that a script whose "host" computes is not called
+    faster than others.
 
     Args:
         records: of predictions with "bound", of one task.
@@ -61,7 +63,6 @@ def points(records):
     found = []
     for r in records:
         peak, script = r["train"]["device_peak_gb"], scripts.get(r["script"])
-        held = [(label, r["train"]["breakdown_gb"].get(label, 0)) for label in CATEGORIES]
         per_image = least_ms(r)
         found.append(
             {
@@ -73,10 +74,11 @@ def points(records):
                 "ms": per_image,
                 "peak": size(peak),
                 "per_image": duration(per_image),
-                "parts": [(x, size(gb), gb / peak) for x, gb in held if gb >= 5e-5 * peak],
+                "parts": [(label, size(gb), x) for label, gb, x in charts.held(r["train"])],
                 "images": r["batch_size"],
                 "gpus": r["world_size"],
-                "whole": duration(r["bound"]["ms"]),
+                "whole": f"{duration(r['bound']['ms'])}{AND_HOST * computes_on_host(r)}",
+                "host": computes_on_host(r),
                 "by": r["bound"]["by"],
                 "times": _times(r["bound"]["parts_ms"]),
                 "beside": _times(r["bound"]["beside_ms"]),
@@ -107,6 +109,8 @@ def axis(values):
 
 def _better(one, other):
     """Tells whether a point needs less of one thing than another point, and no more of the rest."""
+    if one["host"] and not other["host"]:
+        return False
     no_more = one["gb"] <= other["gb"] and one["ms"] <= other["ms"]
     return no_more and (one["gb"], one["ms"]) != (other["gb"], other["ms"])
 

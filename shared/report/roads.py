@@ -4,10 +4,10 @@ import math
 
 from shared.common import scripts
 from shared.lessons import side_roads, stored
-from shared.memory.blocks import CATEGORIES
 from shared.records.origin import origin
 from shared.records.record import least_ms, on_host, setting, unit
 from shared.records.units import change, less, size
+from shared.report import charts
 
 # On the logarithmic scale, a bar has no length at this share of the longest bar of its model.
 LEAST = 1e-3
@@ -54,7 +54,6 @@ def place(name, records, tops):
     script, r = scripts.get(name), records[name]
     train, most = r["train"], tops[setting(r)]
     peak = train["device_peak_gb"]
-    held = [(label, train["breakdown_gb"].get(label, 0)) for label in CATEGORIES]
     log = 1 + math.log(peak / most) / -math.log(LEAST)
     return {
         "script": name,
@@ -65,7 +64,7 @@ def place(name, records, tops):
         "peak": size(peak),
         "host": size(train["host_peak_gb"]) if on_host(r) else None,
         "at": {"lin": 100 * peak / most, "log": 100 * max(0.0, log)},
-        "parts": [(label, gb / peak) for label, gb in held if gb >= 5e-5 * peak],
+        "parts": [(label, share) for label, _, share in charts.held(train)],
         "gpus": r["world_size"],
     }
 

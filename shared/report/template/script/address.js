@@ -1,28 +1,63 @@
 // The state of the page is in its address, so that it can be shared: #PLACE;name=value;name=value.
 const Address = (() => {
-  const pieces = new Map(); // name -> { value, fallback, show }
+  const PAUSE = 300; // ms; Safari allows 100 changes in 30 s, and a pointer moves more often
+  const pieces = new Map(); // name -> { value, fallback, show, followers }
   const arriving = []; // functions of an element, or null, which the address now leads to
   let place = "";
+  let known = ""; // the part of the address that was last read or written
+  let written = -PAUSE; // when
+  let waiting = 0;
+
+  // Returns a text as it was before it was encoded; null if it was cut off in the middle.
+  function decoded(text) {
+    try {
+      return decodeURIComponent(text);
+    } catch {
+      return null;
+    }
+  }
 
   function read() {
-    const [first, ...rest] = decodeURIComponent(location.hash.slice(1)).split(";");
-    place = first;
-    const given = new Map(rest.map((text) => [text.split("=", 1)[0], text.slice(text.indexOf("=") + 1)]));
-    return given;
+    known = location.hash;
+    const [first, ...rest] = known.slice(1).split(/;|%3B/i).map(decoded); // no value has a semicolon
+    place = first ?? "";
+    const given = rest.filter((text) => text !== null);
+    return new Map(given.map((text) => [text.split("=", 1)[0], text.slice(text.indexOf("=") + 1)]));
   }
 
   function write() {
+    clearTimeout(waiting);
+    const early = written + PAUSE - performance.now();
+    if (early > 0) {
+      waiting = setTimeout(write, early);
+      return;
+    }
+    if (location.hash !== known) return; // another one was opened, which is read before it is written
     const told = [...pieces].filter(([, piece]) => piece.value !== piece.fallback);
     const parts = [place, ...told.map(([name, piece]) => `${name}=${encodeURIComponent(piece.value)}`)];
     const hash = parts.join(";");
-    if (`#${hash}` !== location.hash && (hash || location.hash)) history.replaceState(null, "", `#${hash}`);
+    if (`#${hash}` === known || !(hash || known)) return;
+    history.replaceState({ own: true }, "", `#${hash}`);
+    known = location.hash;
+    written = performance.now();
   }
 
   // Adds a piece of state. show(value) is called now, and when another address is opened.
   function keep(name, fallback, show) {
     const value = read().get(name) ?? fallback;
-    pieces.set(name, { value, fallback, show });
+    pieces.set(name, { value, fallback, show, followers: [] });
     show(value);
+  }
+
+  // Has a function called whenever a piece was shown again.
+  function follow(name, follower) {
+    pieces.get(name).followers.push(follower);
+  }
+
+  function change(piece, value) {
+    piece.value = value;
+    piece.show(value);
+    for (const follower of piece.followers) follower();
   }
 
   function get(name) {
@@ -31,10 +66,8 @@ const Address = (() => {
 
   // Changes a piece and shows it.
   function set(name, value) {
-    const piece = pieces.get(name);
-    piece.value = String(value);
+    change(pieces.get(name), String(value));
     write();
-    piece.show(piece.value);
   }
 
   // Binds a select, or radio buttons of one name, to a piece of state; show(value) as in keep().
@@ -60,16 +93,14 @@ const Address = (() => {
     target?.scrollIntoView();
   }
 
-  // A link leads to a place; the rest of the state stays. Another address may bring another state.
+  // A link leads to a place, and so does the way back; the rest of the state stays. An address that
+  // was not written here may bring another state.
   addEventListener("hashchange", () => {
     const given = read();
-    if (given.size) {
+    if (given.size && !history.state?.own) {
       for (const [name, piece] of pieces) {
         const value = given.get(name) ?? piece.fallback;
-        if (value !== piece.value) {
-          piece.value = value;
-          piece.show(value);
-        }
+        if (value !== piece.value) change(piece, value);
       }
     }
     go();
@@ -83,5 +114,5 @@ const Address = (() => {
   }
 
   const onArrival = (listener) => arriving.push(listener);
-  return { keep, get, set, control, go, visit, onArrival };
+  return { keep, follow, get, set, control, go, visit, onArrival };
 })();

@@ -13,6 +13,9 @@ function element(name, attributes = {}, ...children) {
   return made;
 }
 
+// Tells whether a key is a command of the browser or the system, such as Alt and an arrow: go back.
+const modified = (event) => event.altKey || event.ctrlKey || event.metaKey;
+
 // Returns the data that the page holds as JSON, in <script type="application/json" id="...">.
 const data = (name) => JSON.parse(document.getElementById(name).textContent);
 

@@ -4,10 +4,12 @@ const Compare = (() => {
   const say = (text) => element("p", { class: "note" }, text);
 
   function diff(scripts, plain) {
-    const names = plain ? scripts.map((name) => name.replace(/\w+$/, "plain")) : scripts;
+    const none = say("One of them has no script in plain PyTorch; choose “with Fabric” above the stages.");
+    if (plain && !scripts.every((name) => name.endsWith("/train"))) return none;
+    const names = plain ? scripts.map((name) => name.replace(/train$/, "plain")) : scripts;
     const [there] = [names, [...names].reverse()].map((pair) => document.getElementById(`diff-${pair.map(id).join("-")}`)).filter(Boolean);
     if (there) return one("table", there.content ?? there).cloneNode(true);
-    if (plain) return say("One of them has no script in plain PyTorch; choose “with Fabric” above the stages.");
+    if (plain) return none;
     if (names[0] === names[1]) return say("It is the same script.");
     return say(`This diff is not stored here: diff ${names[0]}.py ${names[1]}.py shows it.`);
   }
@@ -37,12 +39,13 @@ const Compare = (() => {
       parts.push(say("Choose two different scripts."));
     } else {
       if (names[0] !== asked[0]) parts.push(say("Shown in the ladder's order."));
-      const found = Ladder.bars(names);
+      const [alike, ...others] = new Set(names.map((name) => MOMENTS[name].setting));
+      const found = !others.length && Ladder.bars(names, alike);
       if (found) {
         const copies = found.bars.map((bar) => bar.cloneNode(true));
         parts.push(element("ol", { class: "bars" }, ...copies), say(found.title));
         said = names.map((name, n) => `${name}: ${one(".peak", found.bars[n]).textContent}`).join("; ");
-      } else {
+      } else if (others.length) {
         parts.push(say("They are of different models: no bars to compare."));
       }
       const words = MOVED[names.join(" ")];
@@ -56,5 +59,5 @@ const Compare = (() => {
 
   Address.control("from", [one("#from")], show);
   Address.control("to", [one("#to")], show);
-  for (const input of all("input[name=chain], #dataset")) input.addEventListener("change", show);
+  for (const name of ["chain", "chart"]) Address.follow(name, show);
 })();

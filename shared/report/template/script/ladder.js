@@ -4,11 +4,11 @@ const Ladder = (() => {
     for (const data of all(".dataset")) data.hidden = data.dataset.dataset !== dataset;
   }
 
-  // Returns the bar of a script where it is shown, or else in the first chart that has all scripts
-  // named; null if there is none.
-  function bars(scripts) {
+  // Returns the bars of scripts where they are shown, or else in the first chart of a setting, a model
+  // with its inputs, that has all of them; null if there is none.
+  function bars(scripts, setting) {
     const of = (data) => scripts.map((name) => all(".bar", data).find((bar) => bar.dataset.script === name));
-    const charts = [one(".dataset:not([hidden])"), ...all(".dataset")];
+    const charts = [one(".dataset:not([hidden])"), ...all(".dataset")].filter((data) => data.dataset.setting === setting);
     const found = charts.find((data) => of(data).every(Boolean));
     return found ? { bars: of(found), title: one("#dataset").options[found.dataset.dataset].text } : null;
   }

@@ -5,7 +5,8 @@ const Present = (() => {
   let at = 0; // which of its steps
 
   const articles = () => all("#stages article");
-  const slides = (article) => all("[data-slide]", article).filter((slide) => !slide.hidden);
+  const slides = (article) => all("[data-slide]", article)
+    .filter((slide) => !slide.hidden && !slide.matches(".unseen.tells, .exercise.unseen"));
 
   // Returns a stage's steps: [slide, how many of its parts are shown].
   function steps(article) {
@@ -67,7 +68,7 @@ const Present = (() => {
   };
   addEventListener("keydown", (event) => {
     const button = event.key === " " && event.target.closest("button, summary, a, input, select");
-    if (!stage || button || event.target.closest("input, select") || !(event.key in KEYS)) return;
+    if (!stage || button || modified(event) || event.defaultPrevented || event.target.closest("input, select") || !(event.key in KEYS)) return;
     event.preventDefault();
     KEYS[event.key]();
   });
@@ -78,7 +79,7 @@ const Present = (() => {
   Address.keep("present", "", (value) => {
     const [script, step] = value.split("@");
     stage = articles().find((article) => article.dataset.script === script) ?? null;
-    at = Number(step) || 0;
+    at = Math.trunc(step) || 0;
     show();
   });
 })();

@@ -58,16 +58,16 @@ const Quiz = (() => {
     const { box } = figure.boxes[0];
     const drag = (event) => {
       const { top, height } = box.getBoundingClientRect();
-      guess(figure.script, figure.scale(figure.moments) * (1 - (event.clientY - top) / height));
+      guess(figure.script, figure.scale(figure) * (1 - (event.clientY - top) / height));
     };
     box.addEventListener("pointerdown", (event) => {
-      if (!guessing(figure.script)) return;
+      if (!figure.unseen) return;
       event.preventDefault();
       box.setPointerCapture(event.pointerId);
       drag(event);
     });
     box.addEventListener("pointermove", (event) => {
-      if (guessing(figure.script) && box.hasPointerCapture(event.pointerId)) drag(event);
+      if (figure.unseen && box.hasPointerCapture(event.pointerId)) drag(event);
     });
   }
 
@@ -76,7 +76,7 @@ const Quiz = (() => {
     one(".guess-line", box)?.remove();
     if (!on || !guesses.has(figure.script)) return;
     const made = element("span", { class: "guess-line" }, "your guess");
-    made.style.bottom = `${Math.min(100, (100 * guesses.get(figure.script)) / figure.scale(figure.moments))}%`;
+    made.style.bottom = `${Math.min(100, (100 * guesses.get(figure.script)) / figure.scale(figure))}%`;
     box.append(made);
   }
 
@@ -91,6 +91,14 @@ const Quiz = (() => {
       told.textContent = guesses.has(key) ? size(guesses.get(key)) : "none yet";
       verdict.textContent = open ? judged(key) : "";
       for (const part of all(`[data-hidden-by="${key}"]`)) part.classList.toggle("unseen", guessing(key));
+      for (const link of all(`.bar[data-script="${key}"] > a`)) {
+        link.dataset.told ??= link.ariaLabel;
+        link.ariaLabel = guessing(key) ? `${key}: to be guessed` : link.dataset.told;
+      }
+    }
+    for (const figure of Timeline.mounted.filter(({ script, unseen }) => unseen !== guessing(script))) {
+      figure.unseen = guessing(figure.script);
+      figure.draw();
     }
     Timeline.mounted.forEach(drawLine);
     one("#score").textContent = on ? score() : "";
@@ -135,7 +143,7 @@ const Quiz = (() => {
     });
   }
 
-  return { guessing, start, redraw: () => Timeline.mounted.forEach(drawLine) };
+  return { start, redraw: () => Timeline.mounted.forEach(drawLine) };
 })();
 Timeline.start();
 Quiz.start();

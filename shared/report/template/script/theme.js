@@ -2,8 +2,9 @@
 const Theme = (() => {
   const NAMES = ["automatic", "light", "dark"];
 
-  Address.keep("theme", NAMES[0], (theme) => {
-    if (theme === "automatic" || !NAMES.includes(theme)) delete document.documentElement.dataset.theme;
+  Address.keep("theme", NAMES[0], (given) => {
+    const theme = NAMES.includes(given) ? given : NAMES[0];
+    if (theme === NAMES[0]) delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = theme;
     one("#theme").textContent = `Theme: ${theme}`;
   });

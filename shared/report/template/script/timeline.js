@@ -11,8 +11,8 @@ const Timeline = (() => {
   const peak = (moments) => Canvas.total(moments.device).indexOf(most(moments));
 
   // Returns the top of the scale that all stages of a model share, or of a stage's own.
-  function top(moments) {
-    const own = Address.get("ruler") === "own";
+  function top({ moments, unseen }) {
+    const own = Address.get("ruler") === "own" && !unseen;
     const those = own ? [moments] : Object.values(MOMENTS).filter((other) => other.setting === moments.setting);
     return 1.12 * Math.max(...those.flatMap((each) => parts(each).map((part) => most(each, part))));
   }
@@ -32,7 +32,8 @@ const Timeline = (() => {
   class Figure {
     // Prepares a figure for a script, which draw() then shows; before is the script whose ghost is behind it, if any.
     constructor(figure, script, { before, scale = top } = {}) {
-      Object.assign(this, { figure, script, scale, moments: MOMENTS[script], category: null, part: "device" });
+      // In the quiz, unseen tells that one is still to guess.
+      Object.assign(this, { figure, script, scale, moments: MOMENTS[script], category: null, part: "device", unseen: false });
       this.before = before && MOMENTS[before]?.setting === this.moments.setting ? before : null;
       this.boxes = parts(this.moments).map((part) => this.box(part));
       one(".canvases", figure).replaceChildren(...this.boxes.flatMap(({ title, box }) => [title, box]), this.under());
@@ -47,15 +48,19 @@ const Timeline = (() => {
         const { left, width } = box.getBoundingClientRect();
         this.choose(this.nearest((event.clientX - left) / width));
       };
+      let pressed = null; // the category where the pointer went down, and its x
       box.addEventListener("pointerdown", (event) => {
-        if (Quiz.guessing(this.script)) return;
+        if (this.unseen) return;
+        pressed = [event.target.dataset.category, event.clientX];
         box.setPointerCapture(event.pointerId);
         scrub(event);
       });
-      box.addEventListener("pointermove", (event) => box.hasPointerCapture(event.pointerId) && scrub(event));
-      box.addEventListener("click", (event) => {
-        const category = event.target.dataset?.category;
-        if (category && !Quiz.guessing(this.script)) this.pick(part, category);
+      box.addEventListener("pointermove", (event) => !this.unseen && box.hasPointerCapture(event.pointerId) && scrub(event));
+      // What follows a capture is a click on the whole box.
+      box.addEventListener("pointerup", (event) => {
+        const [category, x] = pressed ?? [];
+        if (category && Math.abs(event.clientX - x) < 4) this.pick(part, category);
+        pressed = null;
       });
       box.addEventListener("keydown", (event) => this.key(event));
       return { part, title, box };
@@ -82,15 +87,15 @@ const Timeline = (() => {
     key(event) {
       const last = this.moments.at.length - 1;
       const to = event.key === "Home" ? 0 : event.key === "End" ? last : this.at + KEYS[event.key];
-      if (Number.isNaN(to) || Quiz.guessing(this.script)) return;
+      if (Number.isNaN(to) || this.unseen || modified(event)) return;
       event.preventDefault();
       event.stopPropagation();
       this.choose(Math.min(Math.max(to, 0), last));
     }
 
     choose(n) {
-      this.show(n);
-      if (mounted.includes(this)) Address.set("moment", [this.script, this.moments.at[n], ...(this.category ? [this.part, this.category] : [])].join("@"));
+      if (!mounted.includes(this)) this.show(n);
+      else Address.set("moment", [this.script, this.moments.at[n], ...(this.category ? [this.part, this.category] : [])].join("@"));
     }
 
     pick(part, category) {
@@ -100,7 +105,7 @@ const Timeline = (() => {
     }
 
     draw() {
-      const scale = this.scale(this.moments);
+      const scale = this.scale(this);
       const button = one(".ruler", this.figure);
       if (button) button.textContent = Address.get("ruler") === "own" ? "One scale for all stages" : "Its own scale";
       for (const { part, box } of this.boxes) Canvas.draw(box, this.moments, part, scale, MOMENTS[this.before]);
@@ -113,7 +118,7 @@ const Timeline = (() => {
       const event = moments.at[n];
       const module = moments.modules[n] === null ? null : moments.texts[moments.modules[n]] || "the whole model";
       const phase = moments.phases[n] === "step" ? "step" : `${moments.phases[n]} pass`;
-      const together = size(Canvas.total(moments.device)[n]);
+      const together = !this.unseen && size(Canvas.total(moments.device)[n]);
       const lines = [moments.lines[n], moments.chosen[n]];
       const said = [phase, module, together, lines[0] && `line ${lines[0]}: ${this.code(lines[0])}`].filter(Boolean).join(", ");
       for (const { box } of this.boxes) {
@@ -190,7 +195,7 @@ const Timeline = (() => {
     const figure = mounted.find((each) => each.script === script);
     const n = figure?.moments.at.indexOf(Number(event)) ?? -1;
     if (n < 0) return;
-    Object.assign(figure, CATEGORIES.includes(category) && figure.moments[part] ? { part, category } : { category: null });
+    Object.assign(figure, CATEGORIES.includes(category) && parts(figure.moments).includes(part) ? { part, category } : { category: null });
     figure.show(n);
   }
 

@@ -26,10 +26,13 @@ const Words = (() => {
     place();
   }
 
+  // Returns whether there was something to hide.
   function hide() {
     clearTimeout(leaving);
+    const shown = !tip.hidden;
     word = null;
     tip.hidden = true;
+    return shown;
   }
 
   const at = (target) => target?.closest?.(".word");
@@ -46,7 +49,7 @@ const Words = (() => {
   addEventListener("focusout", hide);
   addEventListener("click", (event) => at(event.target) && show(at(event.target)));
   addEventListener("pointerdown", (event) => !inside(event.target) && hide());
-  addEventListener("keydown", (event) => event.key === "Escape" && hide());
+  addEventListener("keydown", (event) => event.key === "Escape" && hide() && event.preventDefault());
   addEventListener("scroll", place, { capture: true, passive: true });
   addEventListener("resize", place);
 })();
