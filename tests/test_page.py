@@ -133,8 +133,9 @@ def test_points_are_of_the_predictions(out):
     assert x(4) == pytest.approx((x(2) + x(8)) / 2) and {2, 5, 10} <= {*ticks}
     for p in chart["points"]:
         gb, ms = need[p["script"]]
-        alike = [a for script, a in need.items() if script not in on_host or p["host"]]
-        better = [a for a in alike if a[0] <= gb and a[1] <= ms and a != (gb, ms)]
+        longer = {} if p["host"] else dict.fromkeys(on_host, price.HOST)
+        others = [(a, b * longer.get(script, 1)) for script, (a, b) in need.items()]
+        better = [a for a in others if a[0] <= gb and a[1] <= ms and a != (gb, ms)]
         assert p["best"] == (not better)
         assert p["whole"].endswith("and work on the host") == p["host"]
     best = {(p["x"], p["y"]) for p in chart["points"] if p["best"]}
