@@ -6,8 +6,6 @@ import time
 
 import torch
 import torch.distributed as dist
-from lightning.fabric import Fabric
-from lightning.fabric.utilities import move_data_to_device
 from tqdm import tqdm
 
 from shared.common.devices import precision_on
@@ -15,6 +13,7 @@ from shared.common.errors import UserError
 from shared.common.loading import this_share
 from shared.common.writing import append
 from shared.memory import bf16
+from shared.memory.blocks import moved
 from shared.memory.phases import LEDGER_UPDATES, Phases
 from shared.records import record as records
 from shared.records.advice import out_of_memory
@@ -42,7 +41,8 @@ class Meter:
             UserError: the GPU cannot compute in this precision.
         """
         self.args = args
-        if isinstance(fabric, Fabric):
+        self.by_fabric = hasattr(fabric, "strategy")  # told without importing Lightning
+        if self.by_fabric:
             device, precision = fabric.device, fabric.strategy.precision.precision
             self.scaler = getattr(fabric.strategy.precision, "scaler", None)  # a GradScaler
         else:
@@ -187,7 +187,7 @@ class Meter:
         seen = 0
         model.eval()
         for batch in itertools.islice(loader, self.args.max_steps):
-            inputs, labels = move_data_to_device(batch, self.device)
+            inputs, labels = moved(batch, self.device)
             outputs = task.outputs(model, inputs, labels)
             # The sampler repeats some examples so that all shares are equally large. Here each
             # example counts once.
@@ -290,4 +290,4 @@ class Meter:
         return time.perf_counter()
 
     def _new_metric(self):
-        return self.args.task.new_metric(self.args).to(self.device)
+        return self.args.task.new_metric(self.args, self.by_fabric).to(self.device)

@@ -12,7 +12,6 @@ from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint import CheckpointException
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.tensor import DTensor
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from shared.common import shards
 from shared.common.errors import UserError
@@ -243,7 +242,7 @@ def _number(value):
 
 
 def _quantized(weight):
-    return is_traceable_wrapper_subclass(weight) and not isinstance(weight, DTensor)
+    return hasattr(weight, "__tensor_flatten__") and not isinstance(weight, DTensor)
 
 
 def _own_file(rank):

@@ -122,7 +122,7 @@ def _succeed(command):
 
 if __name__ == "__main__":
     by_torchrun, several = sys.argv[1] == "torchrun", sys.argv[1].isdigit()
-    needed = ("shared.images.cli", "shared.text.cli", "shared.metrics")
+    needed = ("shared.images.cli", "shared.text.cli", "shared.metrics", "lightning.fabric")
     for name in (
         *needed,
         *(() if by_torchrun or several else ("shared.predict.command", "shared.records.bars")),

@@ -1,57 +1,82 @@
-"""Promise: when PyTorch changes a private name that this repository uses, a test tells which.
+"""Promise: when a package changes a private name that this repository uses, a test tells which.
 
-Public interfaces change with a warning, private ones without. Each name here has its reason beside
-its use, in shared/memory/torch_private.py and shared/predict/gpu.py and processes.py, and in
-shared/lessons/guide.py, which computes as PyTorch did before.
+Public interfaces change with a warning, private ones without. Each name has its reason beside its
+use. Scripts go on without those that shared/memory looks up; most others are for simulations.
 """
 
 import ast
 import importlib
+import inspect
+import re
 
 import pytest
 import torch
 from conftest import ROOT
+from lightning.fabric import Fabric
 
-WHERE = ("memory/torch_private", "memory/ledger", "predict/gpu", "predict/processes")
-# These imitate older versions.
-WHERE += ("lessons/guide", "published/article", "published/step_by_step")
-# Dispatch modes stand in PyTorch's documentation, with the underscore; the compiler's are here.
-DOCUMENTED = ("torch.utils._python_dispatch", "torch.utils._pytree")
 NAMES = {
+    "torch": ["_foreach_add", "_foreach_add_", "_foreach_addcdiv_", "_foreach_zero_"],
     "torch._C": ["_current_graph_task_id", "_current_autograd_node"],
+    "torch.ScriptObject": ["_type"],
     "torch.autograd": ["_get_sequence_nr"],
-    "torch.ops.mkldnn": ["_is_mkldnn_bf16_supported"],
-    "torch.distributed.tensor._sharding_prop": ["ShardingPropagator"],
+    "torch.cuda.memory": ["_record_memory_history", "_dump_snapshot"],
+    "torch.library": ["get_kernel"],
+    "torch.nn.Module": ["_apply"],
+    "torch.storage.TypedStorage": ["_data_ptr"],
+    "torch.optim.optimizer": ["_foreach_supported_types"],
+    "torch.utils._pytree": ["tree_leaves", "tree_map_only"],
+    "torch.utils._python_dispatch": ["TorchDispatchMode"],
+    "torch.utils.backend_registration": ["_setup_privateuseone_for_python_backend"],
+    "torch._subclasses.fake_tensor": [
+        *("FakeTensor", "FakeTensorMode", "unset_fake_temporarily"),
+        *("DataDependentOutputException", "DynamicOutputShapeException"),
+    ],
+    "torch.testing._internal.distributed.fake_pg": ["FakeStore", "_create_fake_pg"],
+    "torch.distributed": [
+        *("_verify_params_across_processes", "_DEFAULT_FIRST_BUCKET_BYTES"),
+        "_compute_bucket_assignment_by_size",
+    ],
+    "torch.distributed.Logger": ["set_runtime_stats_and_log"],
+    "torch.distributed.ProcessGroup": ["_device_types"],
+    "torch.distributed.Reducer": ["_rebuild_buckets"],
+    "torch.distributed.distributed_c10d": ["_resolve_process_group"],
+    "torch.distributed._state_dict_utils": [
+        *("compute_local_shape_and_global_offset", "_broadcast_tensors")
+    ],
+    "torch.distributed.fsdp._fully_shard._fsdp_init": ["_move_states_to_device"],
+    "torch.distributed.fsdp._fully_shard._fsdp_param_group.FSDPParamGroup": ["wait_for_unshard"],
     "torch.distributed.tensor._sharding_prop.ShardingPropagator": [
         "_propagate_tensor_meta_non_cached"
     ],
-    "torch.distributed.fsdp._fully_shard._fsdp_param_group.FSDPParamGroup": ["wait_for_unshard"],
-    "torch.distributed.fsdp._fully_shard._fsdp_init": ["_move_states_to_device"],
-    "torch.utils._pytree": ["tree_leaves", "tree_map_only"],
-    "torch.utils._python_dispatch": ["TorchDispatchMode"],
-    "torch.nn.Module": ["_apply"],
-    "torch._subclasses.fake_tensor": ["FakeTensor", "FakeTensorMode", "unset_fake_temporarily"],
-    "torch.distributed._state_dict_utils": [
-        "compute_local_shape_and_global_offset",
-        "_broadcast_tensors",
-    ],
-    "torch.optim.optimizer": ["_foreach_supported_types"],
-    "torch.utils.backend_registration": ["_setup_privateuseone_for_python_backend"],
-    "torch.testing._internal.distributed.fake_pg": ["FakeStore", "_create_fake_pg"],
     "torch.ops._c10d_functional": ["wait_tensor", "all_reduce"],
-    "torch.UntypedStorage": ["resize_", "_cdata"],
-    "torch.cuda.memory": ["_record_memory_history", "_dump_snapshot"],
-    "torch.library": ["get_kernel"],
+    "torch.ops.mkldnn": ["_is_mkldnn_bf16_supported"],
     "torch.ops.aten": [
+        *("_to_copy", "_softmax", "_softmax_backward_data"),
+        *("_fused_rms_norm", "_fused_rms_norm_backward"),
+        "_scaled_dot_product_attention_math",
         "_scaled_dot_product_flash_attention_for_cpu",
         "_scaled_dot_product_flash_attention_for_cpu_backward",
-        "_scaled_dot_product_flash_attention",
-        "_scaled_dot_product_efficient_attention",
-        "_scaled_dot_product_attention_math",
-        "_softmax",
-        "_softmax_backward_data",
+        *(f"_scaled_dot_product_{kind}_attention" for kind in ("flash", "efficient", "cudnn")),
+        "_scaled_dot_product_flash_attention_backward",
+        "_scaled_dot_product_efficient_attention_backward",
+        "_scaled_dot_product_cudnn_attention_backward",
     ],
+    "lightning.fabric.strategies.DDPStrategy": ["_determine_ddp_device_ids"],
+    "torchao.optim": ["_AdamW"],
+    "torchao.prototype._nf4tensor_api": ["NF4WeightOnlyConfig"],
+    "transformers.AutoModelForCausalLM": ["_model_mapping"],
+    "transformers.PreTrainedModel": ["initialize_weights", "named_non_persistent_buffers"],
 }
+# What only an object has: how to get one, and its names.
+OBJECTS = {
+    "a node": (lambda: torch.ones(1, requires_grad=True).exp().grad_fn, ["_sequence_nr"]),
+    "an operation": (lambda: torch.ops.aten.mm.default, ["_schema", "_overloadpacket"]),
+    "a module": (lambda: torch.nn.Linear(1, 1), ["_buffers"]),
+    "Fabric's module": (lambda: Fabric().setup(torch.nn.Linear(1, 1)), ["_forward_module"]),
+}
+# What transformers' code sets or reads on objects that have it only sometimes.
+IN_CODE = {"_is_hf_initialized": "modeling_utils", "_commit_hash": "configuration_utils"}
+OWN = ("self", "os", "sys")  # theirs are the repository's own, and Python's
 
 
 def found(path):
@@ -68,28 +93,38 @@ def found(path):
     raise ImportError(path)
 
 
-@pytest.mark.parametrize("owner", NAMES)
+@pytest.mark.parametrize("owner", [*NAMES, *OBJECTS])
 def test_is_still_there(owner):
-    for name in NAMES[owner]:
-        assert hasattr(found(owner), name), f"torch {torch.__version__} has no {owner}.{name}"
+    there, names = (found(owner), NAMES[owner]) if owner in NAMES else OBJECTS[owner]
+    there = there() if owner in OBJECTS else there
+    assert not [f"{owner}.{name} is gone" for name in names if not hasattr(there, name)]
 
 
-def private(path):
-    """Returns the private names of PyTorch that a module imports or reaches for."""
-    used = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torch"):
-            parts = {word for word in node.module.split(".") if word.startswith("_")}
-            names = {alias.name for alias in node.names if alias.name.startswith("_")}
-            if node.module not in DOCUMENTED and (parts or names):
-                used.add(node.module)
-        dotted = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
-        if dotted.startswith("torch.") and "._" in dotted.replace("__", ""):
-            used.add(dotted)
-    return used
+@pytest.mark.parametrize("name", IN_CODE)
+def test_transformers_still_uses(name):
+    assert name in inspect.getsource(found(f"transformers.{IN_CODE[name]}"))
 
 
-def test_private_names_are_in_few_modules():
-    allowed = {ROOT / "shared" / f"{name}.py" for name in WHERE}
-    elsewhere = {path: private(path) for path in (ROOT / "shared").rglob("*.py")}
-    assert {path for path, names in elsewhere.items() if names} <= allowed
+def private(tree):
+    """Yields the words with an underscore that code reaches into other objects with."""
+    for node in ast.walk(tree):
+        words = []
+        if isinstance(node, ast.ImportFrom):
+            words = [*node.module.split("."), *(alias.name for alias in node.names)]
+        elif isinstance(node, ast.Attribute):
+            words = [] if ast.unparse(node.value) in OWN else [node.attr]
+        elif isinstance(node, (ast.Call, ast.Tuple)):  # getattr(x, "_name"), (x, "_name", wrapper)
+            second = [*(node.args if isinstance(node, ast.Call) else node.elts), None, None][1]
+            words = [second.value] if isinstance(second, ast.Constant) else []
+        elif isinstance(node, ast.Constant) and re.match(r"torch[\w.]*:\w", str(node.value)):
+            words = re.split("[.:]", node.value)
+        yield from (w for w in words if re.match("_[a-zA-Z]", str(w)))
+
+
+def test_all_of_them_are_listed():
+    listed = {*IN_CODE, *(name for _, names in OBJECTS.values() for name in names)}
+    listed |= {word for path, names in NAMES.items() for word in [*path.split("."), *names]}
+    used = {}
+    for file in [*ROOT.glob("shared/**/*.py"), *ROOT.glob("[01]*/*.py")]:
+        used |= {word: str(file) for word in private(ast.parse(file.read_text("utf-8")))}
+    assert len(used) > 40 and not {w: file for w, file in used.items() if w not in listed}

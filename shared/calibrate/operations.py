@@ -99,10 +99,10 @@ class Watch(TorchDispatchMode):
         return out
 
     def _storages(self, x):
-        """Returns the storages of tensors on the device, {address: bytes}."""
+        """Returns the storages of tensors on the device, {id: bytes}."""
         there = (t for t in tensors(x) if t.device.type == self.counters.device)
         storages = (t.untyped_storage() for t in there)
-        return {torch_private.address(s): s.nbytes() for s in storages}
+        return {id(s): s.nbytes() for s in storages}
 
     def _note(self, func, args, kwargs, out, measured):
         formula, backward = None, torch_private.in_backward()

@@ -72,7 +72,7 @@ class Causal(Texts):
     def model(self, args):
         return models.built(args)
 
-    def new_metric(self, args):
+    def new_metric(self, args, by_fabric):
         return Perplexity(nan_strategy="disable")  # a loss of NaN is not to be hidden
 
     def count_update(self, metric, loss, logits, labels):

@@ -1,6 +1,7 @@
 """Images for all stages: the same ones, in the same order, on any number of devices."""
 
 import contextlib
+import importlib.metadata
 import os
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from shared.images.folders import Folder
 from shared.images.pictures import NORMALIZE, Files, InMemory, Pictures
 
 DIGITS = [str(digit) for digit in range(10)]
+DIGITS_FILE = "sklearn/datasets/data/digits.csv.gz"
 ARCHIVE = torchvision.datasets.CIFAR10.filename
 
 
@@ -80,12 +82,12 @@ def digits(image_px):
 
     Source: Alpaydin and Kaynak 1998, https://archive.ics.uci.edu/dataset/80.
     """
-    from sklearn.datasets import load_digits  # takes a second, which other data need not spend
-
-    raw = load_digits()
-    order = torch.randperm(len(raw.images), generator=torch.Generator().manual_seed(SPLIT_SEED))
-    images = enlarge(torch.from_numpy(raw.images).float()[order] / 16, image_px)
-    labels = torch.from_numpy(raw.target).long()[order]
+    # What sklearn.datasets.load_digits() reads. Importing that would take a second.
+    file = importlib.metadata.distribution("scikit-learn").locate_file(DIGITS_FILE)
+    raw = torch.from_numpy(np.loadtxt(file, delimiter=","))  # 64 pixels from 0 to 16, and a label
+    order = torch.randperm(len(raw), generator=torch.Generator().manual_seed(SPLIT_SEED))
+    images = enlarge(raw[order, :-1].view(-1, 8, 8).float() / 16, image_px)
+    labels = raw[order, -1].long()
     sizes = [1300, 137, 360]
     return [TensorDataset(*pair) for pair in zip(images.split(sizes), labels.split(sizes))]
 

@@ -44,6 +44,15 @@ def tensors(x):
         yield from tensors(list(x.values()))
 
 
+def moved(x, device):
+    """Returns the same tensors on a device, in nested lists, for tuples too, and dicts."""
+    if isinstance(x, torch.Tensor):
+        return x.to(device)
+    if isinstance(x, dict):
+        return {name: moved(value, device) for name, value in x.items()}
+    return [moved(value, device) for value in x]
+
+
 def summit(events, device, since=0, until=None):
     """Finds a peak in a log.
 

@@ -49,7 +49,8 @@ class Ledger(TorchDispatchMode):
         self.events = []  # (block, bytes), negative when freed
         self.phases = []  # for each event, what the training was doing
         self.watched = []  # for each event, what watch() returned
-        self._live = {}  # storage's address -> block
+        # id of a storage -> block. PyTorch keeps its Python object as long as the storage.
+        self._live = {}
         self._paused = False
         self._building = True  # until the first forward pass, nothing is an activation
         self._stepping = False
@@ -75,7 +76,7 @@ class Ledger(TorchDispatchMode):
                 self.note(part, label)
             return
         storage = tensor.untyped_storage()
-        key, nbytes = storage._cdata, storage.nbytes()  # the address, unique until it is freed
+        key, nbytes = id(storage), storage.nbytes()
         block = self._live.get(key)
         if block is None:
             block = self._born(key, nbytes, tensor.device.type, label or self._guess())
@@ -93,12 +94,12 @@ class Ledger(TorchDispatchMode):
         if hasattr(tensor, "__tensor_flatten__"):
             for part in tensors([getattr(tensor, each) for each in tensor.__tensor_flatten__()[0]]):
                 self.name(part, name)
-        elif block := self._live.get(tensor.untyped_storage()._cdata):
+        elif block := self._live.get(id(tensor.untyped_storage())):
             block.name = name
 
     def block(self, tensor):
         """Returns a name of the storage of a tensor, which no other storage gets."""
-        storage = torch_private.address(tensor.untyped_storage())
+        storage = id(tensor.untyped_storage())
         return id(self._live[storage]) if storage in self._live else storage
 
     def _born(self, key, nbytes, device, label):
@@ -165,10 +166,10 @@ class Ledger(TorchDispatchMode):
 
     def resized(self, storage):
         """Logs that the size of a storage has changed."""
-        block = self._live.get(storage._cdata)
+        block = self._live.get(id(storage))
         if block:
-            self._died(storage._cdata)
-            new = self._born(storage._cdata, storage.nbytes(), block.device, block.label)
+            self._died(id(storage))
+            new = self._born(id(storage), storage.nbytes(), block.device, block.label)
             new.shape, new.dtype = block.shape, block.dtype
 
     def note_file(self, tensor):
@@ -177,8 +178,8 @@ class Ledger(TorchDispatchMode):
         The operating system reads the file's pages when they are needed, and can drop them.
         """
         storage = tensor.untyped_storage()
-        self._live[storage._cdata] = Block(storage.nbytes(), "file", "temporaries")
-        weakref.finalize(storage, self._live.pop, storage._cdata, None).atexit = False
+        self._live[id(storage)] = Block(storage.nbytes(), "file", "temporaries")
+        weakref.finalize(storage, self._live.pop, id(storage), None).atexit = False
 
     def note_group(self, group):
         """Notes what an optimizer was given: parameters, and their gradients if there are any."""
@@ -204,7 +205,7 @@ class Ledger(TorchDispatchMode):
         label = None
         if func is torch.ops.aten._to_copy.default:
             # A batch that is moved to another device or converted is still the batch.
-            source = self._live.get(args[0].untyped_storage()._cdata)
+            source = self._live.get(id(args[0].untyped_storage()))
             label = "inputs" if source and source.label == "inputs" else None
         for t in tensors(out):
             self.note(t, label)
@@ -216,7 +217,7 @@ class Ledger(TorchDispatchMode):
                 self._note_hidden(args[0].device.type, at_once, kept)
         if func.namespace in ("c10d", "fsdp"):  # buffers for what the processes send each other
             for t in tensors((args, kwargs, out)):
-                if t.untyped_storage()._cdata in self._live:
+                if id(t.untyped_storage()) in self._live:
                     self.note(t, "gathered")
         return out
 

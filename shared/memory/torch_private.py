@@ -1,26 +1,49 @@
 """Private names of PyTorch that measuring needs, each with what would go wrong without it.
 
-There is no public interface for these things. The names that simulating needs are in
-shared/predict/gpu.py and shared/predict/processes.py. tests/test_private_names.py fails when
-PyTorch changes one.
+There is no public interface for these things. When PyTorch changes a name, tests/test_private_names
+tells which, and scripts go on without what it was needed for; but not simulations, which need more
+names, in shared/predict/gpu.py and shared/predict/processes.py.
 """
 
 import contextlib
+import functools
+import os
+import pkgutil
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
-from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+WAIT = "torch:ops._c10d_functional.wait_tensor"
+APPLY = "torch.nn:Module._apply"
+UNSHARD = "torch.distributed.fsdp._fully_shard._fsdp_param_group:FSDPParamGroup.wait_for_unshard"
+PROPAGATE = (
+    "torch.distributed.tensor._sharding_prop:ShardingPropagator._propagate_tensor_meta_non_cached"
+)
+
+
+@functools.cache
+def lookup(path, without):
+    """Returns what a name stands for; None, and says so once, if this PyTorch does not have it.
+
+    Args:
+        path: the name, such as "module.of.torch:Class.method".
+        without: what happens in that case.
+    """
+    try:
+        return pkgutil.resolve_name(path)
+    except (ImportError, AttributeError):
+        if os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0":
+            print(f"- {path} is gone from PyTorch {torch.__version__}: {without}", flush=True)
+
 
 def in_backward():
-    """Tells whether a backward pass is running.
-
-    Without this, recomputed activations could not be told from those of the forward pass.
-    """
-    return torch._C._current_graph_task_id() != -1
+    """Tells whether a backward pass is running."""
+    running = lookup(
+        "torch._C:_current_graph_task_id", "what the backward pass holds counts as activations"
+    )
+    return running is not None and running() != -1
 
 
 def next_node():
@@ -72,13 +95,11 @@ def reporting_to(ledger):
     # unknown until an optimizer gets them.
     def apply(original, module, fn, recurse=True):
         result = original(module, fn, recurse)
-        for p in module._parameters.values():
-            if p is not None:
-                ledger.note(p, "parameters")
+        for p in module.parameters(recurse=False):
+            ledger.note(p, "parameters")
         return result
 
     # DTensor finds the shape of a result by running the operation on tensors without memory.
-    # Without this the step of an optimizer over shards would seem to hold whole parameters.
     def propagate(original, *args, **kwargs):
         with ledger.pause():
             return original(*args, **kwargs)
@@ -90,7 +111,7 @@ def reporting_to(ledger):
             return original(*args, **kwargs)
 
     # A single process sends nothing: FSDP2 copies its shards, which are whole weights, with
-    # ordinary operations. Without this its gathered weights would seem to be activations.
+    # ordinary operations.
     def unshard(original, *args, **kwargs):
         with ledger.gathering():
             return original(*args, **kwargs)
@@ -103,16 +124,20 @@ def reporting_to(ledger):
         if model.device_type != "cuda":
             model.register_comm_hook(None, _averaged)
 
-    with (
+    replaced = [
         wrapped(DistributedDataParallel, "__init__", ddp),
-        wrapped(FSDPParamGroup, "wait_for_unshard", unshard),
         wrapped(dist.Work, "wait", wait),
         wrapped(torch.UntypedStorage, "resize_", resize),
         wrapped(torch, "load", load),
         wrapped(torch.optim.Optimizer, "add_param_group", add_param_group),
-        wrapped(torch.nn.Module, "_apply", apply),
-        wrapped(ShardingPropagator, "_propagate_tensor_meta_non_cached", propagate),
-    ):
+        wrapped_if_there(APPLY, apply, "weights that are moved are noticed late"),
+    ]
+    if dist.is_initialized():  # else there are no shards
+        replaced.append(wrapped_if_there(UNSHARD, unshard, "gathered weights may be activations"))
+        replaced.append(wrapped_if_there(PROPAGATE, propagate, "an optimizer's step seems larger"))
+    with contextlib.ExitStack() as stack:
+        for each in replaced:
+            stack.enter_context(each)
         yield
 
 
@@ -131,7 +156,7 @@ def exchanges(func):
     "c10d" are those that fill tensors they are given; those of DTensor make new ones, and some
     only wait for them. Without this, the next function would be called for too few, or too many.
     """
-    if func.namespace == "_c10d_functional":
+    if func.namespace == "_c10d_functional" and lookup(WAIT, "memory varies from run to run"):
         return any(argument.name == "group_name" for argument in func._schema.arguments)
     return func.namespace == "c10d"
 
@@ -198,20 +223,23 @@ def wrapped(owner, name, wrapper):
         setattr(owner, name, original)
 
 
+def wrapped_if_there(path, wrapper, without):
+    """Does what wrapped() does, with a function that lookup() takes; nothing if it is gone."""
+    if lookup(path, without) is None:
+        return contextlib.nullcontext()
+    owner, name = path.rsplit(".", 1)
+    return wrapped(pkgutil.resolve_name(owner), name, wrapper)
+
+
 def cpu_multiplies_bf16():
     """Tells whether the CPU has instructions for bf16; without them its products are slow."""
     # Without oneDNN, as on some Macs, there is no such operation; products are fast there anyway.
     if not torch.backends.mkldnn.is_available():
         return True
-    return torch.ops.mkldnn._is_mkldnn_bf16_supported()
-
-
-def address(storage):
-    """Returns the address of a storage's record, unique until it is freed; fake ones have one, too.
-
-    Without this, the results of an operation could not be told from what it was given.
-    """
-    return storage._cdata
+    supported = lookup(
+        "torch:ops.mkldnn._is_mkldnn_bf16_supported", "on a CPU without bf16, it is slow"
+    )
+    return supported is None or supported()
 
 
 @contextlib.contextmanager

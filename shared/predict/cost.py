@@ -139,8 +139,8 @@ class Cost:
             return None
         given = [*zip(roles.values(), args), *((roles[key], kwargs[key]) for key in kwargs)]
         operands = [(role, t) for role, part in given for t in tensors(part)]
-        there = {torch_private.address(t.untyped_storage()) for _, t in operands}
-        new = [t for t in tensors(out) if torch_private.address(t.untyped_storage()) not in there]
+        there = {id(t.untyped_storage()) for _, t in operands}
+        new = [t for t in tensors(out) if id(t.untyped_storage()) not in there]
         written = [t for role, t in operands if role in ("written", "both")] + new
         written += [out[0]] if name == COPY_IN else []
         read = [t for role, t in operands if role in ("read", "both")]

@@ -24,7 +24,7 @@ from shared.records.running import forks
 
 # What simulations import, and in a ladder the scripts before them.
 SILENCE = 30  # seconds after which those who wait are told how far it is
-PRELOADED = ["shared.metrics", "shared.images.cli", "shared.text.cli"]
+PRELOADED = ["shared.metrics", "shared.images.cli", "shared.text.cli", "lightning.fabric"]
 
 
 @dataclasses.dataclass(frozen=True)
