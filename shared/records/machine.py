@@ -4,6 +4,7 @@ import contextlib
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
 from pathlib import Path
 
@@ -17,6 +18,7 @@ except ImportError:  # only what is printed needs it; a machine that calibrates 
     watermark = None
 
 PACKAGES = ("torch", "torchvision", "lightning", "torchmetrics")
+OF_SCRIPTS = ("torchao", "peft", "accelerate")  # what some scripts import besides
 
 
 def device_name(device):
@@ -30,14 +32,23 @@ def device_name(device):
     return f"{name}, {os.cpu_count()} cores"
 
 
-def versions(task):
+def versions(task, script=None):
     """Returns the versions of Python and of the packages that a measurement depends on.
 
     Args:
         task: a common.task.Task.
+        script: name of a script, for the packages that it alone imports; None for none.
     """
-    found = {name: importlib.metadata.version(name) for name in (*PACKAGES, *task.packages)}
+    names = (*PACKAGES, *task.packages, *imported(script))
+    found = {name: importlib.metadata.version(name) for name in names}
     return {"python": platform.python_version(), **found}
+
+
+def imported(script):
+    """Returns which of OF_SCRIPTS a script imports; none if there is no such script."""
+    file = ROOT / f"{script}.py"
+    text = file.read_text() if file.exists() else ""
+    return [name for name in OF_SCRIPTS if re.search(rf"^(from|import) {name}\b", text, re.M)]
 
 
 def in_use(task):

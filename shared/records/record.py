@@ -38,7 +38,7 @@ def new(task, **known):
     """
     unknown = known.keys() - Record.__annotations__
     assert not unknown, f"a record has no {', '.join(sorted(unknown))}"
-    filled_in = {"versions": versions(task), "git_commit": git_commit()}
+    filled_in = {"versions": versions(task, known.get("script")), "git_commit": git_commit()}
     known = {**known, **filled_in, "date": datetime.date.today().isoformat()}
     fields = [name for name in OF_ALL if ONLY.get(name) in (None, task.unit, task.learned)]
     return {**dict.fromkeys(fields), **known}
