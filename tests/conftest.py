@@ -1,4 +1,4 @@
-"""What the tests share: scripts as modules, commands run as a user would, one measured ladder."""
+"""What the tests share: scripts as modules, commands run as a user would, four processes."""
 
 import functools
 import http.server
@@ -10,11 +10,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from lightning.fabric import Fabric
 from PIL import Image
 
@@ -22,13 +22,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from forked import become  # noqa: E402
-from simulations import predicted, simulated  # noqa: E402
 
 from shared.common import scripts  # noqa: E402
-from shared.lessons import exercises, pages  # noqa: E402
-from shared.predict import rates  # noqa: E402
+from shared.lessons import pages  # noqa: E402
 from shared.predict.jobs import PRELOADED  # noqa: E402
-from shared.records.record import by_script, read  # noqa: E402
 from shared.records.running import forks  # noqa: E402
 
 NAMES = scripts.ladder()
@@ -41,31 +38,32 @@ SHARDED_ROADS = [name for name in ROADS if scripts.get(name).load().DEVICES > 1]
 OF_TORCHRUN = ("LOCAL_RANK", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
 
 
-def run(*command, code=0, cwd=ROOT, **env):
+def run(*command, code=0, cwd=ROOT, limit=400, **env):
     """Runs a Python command, without a GPU, and returns what it printed.
 
-    Its exit code must be `code`. It runs in a fork that has PyTorch already, which saves seconds;
-    with Python's own options, by torchrun or with other variables, as a user starts it.
+    Its exit code must be `code`, and it may take `limit` seconds. It runs in a fork that has
+    PyTorch already, which saves seconds; with Python's own options, by torchrun or with other
+    variables, as a user starts it.
     """
     words = [str(word) for word in command]
     as_user = env or words[0] in ("-c", "-W") or "torch.distributed.run" in words
-    ended, printed = (_started if as_user else _forked)(words, cwd, cpu_only(**env))
+    ended, printed = (_started if as_user else _forked)(words, cwd, cpu_only(**env), limit)
     assert ended == code, printed[-3000:]
     return printed
 
 
-def _started(words, cwd, env):
+def _started(words, cwd, env, limit):
     command = [sys.executable, *words]
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=limit)
     return done.returncode, done.stdout + done.stderr
 
 
-def _forked(words, cwd, env):
+def _forked(words, cwd, env, limit):
     with tempfile.NamedTemporaryFile("r", errors="replace") as out:
         arguments = (words, str(cwd), out.name, env)
         process = forks(PRELOADED).Process(target=become, args=arguments)
         process.start()
-        process.join(400)
+        process.join(limit)
         if process.exitcode is None:
             process.kill()
         return process.exitcode, out.read()
@@ -79,109 +77,45 @@ def cpu_only(**env):
     return {**clean, **alike, "TORCH_HOME": os.environ["TORCH_HOME"], **env}
 
 
-def pytest_collection_modifyitems(items):
-    """Tests that need the ladder come last: it runs beside the others until then."""
-    items.sort(key=lambda item: "ladder" in item.fixturenames)
-
-
 @pytest.fixture(scope="session", autouse=True)
-def tiny_cpu(request, tmp_path_factory):
-    """Hides GPUs, keeps the user's cache out of it, and starts the ladder if a test asks for it.
+def tiny_cpu(tmp_path_factory):
+    """Hides GPUs, and keeps the user's cache out of it.
 
-    The tests that need a GPU start processes of their own. The ladder takes minutes, in which
-    other tests run.
+    The tests that need a GPU start processes of their own.
     """
     patch = pytest.MonkeyPatch()
     patch.setenv("TORCH_HOME", str(tmp_path_factory.mktemp("torch_home")))
     patch.setattr(torch.cuda, "is_available", lambda: False)
     torch.set_num_threads(1)
-    forks(PRELOADED)
-    process = out = None
-    if any("ladder" in item.fixturenames for item in request.session.items):
-        out = tmp_path_factory.mktemp("ladder")
-        command = ["-m", "shared.ladder", "--preset", "tiny", "--out", str(out)]
-        with (out / "printed.txt").open("w") as printed:
-            process = subprocess.Popen(
-                [sys.executable, *command], cwd=ROOT, env=cpu_only(), stdout=printed, stderr=printed
-            )
-    yield out, process
-    if process:
-        process.terminate()
-        process.wait()
+    yield
     patch.undo()
 
 
-@pytest.fixture(scope="session")
-def ladder(tiny_cpu):
-    """The whole ladder, as the README's first command measures it: (folder, printed, records)."""
-    out, process = tiny_cpu
-    process.wait(timeout=900)
-    printed = (out / "printed.txt").read_text()
-    assert process.returncode == 0, printed
-    records, broken = read(out / "ladder.jsonl")
-    assert broken == 0
-    return out, printed, by_script(records)
+def once(tmp_path_factory, name, make):
+    """Lets the first of pytest's workers make what all of them read; returns it.
 
-
-@pytest.fixture(scope="session")
-def trained(tmp_path_factory):
-    """What the pages' commands print, {command: (printed, list of records)}.
-
-    Of the README's commands, and of the exercises that compare accuracies. The other trainings are
-    those of the ladder with other options; test_exercises.py simulates them.
+    Args:
+        name: of the file that it is kept in.
+        make: function without arguments that returns it, for JSON.
     """
-    of_exercises = [e for e in exercises.every() if e.against.startswith("python ")]
-    commands = [c for c in code_blocks(ROOT / "README.md") if "&&" not in c]
-    commands += [command for e in of_exercises for command in exercises.commands(e)]
-    found = [c for c in dict.fromkeys(commands) if not exercises.is_prediction(c)]
-    folder = tmp_path_factory.mktemp("trained")
-
-    def train(command):
-        file = folder / f"{found.index(command)}.jsonl"
-        record = [] if "-m" in arguments(command) else ["--record", file]
-        printed = run(*arguments(command), *record)
-        return printed, [{**r, "command": command} for r in read(file)[0]]
-
-    with ThreadPoolExecutor(2) as pool:
-        return dict(zip(found, pool.map(train, found)))
+    folder = tmp_path_factory.getbasetemp()
+    file = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / name
+    with FileLock(f"{file}.lock"):
+        if not file.exists():
+            file.write_text(json.dumps(make()))
+    return read_json(file)
 
 
 @pytest.fixture(scope="session")
 def sharded(tmp_path_factory):
-    """What each of four processes saw in scripts of 08 to 10: a list of {name and kind: seen}."""
-    out = tmp_path_factory.mktemp("sharded") / "seen.json"
-    run("tests/sharded.py", out)
-    return read_json(out)
+    """What each of four processes saw in scripts of 08 to 11: a list of {name and kind: seen}."""
 
+    def make():
+        out = tmp_path_factory.mktemp("sharded") / "seen.json"
+        run("tests/sharded.py", out)
+        return read_json(out)
 
-@pytest.fixture(scope="session")
-def on_one_device(tmp_path_factory):
-    """A few updates of 10 on one device: (printed, record)."""
-    file = tmp_path_factory.mktemp("one") / "record.jsonl"
-    options = ["--preset", "tiny", "--devices", 1, "--max-steps", 3, "--record", file]
-    printed = run("10_offload/train.py", *options)
-    return printed, read(file)[0][0]
-
-
-@pytest.fixture(scope="session")
-def on_cpu():
-    """The tiny ladder as predicted for a computer without a GPU, {script: record}."""
-    return simulated(NAMES, "cpu", "tiny", rates=rates.probe())
-
-
-@pytest.fixture(scope="session")
-def pictures(tmp_path_factory):
-    """The folder with the pictures of on_gpu's tiny ladder."""
-    return tmp_path_factory.mktemp("pictures")
-
-
-@pytest.fixture(scope="session")
-def on_gpu(pictures):
-    """The pages' command, without options, and the tiny preset: {preset: {script: record}}."""
-    return {
-        "tiny": predicted("--preset", "tiny", "--timeline", pictures / "new"),
-        "full": predicted(),
-    }
+    return once(tmp_path_factory, "sharded.json", make)
 
 
 @pytest.fixture

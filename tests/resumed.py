@@ -1,8 +1,9 @@
-"""Runs a script that keeps its losses, and that can be killed in the middle.
+"""Trains with a script several times in one start, and stops some of the trainings in the middle.
 
-Usage: python tests/resumed.py N KILL_AT OUT.jsonl SCRIPT [OPTION...]
-N processes run the script; after as many updates as KILL_AT says, all of them are killed (0 is
-never). Every update appends its number and its loss to OUT.jsonl, the end a record.
+Usage: python tests/resumed.py N OUT.jsonl SCRIPT TRAININGS
+TRAININGS is JSON, a list of [STOP, options]: N processes end a training after update STOP, as
+Ctrl-C does; -STOP kills them. 0 is never. OUT.jsonl gets for every update [which training, update,
+the losses of all processes], and for every training that was not stopped its record.
 """
 
 import json
@@ -17,35 +18,44 @@ from shared import saving
 from shared.common import scripts
 from shared.metrics import Meter
 
-saving.AGREE = 4  # so that a short training has several checkpoints
 
-
-def work(kill_at, out, name, *options):
+def main(out, name, trainings):
     """Does what this file is for, as one of the processes."""
-    script, update = scripts.get(name).load(), Meter.update
+    saving.AGREE = 3  # so that a short training has several checkpoints
+    update = Meter.update
+    if "WORLD_SIZE" in os.environ:
+        dist.init_process_group("gloo")  # once for all trainings
+        dist.init_process_group = dist.destroy_process_group = lambda *_: None
 
     def write(what):
         if int(os.environ.get("RANK", 0)) == 0:
-            with open(out, "a") as file:
+            with open(out, "a", encoding="utf-8") as file:
                 file.write(json.dumps(what) + "\n")
 
-    def watched(meter, loss, logits, labels):
-        update(meter, loss, logits, labels)
-        losses = [loss.item()]
-        if meter.world_size > 1:
-            losses = [None] * meter.world_size
-            dist.all_gather_object(losses, loss.item())
-        write([meter.steps, losses])
-        if meter.steps + 1 == int(kill_at):
-            os.kill(os.getpid(), signal.SIGKILL)
+    for i, (stop, options) in enumerate(json.loads(trainings)):
 
-    Meter.update = watched
-    write(script.main(options))
+        def watched(meter, loss, *rest):
+            update(meter, loss, *rest)
+            losses = [loss.item()] * meter.world_size
+            if meter.world_size > 1:
+                dist.all_gather_object(losses, loss.item())
+            write([i, meter.steps, losses])
+            if meter.steps + 1 == -stop:
+                os.kill(os.getpid(), signal.SIGKILL)
+            if meter.steps + 1 == stop:
+                raise KeyboardInterrupt
+
+        Meter.update = watched
+        try:
+            write(scripts.get(name).load().main(options))
+        except KeyboardInterrupt:
+            assert stop
 
 
 if __name__ == "__main__":
     n, *arguments = sys.argv[1:]
+    scripts.get(arguments[1]).load()  # before the forks, so that what it imports is there once
     if int(n) > 1:
-        side_by_side(int(n), work, *arguments)
+        side_by_side(int(n), main, *arguments)
     else:
-        work(*arguments)
+        main(*arguments)

@@ -138,6 +138,10 @@ def test_files_and_lines_are_short():
     assert not found, "\n".join(found)
 
 
+def test_the_tests_can_be_read():
+    assert sum(len(file.read_text().splitlines()) for file in ROOT.glob("tests/*.py")) <= 3000
+
+
 def conditions(tree):
     """Yields what branches depend on."""
     for node in ast.walk(tree):

@@ -1,21 +1,16 @@
 """Promise: a side road is predicted as it is measured, and changes no loss that it must not."""
 
-import json
 import math
 
 import pytest
-import torch
 from alone import alone
-from conftest import NAMES, ROADS, SHARDED_ROADS, TEXT
+from conftest import ROADS, SHARDED_ROADS
 from sharded import STEPS, TENSOR_PARALLEL
-from simulations import near, simulated
 
 from shared.common import scripts
-from shared.lessons import lost_updates, side_roads, stored, variants
-from shared.predict import command
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.simulation import predict
-from shared.records.record import TINY_MEASURED, by_script, read, read_list
+from shared.records.record import by_script
 
 ALONE = [name for name in ROADS if name not in SHARDED_ROADS]
 # Those that compute the same numbers as their parents. (On a CPU, the first two change nothing.)
@@ -36,19 +31,6 @@ ANEW, CAUSAL = {"11_llm/causal"}, ("11_llm/causal", "11_llm/causal_chunked")  # 
 FAILS = "03_bf16/fp16_true"
 # What these keep as it is should have been trained before, and in the tiny model it is random.
 OF_RANDOM = {"11_llm/frozen", "11_llm/lora", "11_llm/lora_sharded", "11_llm/qlora"}
-# Simulating everything at full size would take long; these are counted by hand below.
-QUANTIZED = {"06_sgd/adam_8bit": 1 + 4 / 256, "06_sgd/adam_4bit": 1 / 2 + 4 / 128}
-MORE_THAN_PARENT = {  # in bytes per weight; a few bytes in all are those of single numbers
-    "03_bf16/kahan": 2,
-    "06_sgd/momentum": 2,
-    "03_bf16/stochastic_rounding": 0,
-    "05_grad_accum/hf_accelerate": 0,
-    "11_llm/hf_accelerate": 0,
-}
-CHECKPOINTED = ("09_act_ckpt/every_second", "09_act_ckpt/keep_attention", "09_act_ckpt/selective")
-IN_BACKWARD = "06_sgd/adam_in_backward"
-DEVICES = [f"08_fsdp/{n}" for n in "ddp fp32_shards one_unit tensor_parallel zero2".split()]
-PEAKS = ("device_peak_gb", "device_reserved_gb", "host_peak_gb")
 
 
 def parent(name):
@@ -60,24 +42,18 @@ def measured(name, sharded):
 
 
 @pytest.fixture(scope="module")
-def on_cpu(sharded):
-    """Predictions for side roads: those stored with this PyTorch; a sixth is made anew."""
-    found = by_script(read_list(stored.TINY))
-    here, there = torch.__version__.partition("+")[0], found[ROADS[0]]["versions"]["torch"]
-    names = ROADS[::6] if here == there else ROADS
-    shapes = {n: measured(n, sharded)["input_shapes"] for n in names}
-    jobs = [(predict, n, Wanted("cpu", "tiny", input_shapes=shapes[n])) for n in names]
-    return {**found, **by_script(run_jobs(jobs))}
+def predicted(sharded):
+    """Predictions of what the side roads measure on a computer without a GPU, {script: record}."""
+    shapes = {name: measured(name, sharded)["input_shapes"] for name in ROADS}
+    jobs = [(predict, n, Wanted("cpu", "tiny", input_shapes=shapes[n])) for n in ROADS]
+    return by_script(run_jobs(jobs))
 
 
 @pytest.mark.parametrize("name", ROADS)
-def test_equals_what_is_measured_to_the_byte(on_cpu, sharded, name):
+def test_predicted_is_measured_to_the_byte(predicted, sharded, name):
     found = measured(name, sharded)
-    recorded = by_script(read(stored.TINY_SIDE_ROADS)[0])[name]
     for phase in ("load", "train"):
-        assert on_cpu[name][phase] == found[phase]  # with the breakdown
-        if on_cpu[name]["versions"]["torch"] == recorded["versions"]["torch"]:
-            assert recorded[phase] == found[phase]  # as the page says
+        assert predicted[name][phase] == found[phase]  # category by category
 
 
 @pytest.mark.parametrize("name", ALONE)
@@ -121,179 +97,3 @@ def test_gradients_of_whole_weights_agree(sharded, name):
     assert len(seen[0]["whole"]) == STEPS
     assert all(rank["whole"] == seen[0]["whole"] for rank in seen)
     assert seen[0]["shares"] == (1 if name == TENSOR_PARALLEL else 4)
-
-
-def test_what_they_learn():
-    """In the record of one epoch."""
-    measured = {**by_script(read(TINY_MEASURED)[0]), **by_script(read(stored.TINY_SIDE_ROADS)[0])}
-    assert set(measured) == {*NAMES, *TEXT, *ROADS}
-    for name in ROADS:
-        if name in CAUSAL:
-            assert measured[name]["test_perplexity"] < 8  # of 4,096 tokens
-            continue
-        stage = measured[parent(name).replace("/plain", "/train")]
-        least = 0.8 if name in OF_RANDOM else stage["test_accuracy"] - 0.05
-        learns = measured[name]["test_accuracy"] > least
-        assert learns == (name not in {FAILS, *OF_RANDOM}), name
-    assert measured[FAILS]["test_accuracy"] < 0.2
-
-
-def test_the_pages_show_what_is_predicted_today(sharded):
-    """Where a side road takes as much as its parent on a CPU, it does so on a GPU."""
-    then = side_roads.records()
-    found = {n: measured(n, sharded)["train"] for n in {*ROADS, *map(parent, ROADS)}}
-    equal = {n for n in ROADS if found[n] == found[parent(n)]}
-    equal -= {"10_offload/activations", "10_offload/activations_only"}  # nothing moves on a CPU
-    equal -= set(MORE_THAN_PARENT)  # by a few bytes
-    assert {"01_baseline/tf32", "02_mixed_precision/bf16_mixed", FAILS} <= equal
-    for name in equal:
-        assert then[name]["train"] == then[parent(name)]["train"]
-    asked = ["06_sgd/adafactor", "10_offload/activations_only", "08_fsdp/hsdp"]
-    asked += ["08_fsdp/zero1", "11_llm/lora_sharded"]
-    alike = {"10_offload/activations", "09_act_ckpt/one_gpu", "11_llm/frozen"}  # others simulate so
-    by_hand = {*QUANTIZED, *MORE_THAN_PARENT, *CHECKPOINTED, *DEVICES, "06_sgd/muon", IN_BACKWARD}
-    by_hand |= {*CAUSAL, "11_llm/lora", "11_llm/qlora"}
-    assert {*asked, *alike, *by_hand, *equal} == set(ROADS)
-    now = simulated(asked, "gpu", "full")
-    for name in asked:
-        same = now[name]["versions"]["torch"] == then[name]["versions"]["torch"]
-        assert now[name]["peak_at"] == then[name]["peak_at"] or not same
-        for phase in ("load", "train"):
-            for peak in PEAKS:
-                figure = near(then[name][phase][peak], same)
-                assert now[name][phase][peak] == figure, (name, phase, peak)
-
-
-@pytest.mark.parametrize("name", QUANTIZED)
-def test_quantized_states_by_hand(name):
-    then = stored.tensors()
-    held, before = (then[n]["train"]["breakdown_gb"] for n in (name, parent(name)))
-    weights = before["parameters"] / 2  # in bf16
-    assert held["optimizer states"] == pytest.approx(2 * weights * QUANTIZED[name], rel=0.01)
-    for label in ("parameters", "gradients", "activations", "inputs"):
-        assert held[label] == before[label]
-
-
-@pytest.mark.parametrize("name", MORE_THAN_PARENT)
-def test_a_further_state_by_hand(name):
-    now, before = (stored.tensors()[n]["train"] for n in (name, parent(name)))
-    weights = before["breakdown_gb"]["parameters"] / 2  # in bf16
-    more = now["device_peak_gb"] - before["device_peak_gb"]
-    assert more == pytest.approx(MORE_THAN_PARENT[name] * weights, abs=4.1e-9)
-    assert now["host_peak_gb"] == pytest.approx(before["host_peak_gb"], abs=1e-7)
-
-
-def test_several_devices_by_hand():
-    held = {
-        name: stored.tensors()[name]["train"]["breakdown_gb"]
-        for name in ("07_init_module/train", "08_fsdp/train", *DEVICES)
-    }
-    whole, sharded = (held[n]["parameters"] for n in ("07_init_module/train", "08_fsdp/train"))
-    for label in ("parameters", "gradients"):
-        assert held["08_fsdp/ddp"][label] == pytest.approx(whole, rel=1e-6)
-    assert held["08_fsdp/fp32_shards"]["parameters"] == pytest.approx(2 * sharded)
-    for name in ("08_fsdp/one_unit", "08_fsdp/zero2"):
-        assert held[name]["parameters"] == sharded
-        assert held[name]["gathered"] > 0.9 * whole  # where the backward pass begins
-    # A quarter of each MLP: all weights of its first layer, of its second all but the bias.
-    tensor, one = held[TENSOR_PARALLEL], held["07_init_module/train"]
-    width, layers, vector = 1024, 24, 2 * 4 * 197 * 1024  # bytes of 4 images in bf16
-    mlps = 2 * layers * (2 * 4 * width * width + 4 * width) / 1e9
-    for label in ("parameters", "gradients"):
-        assert tensor[label] == pytest.approx(whole - 3 / 4 * mlps, rel=1e-6)
-    # Of 16 vectors that a block keeps (page 03), 8 are in the MLP.
-    saved = one["activations"] - tensor["activations"]
-    assert saved == pytest.approx(layers * 3 / 4 * 8 * vector / 1e9, rel=0.01)
-    # As one unit, the weights arrive in a buffer as large as they are.
-    assert held["08_fsdp/one_unit"]["gathered"] > 1.9 * whole
-
-
-def test_muon_by_hand():
-    muon, adam = (stored.tensors()[n]["train"] for n in ("06_sgd/muon", parent("06_sgd/muon")))
-    width, layers = 1024, 24
-    matrices = layers * 12 * width * width + 10 * width
-    assert muon["breakdown_gb"]["optimizer states"] == 2 * matrices / 1e9  # in bf16
-    saved = adam["breakdown_gb"]["optimizer states"] - 2 * matrices / 1e9
-    assert adam["device_peak_gb"] - muon["device_peak_gb"] == pytest.approx(saved, rel=0.02)
-
-
-def test_selective_checkpointing_by_hand():
-    """Its peak is where the backward pass begins; that of the others where gradients are most."""
-    held, at = {}, {}
-    for name in ("train", "every_second", "keep_attention", "selective"):
-        record = stored.tensors()[f"09_act_ckpt/{name}"]
-        held[name] = record["train"]["breakdown_gb"]["activations"] * 1e9
-        at[name] = int(record["peak_at"]["train"]["module"].split("_layer_")[1].split(".")[0])
-    assert at == {"train": 1, "every_second": 22, "keep_attention": 1, "selective": 22}
-    images, tokens, width = 4, 14 * 14 + 1, 1024
-    vector = images * tokens * width * 2  # bf16
-    # The inputs of two blocks are left, and of one policy what attention has returned there.
-    assert held["train"] == pytest.approx(2 * vector, rel=0.01)
-    assert held["keep_attention"] == pytest.approx(2 * 2 * vector, rel=0.05)
-    # The inputs of 12 blocks, and all of the other 11: 16 vectors, as page 03 counts them.
-    assert held["every_second"] == pytest.approx((12 + 11 * 16) * vector, rel=0.01)
-    # 23 blocks: the input; queries, keys and values; attention; its projection; the MLP's layers.
-    assert held["selective"] == pytest.approx(23 * (1 + 3 + 1 + 1 + 4 + 1) * vector, rel=0.03)
-
-
-def test_lora_by_hand():
-    names = ("before", "lora", "qlora")
-    held = {n: stored.tensors()[f"11_llm/{n}"]["train"]["breakdown_gb"] for n in names}
-    width, layers, rank = 768, 6, 8
-    # In each block: queries, keys, values, what joins them, and the two layers of the MLP.
-    linear = layers * (4 * width * width + 2 * width * 4 * width)
-    adapters = layers * rank * (4 * 2 * width + 2 * 5 * width)
-    head = (width + 1) * width + (width + 1) * 2
-    fp32 = 4 / 1e9
-    more = held["lora"]["parameters"] - held["before"]["parameters"]
-    assert more == pytest.approx(adapters * fp32)
-    for name in ("lora", "qlora"):
-        states = 2 * (adapters + head) * fp32
-        assert held[name]["optimizer states"] == pytest.approx(states, rel=1e-3)
-        assert held[name]["activations"] > 0.9 * held["before"]["activations"]
-    less = held["lora"]["parameters"] - held["qlora"]["parameters"]
-    # Half a byte each, and a scale of one byte for 64 of them.
-    assert less == pytest.approx((4 - 1 / 2 - 1 / 64) * linear / 1e9, rel=0.001)
-
-
-def test_logits_by_hand():
-    """Their loss keeps them and their logarithms; one text at a time, it keeps neither."""
-    whole, chunked = (stored.tensors()[name]["train"] for name in CAUSAL)
-    logits = 12 * 512 * 151_936 * 4 / 1e9
-    less = whole["breakdown_gb"]["activations"] - chunked["breakdown_gb"]["activations"]
-    assert less == pytest.approx(2 * logits, rel=0.01)
-    assert whole["device_peak_gb"] - chunked["device_peak_gb"] > 3 * logits
-
-
-def test_small_updates_are_lost_in_bf16():
-    found = lost_updates.trained([123], "--max-steps", "6")
-    changed = {name: records[0]["changed"] for name, records in found.items()}
-    bf16, cured = changed.pop("03_bf16/train"), min(changed.values())
-    assert bf16 < 0.2 and cured > 2 * bf16
-    assert changed["01_baseline/train"] > 0.99
-    stored_too = json.loads(stored.LOST_UPDATES.read_text())
-    assert set(stored_too) == set(found)
-    for name, records in stored_too.items():
-        assert len(records) == len(lost_updates.SEEDS)
-        assert all((r["changed"] < 0.2) == (name == "03_bf16/train") for r in records)
-
-
-def test_variants_are_as_recorded():
-    then = dict(zip((v.words for v in variants.VARIANTS), read_list(stored.VARIANTS), strict=True))
-    asked = [v for v in variants.VARIANTS if v.script == IN_BACKWARD and v.batch_size == 1]
-    at_once = then["06_sgd/adam_in_backward, 16 images"]
-    assert at_once["train"] == side_roads.records()[IN_BACKWARD]["train"]
-    for words, record in variants.simulated(asked).items():
-        same = record["versions"]["torch"] == then[words]["versions"]["torch"]
-        for peak in PEAKS:
-            assert record["train"][peak] == near(then[words]["train"][peak], same), words
-
-
-def test_all_is_the_whole_map():
-    names = command.parse(["--all"]).names
-    assert set(names) == {*NAMES, *TEXT, *ROADS, "05_grad_accum/plain"}  # that one is a parent
-    assert command.parse(["--all"]).names == command.parse(["--side-roads"]).names
-    beside = command.parse(["06", "--side-roads"]).names
-    parents = ["04_batchsize/train", "05_grad_accum/train"]
-    assert beside == [*parents, "06_sgd/train", *scripts.side_roads(["06_sgd"])]
-    assert not set(ROADS) & set(command.parse([]).names)

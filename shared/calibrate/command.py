@@ -133,7 +133,7 @@ def show(store, names):
             print(f"and {len(pairs) - MOST_OPERATIONS} more, in {store.operations_file}")
         last.append(report.formulas(operations))
     for part, its in store.about.get("tests", {}).items():
-        last.append(f"tests/test_cuda.py -k '{part}': {its['said']}")
+        last.append(f"tests/long/test_cuda.py -k '{part}': {its['said']}")
     return last
 
 

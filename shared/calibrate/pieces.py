@@ -25,8 +25,8 @@ AT_ONCE = 2  # predictions, as many as run_jobs() makes at a time
 WATCHED = ("01_baseline/train", "03_bf16/train", "05_grad_accum/train", "11_llm/before")
 HISTORY_OF = WATCHED[1]  # all allocations of one update: a file of some MB
 # Packages that the tests of the GPU do not import.
-PAGES_ONLY = {"jinja2", "pygments", "markdown-it-py", "playwright"}
-TESTS = ROOT / "tests" / "test_cuda.py"
+PAGES_ONLY = {"jinja2", "pygments", "markdown-it-py", "playwright", "pytest-xdist"}
+TESTS = ROOT / "tests" / "long" / "test_cuda.py"
 LONGEST = 480  # seconds of any piece that has not ended by itself
 
 
@@ -198,7 +198,7 @@ class Work:
         if not self.card:
             return
         if gone := packages.missing().keys() - PAGES_ONLY:
-            self.left_out["tests/test_cuda.py"] = f"not installed: {', '.join(sorted(gone))}"
+            self.left_out["tests/long/test_cuda.py"] = f"not installed: {', '.join(sorted(gone))}"
             return
         code = [TESTS, *sorted((ROOT / "shared").glob("*/*.py")), ROOT / "shared/metrics.py"]
         mark = digest(code, json.dumps(self.on).encode())
@@ -207,11 +207,13 @@ class Work:
             its = known.get(part, {})
             if its.get("fingerprint") != mark or not its["passed"]:  # what failed is run again
                 run = self._testing(part, mark)
-                yield Piece(f"tests/test_cuda.py -k '{part}'", 240, run)
+                yield Piece(f"tests/long/test_cuda.py -k '{part}'", 240, run)
 
     def _testing(self, part, mark):
         def run():
-            command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS), "-k", part]
+            # In one process, and without pytest-xdist.
+            alone = ["-o", "addopts=", "-p", "no:cacheprovider"]
+            command = ["-m", "pytest", "-q", *alone, str(TESTS), "-k", part]
             kept = self.out / f"tests-{self.store.slug}"  # what they measure, to go on with
             kept.mkdir(exist_ok=True)
             log = self.out / "logs" / f"tests-{part.replace(' ', '-')}.log"

@@ -144,24 +144,31 @@ def title(record, other):
     return ", ".join([record["script"], *differs])
 
 
-TOLERANCE = 0.1  # where another version of PyTorch runs, which keeps more or less for cuBLAS
+# The packages whose versions decide which tensors there are, and what cuBLAS keeps.
+DECIDE = ("torch", "transformers", "lightning")
 
 
 def differences(then, now):
     """Returns what differs between two entries of the stored file, as lines.
 
-    Memory must be the same to the byte if the version of PyTorch is the same, else within 10 %.
+    Memory must be the same to the byte if both were made with the same versions. Other versions
+    keep more or less for cuBLAS, and free some tensors earlier or later. There, tensors must change
+    the same way: more, fewer, or nearly the same; and an update must do the same arithmetic.
     Accuracies may differ by a tenth, because processors round differently.
     """
     where = f"{now['folder']}, exercise {now['number']}"
     if any(then[key] != now[key] for key in ("command", "folder", "number")):
         return [f"{where}: another exercise is stored"]
     found = []
+    same = _made_with(then) == _made_with(now)
+    for phase in () if same else ("load", "train"):
+        x, y = (_way(entry, phase) for entry in (then, now))
+        if x != y:
+            found.append(f"{where}, {phase}: what tensors hold {x} in the stored answer, now {y}")
     for which in ("record", "against"):
         a, b = then[which], now[which]
-        tolerance = 0 if a["versions"]["torch"] == b["versions"]["torch"] else TOLERANCE
-        for name, x, y in _figures(a, b, parts=not tolerance):
-            if x != y and (None in (x, y) or not _close(x, y, tolerance)):
+        for name, x, y in _figures(a, b) if same else _arithmetic(a, b):
+            if x != y:
                 found.append(f"{where}, {which}, {name}: stored {x}, now {y}")
         x, y = a["test_accuracy"], b["test_accuracy"]
         if (x is None) != (y is None) or (x is not None and abs(x - y) > 0.1):
@@ -169,17 +176,32 @@ def differences(then, now):
     return found
 
 
-def _close(x, y, tolerance):
-    return math.isclose(x, y, rel_tol=tolerance, abs_tol=tolerance and 1e-4)
+def _made_with(entry):
+    versions = [entry[which]["versions"] for which in ("record", "against")]
+    return [v.get(name) for v in versions for name in DECIDE]
 
 
-def _figures(a, b, parts):
+def _way(entry, phase):
+    """Tells how what tensors hold at the peak changes, cuBLAS's workspaces left out."""
+    held = [entry[which][phase]["breakdown_gb"] for which in ("against", "record")]
+    before, now = (sum(gb for label, gb in h.items() if label != "workspaces") for h in held)
+    if FACTORS[1] in Row("", before, now).words or before == now:
+        return "stays"
+    return "falls" if now < before else "grows"
+
+
+def _arithmetic(a, b):
+    """Yields what is as in _figures(), but the same in any version."""
+    costs = [r.get("cost") or {} for r in (a, b)]
+    if all(costs):
+        yield "cost tflop", costs[0]["tflop"], costs[1]["tflop"]
+
+
+def _figures(a, b):
     """Yields (name, figure of a, figure of b).
 
     Args:
         a, b: records.
-        parts: whether to yield the categories too. With another version of PyTorch they are left
-            out, because a small category may change by more than 5 % of itself.
     """
     for phase in ("load", "train"):
         for key in ("device_peak_gb", "host_peak_gb"):
@@ -187,7 +209,7 @@ def _figures(a, b, parts):
         held = {phase: [r[phase]["breakdown_gb"] for r in (a, b)]}
         if "host_breakdown_gb" in a:
             held[f"{phase}, host"] = [r["host_breakdown_gb"][phase] or {} for r in (a, b)]
-        for name, (x, y) in held.items() if parts else ():
+        for name, (x, y) in held.items():
             for label in CATEGORIES:
                 yield f"{name} {label}", x.get(label), y.get(label)
     for key in ("cost", "bound"):

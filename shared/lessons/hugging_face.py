@@ -9,6 +9,8 @@ import json
 import runpy
 import sys
 
+import torch
+
 from shared.common import scripts
 from shared.common.ending import run
 from shared.common.options import Parser, command_of
@@ -102,6 +104,7 @@ def ours(technique, *options):
 
 
 def _quiet(main, argv):
+    torch.set_num_threads(1)  # two at a time run; with more threads they would mostly wait
     shown, sys.stdout = sys.stdout, sys.stderr  # its own is for the command that asked for it
     try:
         return main(argv)

@@ -1,0 +1,64 @@
+"""A browser that opens the workshop page; it is started once for a file of tests."""
+
+import json
+import shutil
+
+import pytest
+from workshop_page import HOSTILE, RECORD
+
+from shared.report import command
+from shared.report.picture import BROWSERS, QUIET
+
+NONE = "needs playwright and a Chromium that starts: the page is not looked at in a browser"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    try:
+        from playwright.sync_api import Error, sync_playwright
+    except ModuleNotFoundError:
+        pytest.skip(NONE)
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    with sync_playwright() as playwright:
+        try:
+            options = ["--no-sandbox", "--disable-gpu", *QUIET]
+            started = playwright.chromium.launch(executable_path=found, args=options)
+        except Error:
+            pytest.skip(NONE)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def address(browser, tmp_path_factory):
+    """Where the page is, with one more file of records, in which names are code."""
+    folder = tmp_path_factory.mktemp("page")
+    hostile = {**RECORD, "device": HOSTILE, "dataset": HOSTILE}
+    odd = [{}, {"script": "01_baseline/plain"}, {"script": f"99_mine/{HOSTILE}"}]
+    lines = [json.dumps({**hostile, **change}) + "\n" for change in odd]
+    (folder / "mine.jsonl").write_text("".join(lines))
+    command.main(["--records", str(folder / "mine.jsonl"), "--out", str(folder)])
+    return (folder / "index.html").as_uri()
+
+
+@pytest.fixture
+def visit(browser, address):
+    """Opens the page, which must not complain nor ask for anything; place: "#06_sgd-train"."""
+    contexts, said, asked = [], [], []
+
+    def open_page(width=1280, height=900, place="", **options):
+        size = {"width": width, "height": height}
+        context = browser.new_context(viewport=size, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(address + place)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert said == []
+    assert {url.partition("#")[0] for url in asked if not url.startswith("data:")} <= {address}

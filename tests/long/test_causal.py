@@ -1,0 +1,212 @@
+"""Promise: a model learns to go on with any texts; its loss in parts is its whole loss.
+
+What few weights learn can be saved, and Hugging Face's Trainer does the same as before.py.
+"""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+import transformers
+from alone import losses
+from conftest import run
+from lightning.fabric import Fabric
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+
+from shared.causal import cli, data, models
+from shared.common import scripts
+from shared.common.errors import UserError
+from shared.lessons import hugging_face, stored
+from shared.memory.blocks import tensors
+from shared.records.record import read_list
+from shared.text import configs, reviews
+
+CAUSAL, CHUNKED = (scripts.get(f"11_llm/{name}") for name in ("causal", "causal_chunked"))
+TINY = ["--preset", "tiny"]
+SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 96}
+LIKE_LLAMA = {**SMALL, "intermediate_size": 64, "num_key_value_heads": 2, "pad_token_id": 0}
+FAMILIES = {
+    "GPT2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 96},
+    "GPTNeoX": {**SMALL, "intermediate_size": 64},
+    "OPT": {**SMALL, "ffn_dim": 64, "word_embed_proj_dim": 32},
+    "Llama": LIKE_LLAMA,
+    "Gemma": {**LIKE_LLAMA, "head_dim": 8},
+}
+SCALED = {"Gemma2": {**LIKE_LLAMA, "head_dim": 8}, "Cohere": LIKE_LLAMA}
+
+
+def small(family):
+    """Returns a small model of a family in double precision, without dropout."""
+    torch.manual_seed(0)
+    options = (FAMILIES | SCALED)[family]
+    config = getattr(transformers, f"{family}Config")(**options, use_cache=False)
+    return AutoModelForCausalLM.from_config(config).double().eval()
+
+
+def parsed(*options, script=CAUSAL):
+    return cli.parse(script.path, [*TINY, *map(str, options)], batch_size=12)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_in_parts_and_whole(family):
+    """Same loss, same gradients; and a token's logits do not depend on those after it."""
+    ids = torch.arange(36).view(3, 12) % 90
+    labels = (ids + 1) % 90
+    results = []
+    for script in (CAUSAL, CHUNKED):
+        fabric = Fabric(accelerator="cpu", devices=1, precision="64-true")
+        model = small(family)
+        wrapped, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=1))
+        before = [p.detach().clone() for p in model.parameters()]
+        loss, _ = script.load().train_step(fabric, wrapped, optimizer, {"input_ids": ids}, labels)
+        results.append([loss, *(b - p for b, p in zip(before, model.parameters()))])
+    assert max(g.abs().max() for g in results[0][1:]) > 1e-3
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a.double(), b.double(), rtol=1e-4, atol=1e-6)
+    changed = ids.clone()
+    changed[:, -1] = 91
+    with torch.no_grad():
+        here, there = (small(family)(input_ids=x).logits[:, :-1] for x in (ids, changed))
+    torch.testing.assert_close(here, there)
+
+
+@pytest.mark.parametrize("family", SCALED)
+def test_logits_that_are_changed_later_are_not_made_in_parts(family):
+    with pytest.raises(UserError, match="are not those of a single layer .*; 11_llm/causal.py"):
+        models.head(small(family))
+
+
+def test_every_token_is_guessed_once(tmp_path):
+    """In texts of any length, joined, with an end after each."""
+    folder = tmp_path / "notes"
+    (folder / "deep").mkdir(parents=True)
+    texts = [f"Note {i}. " + "Wörter " * i for i in range(30)]
+    for i, text in enumerate(texts):
+        (folder / ("deep" if i % 2 else "") / f"{i}.txt").write_text(text, encoding="utf-8")
+    args = parsed("--data", folder, "--max-length", 16)
+    sets, tokenizer = data.packed(args)
+    assert args.dataset == "notes" and tokenizer.model_max_length == 16
+    pieces = [row["input_ids"] for part in ("train", "val", "test") for row in sets[part]]
+    assert {len(piece) for piece in pieces} == {17}
+    assert all(a[-1] == b[0] for a, b in zip(pieces, pieces[1:]))
+    ids = [*pieces[0], *(token for piece in pieces[1:] for token in piece[1:])]
+    found = tokenizer.decode(ids).split("<|endoftext|>")
+    assert set(found[:-1]) <= set(texts) and len(found) > 25
+    loaded = data.loaders(args)[0]
+    tokens, labels = next(iter(loaded))
+    assert tokens["input_ids"].shape == labels.shape == (12, 16)
+    assert torch.equal(tokens["input_ids"][:, 1:], labels[:, :-1])
+    assert len({t.untyped_storage().data_ptr() for t in tensors((tokens, labels))}) == 2
+
+
+@pytest.mark.parametrize("kind", ["Bert", "XLNet"])
+def test_models_that_look_ahead_are_refused(tmp_path, kind):
+    getattr(transformers, f"{kind}Config")().save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="look at the tokens after a token too"):
+        parsed("--model", tmp_path)
+
+
+@pytest.fixture(scope="module")
+def writer(tmp_path_factory):
+    """A model that went on with reviews for some updates, as --save writes it, and its record."""
+    folder = tmp_path_factory.mktemp("causal") / "writer"
+    options = ["--max-steps", "12", "--save", str(folder), "--max-length", "64"]
+    return folder, losses(CHUNKED.load(), *options)
+
+
+def test_what_is_saved_goes_on_with_a_text(writer):
+    folder, (seen, record) = writer
+    assert seen[-1] < seen[0] - 2 and record["test_accuracy"] is None
+    printed = run("11_llm/generate.py", folder, "The film", "I found", "--tokens", 8)
+    assert printed.splitlines()[0].startswith("The film") and "\nI found" in printed
+    assert run("11_llm/generate.py", folder, "The film", "I found", "--tokens", 8) == printed
+    assert "holds no model; pass a folder" in run("11_llm/generate.py", folder.parent, "a", code=2)
+
+
+def test_perplexity_is_that_of_the_saved_model(writer):
+    folder, (_, record) = writer
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    args = parsed("--max-length", 64)
+    test = data.packed(args)[0]["test"]["input_ids"][: 12 * 12]  # as --max-steps has it
+    ids = torch.tensor(test)
+    with torch.no_grad():
+        logits = model(input_ids=ids[:, :-1]).logits
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+    assert record["test_perplexity"] == pytest.approx(loss.exp().item(), rel=1e-4)
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """A classifier that knows the reviews, and a table of reviews with the other labels."""
+    folder = tmp_path_factory.mktemp("learned")
+    steps = ["--max-steps", "220"]
+    losses(scripts.get("11_llm/before").load(), *steps, "--save", str(folder / "model"))
+    texts, labels = reviews.reviews(1200)
+    rows = [json.dumps({"text": t, "label": f"{1 - y}"}) for t, y in zip(texts, labels)]
+    (folder / "others.jsonl").write_text("\n".join(rows))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["lora", "qlora"])
+def test_few_weights_learn_what_is_new(learned, tmp_path, capsys, name):
+    """And what is saved computes the same, without peft."""
+    module, built = scripts.get(f"11_llm/{name}").load(), []
+    build = module.build
+    module.build = lambda *args: built.append(build(*args)) or built[0]
+    at = (("--model", learned / "model"), ("--data", learned / "others.jsonl"))
+    given = [str(x) for option in at for x in option]
+    adam = torch.optim.Adam  # of a small model, which needs larger steps
+    faster = SimpleNamespace(Adam=lambda parameters, lr: adam(parameters, lr=40 * lr))
+    module.torch = SimpleNamespace(**{**vars(torch), "optim": faster})
+    given += ["--save", str(tmp_path / "new"), "--save-minutes", "0.00001", "--max-steps", "60"]
+    seen, record = losses(module, *given)
+    refused = "no checkpoint after update 10: weights in a few bits cannot be kept"
+    assert (refused in capsys.readouterr().out) == (name == "qlora")
+    assert seen[0] > 2 and sum(seen[-10:]) / 10 < 0.5  # it knew the opposite
+    assert record["test_accuracy"] > 0.8
+    model = built[0][0].module.eval()
+    named = {type(p).__name__ for n, p in model.named_parameters() if "base_layer.weight" in n}
+    assert named == {"NF4Tensor" if name == "qlora" else "Parameter"}
+    learning = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    assert learning < 0.1 * sum(p.numel() for p in model.parameters())
+    plain = AutoModelForSequenceClassification.from_pretrained(tmp_path / "new").eval()
+    assert {type(m).__name__ for m in plain.modules()} & {"Linear"} and not hasattr(plain, "peft")
+    tokens = AutoTokenizer.from_pretrained(tmp_path / "new")(
+        ["the film is great", "a bore"], padding=True, return_tensors="pt"
+    )
+    tokens = {name: tokens[name] for name in ("input_ids", "attention_mask")}
+    with torch.no_grad():
+        there, here = model(**tokens).logits, plain(**tokens).logits
+    torch.testing.assert_close(here, there, rtol=1e-3, atol=1e-3)
+
+
+def test_4_bit_stays_4_bit_in_bf16():
+    """Fabric would convert the weights to bf16, if they were in 4 bit before."""
+    module = scripts.get("11_llm/qlora").load()
+    module.Fabric = lambda **options: Fabric(**{**options, "precision": "bf16-true"})
+    args = module.cli.parse(module.__file__, [*TINY, "--data", "fake"], batch_size=12)
+    fabric, args.num_classes = module.make_fabric(args), 2
+    model, _ = module.build(fabric, args)
+    kinds = {n: type(p).__name__ for n, p in model.named_parameters() if ".base_layer.weight" in n}
+    assert set(kinds.values()) == {"NF4Tensor"} and len(kinds) == 2 * 6
+    assert configs.TINY_OPTIONS["n_layers"] == 2
+
+
+def test_the_trainer_does_the_same():
+    """In this test with short texts and micro-batches; as recorded with each technique."""
+    asked = (hugging_face.TECHNIQUES[2],)
+    now = hugging_face.measured(asked, "--max-length", "48")
+    recorded = read_list(stored.HUGGING_FACE)
+    then = list(zip(recorded[::2], recorded[1::2], strict=True))
+    assert len(then) == len(hugging_face.TECHNIQUES)
+    for records in (*now, *then):
+        trainer, before = (r["train"]["breakdown_gb"] for r in records)
+        assert trainer.keys() == before.keys() and "activations" in trainer
+        for label, gb in before.items():
+            # before.py keeps 12 texts' logits, labels and losses for its accuracies.
+            kept = 1024 / 1e9 if label == "activations" else 1e-12
+            assert trainer[label] == pytest.approx(gb, rel=0, abs=kept), label
+    for trainer, before in (*now, *then[:-1]):  # there are two implementations of Adafactor
+        assert trainer["last_loss"] == pytest.approx(before["last_loss"], rel=1e-6)
+    assert then[0][0]["last_loss"] == then[0][1]["last_loss"]  # as it is, to the last bit

@@ -1,0 +1,245 @@
+"""Promise: what an update costs is counted exactly, and no training is faster than its bound."""
+
+import dataclasses
+import types
+from collections import Counter
+
+import pytest
+import torch
+import torch.nn.functional as F
+from simulations import simulated
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
+
+from shared.lessons import stored
+from shared.memory.ledger import Ledger
+from shared.predict import cards, rates, simulation
+from shared.predict.bound import Cache, bound
+from shared.predict.cost import BESIDE, Cost, Operation, touched
+from shared.predict.jobs import Wanted, run_jobs
+from shared.predict.rates import Rates
+
+BLOCKS, WIDTH, TOKENS, PATCHES, PIXELS = 24, 1024, 197, 196, 3 * 16 * 16  # of ViT-L
+
+
+def counted(function, *args):
+    """Returns the Cost of calling a function on a CPU, and what it returns."""
+    cost = Cost("cpu")
+    with Ledger(seen=cost.note):
+        out = function(*args)
+    return cost, out
+
+
+def flops(function, *args):
+    return sum(o.flop for o in counted(function, *args)[0].operations)
+
+
+def moved(cost):
+    """Returns the bytes that operations have read, and written."""
+    parts = zip(*((o.read, o.written) for o in cost.operations))
+    return tuple(sum(sum(p.values()) for p in part) for part in parts)
+
+
+def test_a_linear_layer_by_hand():
+    n, width, out = 8, 5, 7
+    layer, x = torch.nn.Linear(width, out), torch.ones(n, width, requires_grad=True)
+    cost, y = counted(layer, x)
+    assert [o.flop for o in cost.operations] == [2 * n * width * out]
+    weights = width * out + out
+    assert moved(cost) == (4 * (n * width + weights), 4 * n * out)
+    cost, _ = counted(y.backward, torch.ones(n, out))
+    # Two products, for the gradients of x and of the weights, and a sum, for that of the bias.
+    assert sorted(o.flop for o in cost.operations) == [0, 2 * n * width * out, 2 * n * width * out]
+    gradients = n * out
+    read = 3 * gradients + width * out + n * width
+    assert moved(cost) == (4 * read, 4 * (n * width + weights))
+    assert cost.totals()["tflop"] == 4 * n * width * out / 1e12
+    assert cost.totals()["operations"] == 3
+
+
+def in_place(x):
+    x.add_(1)
+    x.zero_()
+    x.view(2, -1).t().detach()
+    torch.empty(100)
+    return x[0].expand(50, 4) + 1
+
+
+def test_what_is_read_and_written_by_hand():
+    cost, _ = counted(in_place, torch.ones(2, 4))
+    rows = [(sum(o.read.values()), sum(o.written.values())) for o in cost.operations]
+    # Views and empty tensors cost nothing; a row that is repeated is read once.
+    assert rows == [(32, 32), (0, 32), (16, 800)]
+    x = torch.ones(4)
+    cost, _ = counted(torch.mul, x, x)
+    assert moved(cost) == (16, 16)
+    table, indices = torch.ones(1000, 4), torch.tensor([1, 2, 2])
+    cost, _ = counted(F.embedding, indices, table)
+    assert moved(cost) == (3 * 16 + 3 * 8, 3 * 16)
+    lists = [[torch.ones(n) for n in (3, 5)] for _ in range(2)]
+    cost, _ = counted(torch._foreach_add_, *lists)
+    assert moved(cost) == (64, 32) and len(cost.operations) == 1
+    # FSDP2 copies a shard into a part of the buffer that all shards are gathered in.
+    copy_in = torch.ops.fsdp.all_gather_copy_in
+    cost, _ = counted(copy_in, [torch.ones(3), torch.ones(1)], torch.ones(16), [3, 1], 4, 2)
+    assert moved(cost) == (16, 16) and len(cost.operations) == 1
+    assert touched(torch.ones(1).expand(3, 2)) == 4 and touched(torch.ones(0, 3)) == 0
+
+
+def test_a_block_is_counted_as_pytorch_does(vit_block):
+    """Of attention on a CPU, which many versions of PyTorch leave out, by hand."""
+    block, x = vit_block
+    with FlopCounterMode(display=False) as theirs:
+        block(x).sum().backward()
+    mine = flops(lambda: block(x).sum().backward())
+    by_pytorch = theirs.get_flop_counts()["Global"]
+    attention = {name: flop for name, flop in by_pytorch.items() if "attention" in str(name)}
+    # Two products forward; back five, because one of the two is repeated.
+    by_hand = (2 + 5) * 2 * (2 * 9) * 9 * 32
+    assert mine == theirs.get_total_flops() - sum(attention.values()) + by_hand
+    assert not attention or sum(attention.values()) == by_hand
+
+
+@pytest.fixture
+def vit_block():
+    torch.manual_seed(1)
+    block = torch.nn.TransformerEncoderLayer(
+        32, 4, 128, dropout=0, batch_first=True, norm_first=True, activation="gelu"
+    )
+    return block, torch.randn(2, 9, 32, requires_grad=True)
+
+
+def test_checkpointing_leaves_out_the_last_product(vit_block):
+    block, x = vit_block
+    n, width = 2 * 9, 32
+    plain = flops(lambda: block(x).sum().backward())
+    again = flops(lambda: checkpoint(block, x, use_reentrant=False).sum().backward())
+    products, attention = 24 * n * width**2, 4 * n * 9 * width
+    assert again - plain == products + attention - 8 * n * width**2
+
+
+def test_a_mask_of_the_past_halves_attention():
+    q = torch.ones(1, 2, 16, 8)
+    function = F.scaled_dot_product_attention
+    whole, half = (flops(function, q, q, q, None, 0.0, causal) for causal in (False, True))
+    assert whole == 4 * 2 * 16 * 16 * 8 and half == whole * 17 // 32
+
+
+def test_a_vision_transformer_by_hand():
+    """Of the stored predictions at full size: arithmetic, and what checkpointing adds."""
+    records = stored.predictions()
+    products = BLOCKS * (24 * TOKENS * WIDTH**2)
+    attention = BLOCKS * 4 * TOKENS**2 * WIDTH
+    # The images need no gradient, so the first layer has two products instead of three.
+    patches = 2 * PATCHES * PIXELS * WIDTH
+    head = 2 * WIDTH * 10
+    image = 3 * products + 3.5 * attention + 2 * patches + 3 * head
+    again = BLOCKS * (16 * TOKENS * WIDTH**2) + attention
+    plain = {"01_baseline/train": 64, "05_grad_accum/train": 16, "08_fsdp/train": 4}
+    checkpointed = {"09_act_ckpt/train": 4, "10_offload/train": 4}
+    for name, images in (plain | checkpointed).items():
+        by_hand = images * (image + again * (name in checkpointed))
+        assert records[name]["cost"]["tflop"] * 1e12 == pytest.approx(by_hand)
+    # Attention's backward pass has five products of its size, because it repeats one.
+    assert 0.22 < again / image < 0.23
+
+
+def test_fsdp_units_by_hand():
+    """Each block is gathered twice, the rest once, and every gradient is reduced once.
+
+    Weights are divided by their first dimension, which is padded to a multiple of four.
+    """
+    records = stored.predictions()
+    block = 12 * WIDTH**2 + 13 * WIDTH
+    # (rows, values in a row): class token, places, patches with bias, norm, head with bias
+    rest = [(1, 1024), (1, 197 * 1024), (1024, 768), (1024, 1), (1024, 2), (10, 1024), (10, 1)]
+    padded = sum(-(-rows // 4) * 4 * n for rows, n in rest)
+    mine = sum(-(-rows // 4) * n for rows, n in rest)  # the first process has the first rows
+    blocks, shard = BLOCKS * block, BLOCKS * block // 4 + mine
+    names = ("08_fsdp/train", "09_act_ckpt/train", "10_offload/train")
+    first, sharded, offloaded = (records[name]["cost"] for name in names)
+    for cost in (first, sharded, offloaded):
+        assert cost["gathered_gb"] * 1e9 == pytest.approx(2 * (2 * blocks + padded), abs=1)
+        assert cost["reduced_gb"] * 1e9 == pytest.approx(2 * (blocks + padded), abs=1)
+    assert {sharded[key] for key in ("to_device_gb", "to_host_gb", "moved_on_host_gb")} == {0}
+    assert offloaded["to_device_gb"] * 1e9 == pytest.approx(2 * (blocks // 2 + mine), abs=1)
+    assert offloaded["to_host_gb"] * 1e9 == pytest.approx(2 * shard, abs=1)
+    # SGD reads weights and gradients, and writes weights.
+    assert offloaded["moved_on_host_gb"] * 1e9 == pytest.approx(6 * shard, abs=1)
+
+
+def test_the_bound_by_hand():
+    here = Rates(fp32=1, tf32=None, half=10, memory=100, cache=1, host=10, gpus=50)
+    mib = 2**20
+    operations = [
+        Operation(0, flop=10**10, kind="fp32", read={"x": mib // 2}, written={"y": mib // 2}),
+        Operation(0, flop=10**10, kind="bf16", read={"y": mib // 2}, written={"z": mib}),
+        Operation(0, read={"z": mib}, freed=["x", "y"], written={"big": 100 * 10**6}),
+        Operation(BESIDE, received=150 * 10**6),
+        Operation(3, to_device=40 * 10**6),
+    ]
+    found = bound(operations, here)
+    memory = (mib + 100 * 10**6) / 100 / 1e6
+    assert found["parts_ms"] == pytest.approx({"arithmetic": 11, "memory": memory})
+    assert found["ms"] == pytest.approx(11 + memory) and found["by"] == "arithmetic"
+    assert found["beside_ms"] == pytest.approx({"other GPUs": 3, "host link": 4})
+    # z is in the cache; what is larger than the cache is not.
+    assert found["in_cache_ms"] == pytest.approx(11 + 100 * 10**6 / 100 / 1e6)
+    found = bound(operations, dataclasses.replace(here, host=1, gpus=None))
+    assert (found["by"], found["ms"]) == ("other GPUs", pytest.approx(150))
+
+
+def test_a_cache_keeps_what_was_used_last():
+    cache = Cache(100)
+    assert cache.use("a", 60, changed=False) == 60
+    assert cache.use("a", 60, changed=False) == 0
+    assert cache.use("b", 50, changed=True) == 0  # written later; a leaves unchanged
+    assert cache.use("a", 60, changed=False) == 60 + 50  # now b must be written
+    assert cache.use("c", 40, changed=True) == 0
+    cache.free("c")
+    assert cache.use("d", 40, changed=False) == 40  # c never was in memory
+    assert cache.use("e", 101, changed=True) == 101
+
+
+def test_every_kind_of_arithmetic_has_its_rate():
+    a100, v100 = (rates.OF_CARDS[name] for name in ("a100", "v100"))
+    kinds = ("fp32", "tf32", "fp16", "bf16", "attention")
+    assert [a100.flops(kind) / 1e12 for kind in kinds] == [19.5, 156, 312, 312, 52]
+    assert [v100.flops(kind) / 1e12 for kind in kinds] == [15.7, 15.7, 125, 15.7, 15.7]
+    for name, card in rates.OF_CARDS.items():
+        assert card.bf16 == cards.CARDS[name].bf16 == (name not in ("v100", "v100-32", "t4"))
+        assert card.fp32 < card.half and (card.tf32 or card.fp32) <= card.half
+
+
+def test_tf32_counts_where_a_script_turns_it_on():
+    names = ("01_baseline/train", "01_baseline/tf32")
+    off, on = run_jobs([(kinds_of_arithmetic, name, Wanted("gpu", "tiny")) for name in names])
+    # cuDNN may use it for convolutions unless told otherwise.
+    assert set(off) == {"fp32", "tf32", "attention"} and set(on) == {"tf32", "attention"}
+    assert sum(off.values()) == sum(on.values()) and off["tf32"] < off["fp32"]
+
+
+def kinds_of_arithmetic(name, wanted):
+    found = Counter()
+    for o in simulation.predicted(name, wanted)[1].cost.operations:
+        found[o.kind] += o.flop
+    return {kind: flop for kind, flop in found.items() if flop}
+
+
+def test_the_bound_of_this_computer_follows_from_its_probe():
+    here = rates.probe(0.1)
+    assert min(here.fp32, here.memory) > 0 and here.half == here.fp32
+    (record,) = simulated(["05_grad_accum/train"], "cpu", "tiny", rates=here).values()
+    cost, parts = record["cost"], record["bound"]["parts_ms"]
+    # Each operation waits for the slower of the two; there are no other GPUs and no host.
+    alone = 1e3 * cost["tflop"] / here.fp32, 1e3 * cost["moved_gb"] / here.memory
+    assert max(alone) <= record["bound"]["ms"] * (1 + 1e-9) <= sum(alone) * (1 + 2e-9)
+    assert parts.keys() <= {"arithmetic", "memory"}
+
+
+def test_this_machines_card_has_the_rates_of_the_one_that_is_built_like_it():
+    built = {"name": "NVIDIA X", "major": 9, "minor": 0, "max_threads_per_multi_processor": 2048}
+    for gib, parts, name in ((79.2, 132, "h100"), (140.0, 132, "h200"), (140.0, 7, None)):
+        sizes = {"total_memory": gib * 2**30, "multi_processor_count": parts}
+        card = cards.of_this_machine(types.SimpleNamespace(**built, **sizes))
+        assert (card.title, card.rates) == ("X", name and cards.CARDS[name].rates)

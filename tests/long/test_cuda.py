@@ -1,0 +1,133 @@
+"""Promise, on a GPU: the ladder holds there too, and PyTorch's counters agree with the ledger."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import NAMES, SHARDED, SINGLE, TEXT, run
+
+from shared.common import scripts
+from shared.predict import cards
+from shared.predict.jobs import Wanted, run_jobs
+from shared.predict.simulation import predict
+from shared.records.record import by_script, read
+
+HERE = torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
+SHORT = ["--preset", "full", "--data", "fake", "--no-pretrained", "--max-steps", 6]
+pytestmark = pytest.mark.skipif(not HERE, reason="needs a CUDA device with bf16")
+
+
+def measured(out, *options):
+    """A few updates on noise, on the GPUs there are: records by run."""
+    every = ",".join(map(str, range(torch.cuda.device_count())))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", every)
+    run("-m", "shared.ladder", *SHORT, *options, "--out", out, CUDA_VISIBLE_DEVICES=visible)
+    return by_script(read(out / "ladder.jsonl")[0])
+
+
+def folder(tmp_path_factory, name):
+    """Returns a folder for a ladder: one that stays, so that it goes on, if CUDA_TESTS names it."""
+    kept = os.environ.get("CUDA_TESTS")  # set by `python -m shared.calibrate`
+    return Path(kept, name) if kept else tmp_path_factory.mktemp(name)
+
+
+def this_card():
+    return cards.of_this_machine(torch.cuda.get_device_properties(0))
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """Every stage of the ladder with ViT-B/16."""
+    return measured(folder(tmp_path_factory, "images"), "--model", "vit_b_16", "01-10")
+
+
+@pytest.mark.parametrize("stage", NAMES)
+def test_plain_is_fabric(records, stage, tmp_path):
+    """The same bytes, and the same losses within rounding; 08 and later on one GPU each."""
+    fabric = records[stage]
+    if stage in SHARDED and fabric["world_size"] > 1:
+        fabric = measured(tmp_path, "--model", "vit_b_16", "--devices", 1, stage[:2])[stage]
+    file = tmp_path / "record.jsonl"
+    options = [*SHORT, "--model", "vit_b_16", "--record", file]
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    run(scripts.get(scripts.plain([stage])[0]).path, *options, CUDA_VISIBLE_DEVICES=first)
+    plain = read(file)[0][0]
+    assert plain["precision"] == fabric["precision"]
+    assert plain["last_loss"] == pytest.approx(fabric["last_loss"], rel=1e-3)
+    for name in ("device_peak_gb", "device_reserved_gb"):
+        assert plain["train"][name] == pytest.approx(fabric["train"][name], rel=0.01)
+
+
+@pytest.fixture(scope="module")
+def text_records(tmp_path_factory):
+    """Both scripts of 11_llm with DistilBERT."""
+    return measured(folder(tmp_path_factory, "texts"), "11")
+
+
+def test_nothing_is_unmeasured(records):
+    assert list(records) == NAMES
+    for r in records.values():
+        for phase in ("load", "train"):
+            assert r[phase]["device_reserved_gb"] >= r[phase]["device_peak_gb"] > 0
+            assert r[phase]["host_peak_gb"] is not None
+        assert r["images_per_second"] > 0
+
+
+@pytest.fixture(scope="module")
+def predictions(records):
+    same = {"model": "vit_b_16", "card": this_card()}
+    jobs = [
+        (predict, name, Wanted("gpu", "full", devices=r["world_size"], **same))
+        for name, r in records.items()
+    ]
+    return dict(zip(records, run_jobs(jobs)))
+
+
+def agree(measured, predicted):
+    assert predicted["device_peak_gb"] == pytest.approx(measured["device_peak_gb"], rel=0.02)
+    assert predicted["device_reserved_gb"] == pytest.approx(
+        measured["device_reserved_gb"], rel=0.08
+    )
+
+
+@pytest.mark.parametrize("stage", NAMES)
+def test_as_predicted(records, predictions, stage):
+    agree(records[stage]["train"], predictions[stage]["train"])
+
+
+@pytest.mark.parametrize("run", TEXT)
+def test_text_as_predicted(text_records, run):
+    record = text_records[run]
+    wanted = Wanted("gpu", "full", devices=record["world_size"], card=this_card())
+    (predicted,) = run_jobs([(predict, run, wanted)])
+    agree(record["train"], predicted["train"])
+
+
+def test_text_needs_less(text_records):
+    before, after = (text_records[run]["train"]["device_peak_gb"] for run in TEXT)
+    assert after < before / 3
+
+
+@pytest.mark.parametrize("before, after", list(zip(NAMES, NAMES[1:])))
+def test_device_memory_falls(records, before, after):
+    if after == "07_init_module/train":  # the detour that it saves is on the host
+        assert records[after]["load"]["host_peak_gb"] < records[before]["load"]["host_peak_gb"]
+    elif after in SHARDED and records[after]["world_size"] == 1 and before in SINGLE:
+        pytest.skip("one GPU: there is nobody to share with")
+    else:
+        more, less = (records[name]["train"]["device_peak_gb"] for name in (before, after))
+        assert less < more
+
+
+@pytest.mark.parametrize("stage", SINGLE)
+def test_ledger_agrees_with_the_counters(records, stage):
+    measured = records[stage]["train"]
+    held = sum(measured["breakdown_gb"].values())
+    assert held == pytest.approx(measured["device_peak_gb"], rel=0.1, abs=0.1)  # cuBLAS' workspaces
+
+
+def test_offloaded_shards_rest_on_the_host(records):
+    before, after = records["09_act_ckpt/train"], records["10_offload/train"]
+    assert after["train"]["host_peak_gb"] > before["train"]["host_peak_gb"]
+    assert after["last_loss"] == pytest.approx(before["last_loss"], rel=1e-2)

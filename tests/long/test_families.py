@@ -1,0 +1,84 @@
+"""Promise: the families of language models that page 11 names can be simulated; the others say why.
+
+One small model of each; test_text_models.py trains some of them.
+"""
+
+import itertools
+
+import pytest
+import torch
+from conftest import ROOT, read_json
+
+from shared.lessons import families, parts, stored
+from shared.lessons.families import FAMILIES, SCRIPTS
+from shared.predict import gpu
+from shared.predict.jobs import Wanted, call, run_jobs
+from shared.predict.simulation import predict
+
+# Each family with one of the two scripts; `python -m shared.lessons.families` simulates both.
+TURNS = dict(zip(FAMILIES, itertools.cycle(SCRIPTS)))
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    """What came of each family's simulation: None, or why it failed."""
+    own = {script: tuple(f for f in FAMILIES if TURNS[f] == script) for script in SCRIPTS}
+    found = run_jobs([(families.outcomes, script, own[script]) for script in SCRIPTS])
+    return {family: why for outcomes in found for family, why in outcomes.items()}
+
+
+def groups_in_fp32():
+    """Tells whether this PyTorch multiplies groups of matrices in fp32 where there is no memory."""
+    x, weights = torch.empty(8, 16, device="meta"), torch.empty(2, 16, 16, device="meta")
+    ends = torch.empty(2, dtype=torch.int32, device="meta")
+    try:
+        torch.nn.functional.grouped_mm(x, weights, offs=ends)
+    except RuntimeError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_it_works_or_the_page_says_why_not(outcomes, family):
+    recorded = read_json(stored.FAMILIES)["outcomes"]
+    if family == "Mixtral" and TURNS[family] == "11_llm/before" and not groups_in_fp32():
+        assert "with Mixtral failed: RuntimeError: Expected " in outcomes[family]
+    else:
+        assert outcomes[family] == recorded[TURNS[family]][family]
+    whys = {recorded[script][family] for script in SCRIPTS} - {None}
+    (row,) = [r for r in parts.families(None).splitlines() if r.startswith(f"| {family} |")]
+    assert row in (ROOT / "11_llm" / "README.md").read_text()
+    assert row.count("works") == (0 if whys else 2)
+    for why in whys:  # the operation and the model, in one line
+        assert f"with {family} cannot be simulated: " in why and "aten" in why and "\n" not in why
+
+
+def one_after_the_other(names, folder):
+    """Predicts models in this process, as outcomes() does."""
+    return [call(predict, "11_llm/train", wanted(folder / name)) for name in names]
+
+
+def wanted(model):
+    return Wanted("gpu", "full", str(model), max_length=families.TOKENS, updates=1)
+
+
+def test_one_process_for_several_models_gives_the_same_bytes(tmp_path):
+    names = ["T5", "Qwen3"]
+    for name in names:
+        families.small(name).save_pretrained(tmp_path / name)
+    alone = (predict, "11_llm/train", wanted(tmp_path / "Qwen3"))
+    (_, together), fresh = run_jobs([(one_after_the_other, names, tmp_path), alone])
+    for key in ("load", "train", "peak_at", "host_breakdown_gb"):
+        assert together[key] == fresh[key]
+
+
+def test_a_mask_that_was_not_counted_is_no_end_of_a_text():
+    """How many tokens a mask chooses is only known of the ends of texts, one for each."""
+    with gpu.Mode():
+        x, mask = torch.empty(3, 5, 2), torch.empty(3, 5, dtype=torch.bool)
+        with pytest.raises(gpu.NEEDS_NUMBERS):
+            x[mask]
+        assert torch.unique_consecutive(mask.sum(1)).shape == (1,)
+        assert x[mask].shape == (3, 2)
+        with pytest.raises(gpu.NEEDS_NUMBERS):
+            x[mask]

@@ -1,0 +1,121 @@
+"""Promise: the README's first command measures the whole ladder, and every stage learns."""
+
+import re
+from types import SimpleNamespace
+
+import pytest
+from alone import TINY
+from conftest import NAMES, ROOT, SHARDED, TEXT, arguments, code_blocks, page_commands, run
+from versions import made_here
+
+from shared.ladder import command as ladder_module
+from shared.lessons import exercises, stored
+from shared.records import tables
+from shared.records.record import TINY_MEASURED, by_script, read, read_list
+
+
+@pytest.fixture(scope="module")
+def ladder(tmp_path_factory):
+    """The whole ladder, as the README's first command measures it: (folder, printed, records)."""
+    out = tmp_path_factory.mktemp("ladder")
+    first = code_blocks(ROOT / "README.md")[0]
+    printed = run(*arguments(first), "--out", out, limit=900)
+    records, broken = read(out / "ladder.jsonl")
+    assert broken == 0
+    return out, printed, by_script(records)
+
+
+def test_every_stage_has_a_record(ladder):
+    _, printed, records = ladder
+    assert list(records) == NAMES + TEXT
+    several = {*SHARDED, "11_llm/train"}
+    for name in NAMES + TEXT:
+        assert re.search(rf"(?m)^{name} +starts, about \d+ s$", printed)
+        assert records[name]["world_size"] == (4 if name in several else 1)
+        assert records[name]["steps"] > 3
+    assert (ladder[0] / "ladder.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_fine_tuning_works_at_every_stage(ladder):
+    accuracy = [ladder[2][name]["test_accuracy"] for name in NAMES]
+    assert min(accuracy) >= 0.93
+    assert min(accuracy) >= accuracy[0] - 0.03
+
+
+def test_offloading_changes_no_loss(ladder):
+    last = [ladder[2][name]["last_loss"] for name in ("09_act_ckpt/train", "10_offload/train")]
+    assert last[0] == last[1]
+
+
+def test_predictions_stand_beside_what_was_measured(ladder):
+    lines = ladder[1].splitlines()
+    assert "Warning" not in ladder[1]
+    heading = next(line.split() for line in lines if line.startswith("script "))
+    assert heading[:6] == ["script", "load", "MB", "train", "MB", "predicted"]
+    for name, record in ladder[2].items():
+        cells = next(line.split() for line in reversed(lines) if line.startswith(name))
+        assert cells[2] == cells[3] == f"{record['train']['device_peak_gb'] * 1000:.2f}"
+
+
+@pytest.mark.parametrize("name", NAMES + TEXT)
+def test_the_record_is_what_is_measured_today(ladder, name):
+    now, then = ladder[2][name], by_script(read(TINY_MEASURED)[0])[name]
+    if made_here(then):
+        assert now["train"] == then["train"]
+    else:  # in any version the weights are as many
+        held, before = now["train"]["breakdown_gb"], then["train"]["breakdown_gb"]
+        assert held["parameters"] == before["parameters"]
+
+
+def test_a_stage_that_fails_is_shown_and_the_others_run(tmp_path):
+    options = [*TINY, "--devices", 3, "--max-steps", 4, "--out", tmp_path]
+    printed = run("-m", "shared.ladder", "08,06", *options, code=1)
+    assert "08_fsdp/train            FAILED" in printed
+    assert "a batch of 16 images does not divide by 3" in printed
+    assert "06_sgd/train             done" in printed
+    assert [r["script"] for r in read(tmp_path / "ladder.jsonl")[0]] == ["06_sgd/train"]
+
+
+def test_a_prediction_that_fails_loses_no_measurement(monkeypatch, capsys):
+    def fail(jobs):
+        raise KeyError("a private name")
+
+    sizes = {"image_px": 32, "world_size": 1, "input_shapes": [[16, 3, 32, 32]]}
+    monkeypatch.setattr(ladder_module, "run_jobs", fail)
+    args = SimpleNamespace(accelerator="cpu", preset="tiny", model="vit_tiny", num_classes=10)
+    measured = [{"script": "06_sgd/train", **sizes}]
+    assert ladder_module.predict({"06_sgd/train": args}, measured) == {}
+    assert capsys.readouterr().out == "- no predictions: KeyError: 'a private name'\n"
+
+
+def test_table_names_the_unit_and_what_was_saved():
+    def record(name, gb):
+        phase = {"device_peak_gb": gb, "device_reserved_gb": None, "host_peak_gb": None}
+        told = {"images_per_second": None, "test_accuracy": 0.5, "dataset": "digits"}
+        return {"script": name, "image_px": 32, "load": phase, "train": phase, **told}
+
+    heading, first, second = tables.measured([record("01_a/x", 2.0), record("02_b/x", 1.0)], {})
+    words = "script load GB train GB train vs before train vs first test acc."
+    assert heading.split() == words.split()
+    assert first.split() == ["01_a/x", "2.00", "2.00", "50.0%"]
+    assert second.split() == ["02_b/x", "1.00", "1.00", "-50.0%", "2.0x", "less", "50.0%"]
+
+
+def test_full_size_on_a_cpu_was_as_predicted():
+    records = by_script(read_list(stored.CHECKED))
+    assert {"04_batchsize/train", "05_grad_accum/train", "06_sgd/train", *TEXT} <= records.keys()
+    for r in records.values():
+        assert r["preset"] == "full"
+        assert r["measured"]["model"] == r["model"] in ("vit_l_16", "distilbert-base-uncased")
+        for phase in ("load", "train"):
+            assert r[phase]["device_peak_gb"] == r["measured"][phase]["device_peak_gb"]
+
+
+def test_every_command_on_the_pages_runs(tmp_path):
+    """Here, or in test_exercises.py, where those of the exercises are."""
+    commands = {command for command in page_commands() if "&&" not in command}
+    assert len(commands) >= 2 * len(NAMES)
+    for command in commands - {e.command for e in exercises.every()}:
+        record = [] if "-m" in arguments(command) else ["--record", tmp_path / "record.jsonl"]
+        printed = run(*arguments(command), *record)
+        assert "test accuracy" in printed or not record

@@ -1,0 +1,94 @@
+"""Promise: at every moment of an update, it is known which line works and what is in memory."""
+
+import pytest
+from conftest import NAMES, TEXT, read_json
+
+from shared.common import scripts
+from shared.lessons import stored
+from shared.memory.blocks import Block
+from shared.predict import alive
+from shared.predict.lines import Lines
+
+STORED = {moments["script"]: moments for moments in read_json(stored.TIMELINES)}
+
+
+def functions(name):
+    """Returns the function that each line of a script is in, {number: name}."""
+    found, at = {}, None
+    for n, line in enumerate(scripts.get(name).lines, 1):
+        if line and not line[0].isspace():
+            at = line[4:].partition("(")[0] if line.startswith("def ") else None
+        found[n] = at
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES + TEXT)
+def test_lines_are_those_of_the_script(name):
+    moments, of = STORED[name], functions(name)
+    there = {line for line in moments["lines"] if line}
+    assert {of[line] for line in there} == {"train_step"}
+    assert {of[line] for line in moments["chosen"] if line} <= {"build", "parallelize"}
+    text = {line: scripts.get(name).lines[line - 1] for line in there}
+    for phase, word in (("forward", "model("), ("backward", "backward("), ("step", "zero_grad(")):
+        lines = {line for at, line in zip(moments["phases"], moments["lines"]) if at == phase}
+        assert any(word in text[line] for line in lines if line)
+    forward = moments["phases"].index("backward")
+    assert "backward(" in text[moments["lines"][forward]]
+
+
+def test_a_choice_is_at_work():
+    sharding = dict.fromkeys(("08_fsdp/train", "10_offload/train", TEXT[1]), "fully_shard(")
+    words = {"01_baseline/train": "optim.Adam(", "09_act_ckpt/train": "checkpoint", **sharding}
+    for name, word in words.items():
+        lines = {line for line in STORED[name]["chosen"] if line}
+        assert any(word in scripts.get(name).lines[line - 1] for line in lines)
+
+
+@pytest.mark.parametrize("name", NAMES + TEXT)
+def test_the_largest_tensors_are_those_in_memory(name):
+    moments = STORED[name]
+    texts = moments["texts"]
+    for part, columns in moments["tensors"].items():
+        held = moments[part]
+        rows = [dict(zip(columns, row)) for row in zip(*columns.values())]
+        assert all(row["nbytes"] > 0 and row["born"] >= 0 for row in rows)
+        for n in range(0, len(moments["at"]), 25):
+            at = moments["at"][n]
+            for label, sizes in held.items():
+                there = [r for r in rows if r["freed"] is None or r["freed"] > at >= r["born"]]
+                there = [r for r in there if r["born"] <= at and texts[r["category"]] == label]
+                mine = [r["nbytes"] / 1e6 for r in there]
+                together = sum(sorted(mine)[-alive.LARGEST :])
+                assert together <= sizes[n] + 0.02
+                # Fewer than ten are all there are.
+                assert len(mine) >= alive.LARGEST or together == pytest.approx(sizes[n], abs=0.02)
+    weights = {texts[i] for i in columns["module"] if i is not None}
+    assert any(module.endswith("weight") for module in weights)
+
+
+def test_what_is_alive_at_a_moment():
+    small, large, other = (Block(n, "gpu", label) for n, label in ((1, "a"), (4, "a"), (2, "b")))
+    file = Block(9, "file", "a")
+    large.module, large.shape = "here", (2, 2)
+    events = [(small, 1), (file, 9), (large, 4), (other, 2), (large, -4), (small, -1)]
+    found = alive.tensors(events, 2, [1], "gpu", count=1)
+    assert [(t["nbytes"], t["born"], t["freed"]) for t in found] == [(4, 0, 2), (2, 1, None)]
+    assert (found[0]["category"], found[0]["module"], found[0]["shape"]) == ("a", "here", "2 × 2")
+    (first,) = alive.tensors(events, 2, [2], "gpu", count=1)[:1]
+    assert (first["born"], first["freed"]) == (0, 3)  # it was there before
+
+
+def test_lines_of_a_script():
+    script = scripts.get("06_sgd/train").load()
+    lines = Lines(script)
+    assert lines() == (None, None)
+    seen = []
+    optimizer = script.torch.optim.SGD([script.torch.zeros(1, requires_grad=True)])
+
+    def closure():
+        seen.append(lines())
+        return 0.0
+
+    optimizer.step(closure)
+    ((running, chosen),) = seen
+    assert running is None and "optim.SGD(" in scripts.get("06_sgd/train").lines[chosen - 1]

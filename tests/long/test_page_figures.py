@@ -1,0 +1,142 @@
+"""Promise: what the workshop page works out is true of the records: best, least, beside, ways."""
+
+import json
+import re
+
+import pytest
+from conftest import NAMES, ROADS, TEXT
+from workshop_page import RECORD
+
+from shared.common import scripts
+from shared.lessons import side_roads, stored
+from shared.predict import cards, way
+from shared.records.record import TINY_MEASURED, by_script, least_ms, read, read_list, setting
+from shared.records.units import size
+from shared.report import charts, command, moments, page, price, roads, ways
+
+TINY = by_script(read(TINY_MEASURED)[0])
+GPU = "06_sgd/train"
+OTHER = [("script", "99_mine/train"), ("model", "vit_l_16"), ("image_px", 48), ("batch_size", 32)]
+OTHER += [("micro_batch_size", 4), ("world_size", 2), ("precision", "bf16-true"), ("steps", 1)]
+OTHER += [("dataset", "fake"), ("input_shapes", [[12, 512]] * 3), ("max_length", 256)]
+
+
+def peak(record):
+    return record["train"]["device_peak_gb"]
+
+
+def shown(folder, *records):
+    """Returns what the chart shows of a file of records."""
+    file = folder / "mine.jsonl"
+    file.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return charts.measurements(file)
+
+
+def test_the_best_ways_between_memory_and_time():
+    records = by_script(read_list(stored.PREDICTED) + read_list(stored.SIDE_ROADS))
+    chart = price.chart()
+    points = {p["script"]: p for p in chart["points"]}
+    assert [*points] == NAMES + [name for name in ROADS if name[:2] < TEXT[0][:2]]
+    need = {name: (peak(records[name]), least_ms(records[name])) for name in points}
+    on_host = {name for name, p in points.items() if p["host"]}
+    assert "10_offload/train" in on_host and all(name.startswith("10_off") for name in on_host)
+    for name, p in points.items():
+        assert (p["gb"], p["ms"], p["peak"]) == (*need[name], size(need[name][0]))
+        (gb, ms), better = need[name], False
+        for other, (its_gb, its_ms) in need.items():
+            # How long the host computes is not known, so such a script must take half the time.
+            its_ms *= price.HOST if other in on_host and name not in on_host else 1
+            better |= its_gb <= gb and its_ms <= ms and need[other] != need[name]
+        assert p["best"] == (not better), name
+        for q in points.values():  # down is less memory, left is less time
+            assert (q["gb"] > p["gb"]) == (q["y"] < p["y"])
+            assert (q["ms"] > p["ms"]) == (q["x"] > p["x"])
+    assert {*chart["line"]} == {(p["x"], p["y"]) for p in points.values() if p["best"]}
+    assert [y for _, y in chart["line"]] == sorted(y for _, y in chart["line"])  # downwards
+
+
+def test_side_roads_are_compared_with_what_they_change():
+    records, rungs = side_roads.records(), roads.drawn()["rungs"]
+    assert [rung["script"] for rung in rungs] == NAMES + TEXT
+    assert [road["script"] for rung in rungs for road in rung["roads"]] == ROADS
+    for road in [road for rung in rungs for road in rung["roads"]]:
+        now, before = records[road["script"]], records[scripts.get(road["script"]).parent]
+        alike = [peak(other) for other in records.values() if setting(other) == setting(now)]
+        assert road["at"]["lin"] == pytest.approx(100 * peak(now) / max(alike))
+        assert road["peak"] == size(peak(now))
+        if setting(now) != setting(before):
+            assert road["peak_change"] is road["time"] is None
+        else:
+            assert_told(road["time"], least_ms(now) / least_ms(before))
+            assert_told(road["peak_change"], peak(now) / peak(before))
+
+
+def assert_told(text, ratio):
+    """What a text says must be true of the ratio of two figures."""
+    if text in ("the same", "nearly the same"):
+        assert (text == "the same") == (ratio == 1) and ratio == pytest.approx(1, abs=5.1e-4)
+    elif text.endswith("%"):
+        assert 1 + float(text[:-1]) / 100 == pytest.approx(ratio, abs=5.1e-4)
+    else:
+        times = ratio if text.endswith("more") else 1 / ratio
+        assert times >= 2 and float(text.partition("x")[0]) == pytest.approx(times, abs=0.051)
+
+
+def test_ways_and_timelines_are_those_of_the_command():
+    told, shown = json.loads(stored.WAYS.read_text()), ways.stored_ways()
+    for its in told:
+        (found,) = [x for x in shown[its["setting"]] if x["card"] == its["card"]]
+        card = cards.CARDS[its["card"]]
+        assert found["advice"] == its["advice"] == way.advice(its["ways"], its["unit"], card)
+        assert len(found["rows"]) == len(its["ways"]) > 0
+    assert sum(map(len, shown.values())) == len(told)
+    for name, its in moments.for_page(moments.of_all()).items():
+        r = stored.predictions()[name]
+        total = [sum(column) for column in zip(*its["device"].values())]
+        assert max(total) == pytest.approx(peak(r) * 1e3, abs=0.1)  # stored in tenths of a MB
+        module = its["modules"][total.index(max(total))]
+        assert its["texts"][module] == r["peak_at"]["train"]["module"]
+
+
+def test_a_prediction_stands_beside_a_measurement_of_the_same_settings(tmp_path):
+    """On a card, the one for this card if there is one. Other settings have none beside them."""
+    more = {**TINY[GPU], "train": {**TINY[GPU]["train"], "device_peak_gb": peak(TINY[GPU]) / 1.03}}
+    (data,) = shown(tmp_path, RECORD, more, TINY[TEXT[0]], {**RECORD, "script": "x"})[:1]
+    differences = [row["foreseen"] and row["foreseen"]["difference"] for row in data["rows"]]
+    assert differences == ["same to the byte", "+3.0%", None]
+    assert data["note"].startswith("2 of 3 measurements have a stored prediction. The largest ")
+    for key, value in OTHER:
+        record = TINY[TEXT[0]] if key in ("input_shapes", "max_length") else RECORD
+        (same,), (other,) = shown(tmp_path, record), shown(tmp_path, {**record, key: value})
+        assert same["rows"][0]["foreseen"] and other["rows"][0]["foreseen"] is None, key
+        assert other["note"] == "No stored prediction has the settings of these measurements."
+    for device, file, note in (
+        ("NVIDIA A100-SXM4-80GB", stored.PREDICTED, "Predicted for: A100 80 GB."),
+        ("NVIDIA H100 80GB HBM3", stored.CARDS, "Predicted for: H100 80 GB."),
+        ("NVIDIA L4", stored.PREDICTED, "A100 80 GB; not for the card measured on."),
+    ):
+        record = by_script(read_list(file))[GPU]
+        (data,) = shown(tmp_path, {**record, "device": device, "dataset": "mine", "steps": 9})
+        assert data["rows"][0]["foreseen"]["peak"] == size(peak(record))
+        assert data["note"].endswith(note)
+
+
+def test_timelines_of_ones_own(tmp_path):
+    """Here they are one of the repository again, and one of a side road."""
+    again, road = (
+        json.loads(json.dumps(moments.of_all()[n])) for n in (GPU, "05_grad_accum/train")
+    )
+    road["script"] = road["record"]["script"] = "06_sgd/adam_8bit"
+    file = tmp_path / "timelines.json"
+    file.write_text(json.dumps([again, road]))
+    args = command.parse(["--timelines", str(file), "--out", str(tmp_path)])
+    html, _ = page.render([], args.timelines)
+    titles = re.findall("<option>(.*?)</option>", html[html.index('<select id="from">') :])
+    assert {f"{GPU}, vit_l_16 at 224 px", road["script"]} <= {*titles}
+    assert 'id="diff-05_grad_accum-train-06_sgd-adam_8bit"' in html  # to its parent
+
+
+def test_slides(tmp_path, monkeypatch):
+    few = {GPU: moments.of_all()[GPU]}
+    monkeypatch.setattr(moments, "of_all", lambda: few)
+    assert command.slides(charts.datasets()[:1], tmp_path) == len(list(tmp_path.glob("*.png"))) == 2

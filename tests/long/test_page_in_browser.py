@@ -1,0 +1,208 @@
+"""Promise: what the workshop page shows can be used in a browser, by touch, and on paper."""
+
+import json
+import re
+
+import pytest
+from conftest import NAMES, PLAIN
+from workshop_page import HOSTILE, WIDTH, article
+
+from shared.lessons import exercises, stored
+from shared.records.record import TINY_MEASURED, by_script, read, read_list
+from shared.records.units import size
+from shared.report import price
+from shared.report.page import models
+
+pytest_plugins = "browsing"
+
+
+def bars(page, name=""):
+    """Returns the bars of the ladder that are shown, or that of one script."""
+    which = f"[data-script='{name}']" if name else ""
+    return page.locator(f".dataset:not([hidden]) .bar{which}")
+
+
+def width(found):
+    return found.bounding_box()["width"]
+
+
+def focus(page, condition):
+    """Presses the Tab key until a condition holds of the element that has the focus."""
+    for _ in range(100):
+        page.keyboard.press("Tab")
+        if page.evaluate(f"(e => Boolean({condition}))(document.activeElement)"):
+            return
+    raise AssertionError(f"the Tab key leads to nothing with {condition}")
+
+
+def test_the_chart_and_predictions_beside_measurements(visit):
+    page, peaks = visit(), stored.predictions()
+    linear = {name: width(bars(page, name).locator(".stack")) for name in NAMES[:6]}
+    for name, drawn in linear.items():
+        gb, most = (peaks[n]["train"]["device_peak_gb"] for n in (name, NAMES[0]))
+        assert drawn / linear[NAMES[0]] == pytest.approx(gb / most, abs=0.01)
+    assert bars(page).locator(".published").count() == len(stored.ARTICLE)
+    titles = page.locator("#dataset option").all_inner_texts()
+    name = next(text for text in titles if text.startswith("vit_tiny") and "side" not in text)
+    page.get_by_label("What").select_option(label=name)
+    measured, predicted = by_script(read(TINY_MEASURED)[0]), by_script(read_list(stored.TINY))
+    for script in NAMES[:4]:
+        gb = [its[script]["train"]["device_peak_gb"] for its in (measured, predicted)]
+        told = [bars(page, script).locator(f".{part}peak") for part in ("", "foreseen-")]
+        assert [text.inner_text() for text in told] == [size(its) for its in gb]
+        drawn = [bars(page, script).locator(f".track > .{x}") for x in ("stack", "foreseen")]
+        assert width(drawn[1]) / width(drawn[0]) == pytest.approx(gb[1] / gb[0], abs=0.01)
+
+
+def test_figures_by_keyboard_and_touch(visit):
+    page = visit()
+    focus(page, "e.closest('.bar')?.dataset.script === '06_sgd/train'")
+    tip = page.locator(".tip:visible")
+    held = stored.predictions()["06_sgd/train"]["train"]["breakdown_gb"]
+    assert tip.count() == 1 and f"gradients {size(held['gradients'])}" in tip.inner_text()
+    page.keyboard.press("Enter")
+    assert page.url.endswith("#06_sgd-train")
+    page = visit(360, 740, has_touch=True, is_mobile=True)
+    for found, script in ((".dataset:not([hidden]) .bar", NAMES[3]), (".point", NAMES[-1])):
+        place, before = page.locator(f"{found}[data-script='{script}']"), page.url
+        place.locator("a").tap()
+        assert place.locator(".tip").is_visible() and page.url == before
+        place.locator("a").tap()
+        assert page.url.endswith(f"#{script.replace('/', '-')}")
+
+
+def test_the_diffs_with_fabric_or_plain(visit):
+    page = visit(place="#02_mixed_precision-train")
+    stage = article(page, "02_mixed_precision/train")
+    fabric, plain = stage.locator(".fabric"), stage.locator("div.plain")
+    assert "16-mixed" in fabric.inner_text() and not plain.is_visible()
+    page.get_by_label("in plain PyTorch").check()
+    assert "GradScaler" in plain.inner_text() and not fabric.is_visible()
+    # Of 02 to 10; and 11 says that it has none.
+    assert page.locator("article:has(.plain:not([hidden]))").count() == len(PLAIN) - 1 + 1
+    stage.locator(".switch").click()
+    assert fabric.is_visible() and not plain.is_visible()
+
+
+def test_compare_any_two(visit):
+    page, peaks, names = visit(), stored.predictions(), ["03_bf16/train", "08_fsdp/train"]
+    compared = page.locator("#comparison")
+    page.locator("#from").select_option(names[1])
+    page.locator("#to").select_option(names[0])  # shown in the ladder's order
+    assert compared.locator(".bar").count() == 2 and compared.locator(".ghost").count() == 1
+    assert compared.locator("figcaption").all_inner_texts() == names
+    ticks = [its.locator(".tick").all_inner_texts() for its in compared.locator(".canvas").all()]
+    assert ticks[0] == ticks[1] and len(ticks[0]) >= 4
+    sizes = [size(peaks[name]["train"]["device_peak_gb"]) for name in names]
+    assert f"allocated: {sizes[0]} to {sizes[1]}, " in compared.locator(".moved").inner_text()
+    assert compared.locator("ins", has_text="MICRO_BATCH_SIZE = 4").count() == 1
+    page.get_by_label("in plain PyTorch").check()
+    assert compared.locator("thead").inner_text().split() == ["03_bf16/plain", "08_fsdp/plain"]
+    page.get_by_label("with Fabric").check()
+    page.locator("#from").select_option("11_llm/before")  # of another model
+    assert compared.locator(".bar").count() == 0 and compared.locator("ins").count() > 5
+    page.locator("#to").select_option("11_llm/before")
+    assert compared.inner_text() == "Choose two different scripts."
+
+
+def test_words_explain_themselves(visit):
+    page = visit(place="#06_sgd-train")
+    tip = page.locator("#explanation")
+    page.locator("#dataset").focus()
+    focus(page, "e.textContent === 'activations'")
+    meaning = page.locator("#word-activations").text_content()
+    assert tip.is_visible() and tip.inner_text().endswith(meaning)
+    page.keyboard.press("Escape")
+    assert tip.is_hidden()
+    page = visit(360, 640, place="#11_llm-train", has_touch=True, is_mobile=True)
+    for word in page.locator(".lesson .word:visible").all()[:3]:
+        word.tap()
+        box, at = page.locator("#explanation").bounding_box(), word.bounding_box()
+        assert 0 <= box["x"] <= 360 - box["width"] and 0 <= box["y"] <= 640 - box["height"]
+        assert box["y"] >= at["y"] + at["height"] or box["y"] + box["height"] <= at["y"]
+
+
+def test_memory_against_time(visit):
+    page, chart = visit(), {p["script"]: p for p in price.chart()["points"]}
+    page.locator("#card").focus()
+    focus(page, "e.closest('.points')")
+    reached, tip = "document.activeElement.closest('.point').dataset.script", ".tip:visible"
+    for key, axis in (("ArrowLeft", "ms"), ("ArrowDown", "gb")):
+        least = min(chart, key=lambda name: chart[name][axis])
+        for _ in chart:
+            page.keyboard.press(key)
+        told = page.locator(f"#price {tip}").inner_text()
+        assert page.evaluate(reached) == least and f"allocated {chart[least]['peak']}" in told
+        assert f"at least {chart[least]['per_image']}" in told
+    page.keyboard.press("Enter")
+    assert page.url.endswith(f"#{chart[least]['link'].replace('/', '-')}")
+
+
+def verdict(card, rows):
+    """Returns what the page must say of a card, from the rows of page.models()."""
+    said = []
+    for gpus in sorted({row[1] for row in rows}):
+        those = [(name, card - needs) for name, n, needs, *_ in rows if n == gpus]
+        safe = [name for name, spare in those if spare >= 2]
+        perhaps = [f"{name}, perhaps" for name, spare in those if 0 <= spare < 2]
+        on = "one GPU" if gpus == 1 else f"{gpus} GPUs, each"
+        first = [*safe, *perhaps, "none of these"][0]
+        said.append(f"The first that fits on {on} of {card} GB: {first}.")
+    return " ".join(said)
+
+
+def test_which_way_to_my_card(visit):
+    page, shown = visit(), ".of-way:not([hidden]) "
+    ways = {(w["setting"], w["card"]): w for w in json.loads(stored.WAYS.read_text())}
+    asked = page.locator("#ask code:visible").last
+    for n, m in list(enumerate(models()))[::2]:
+        page.get_by_label("Model").select_option(str(n))
+        for card in (8, 24, 141):
+            page.get_by_label("Card").select_option(str(card))
+            assert page.locator("#verdict").inner_text() == verdict(card, m["rows"])
+        assert asked.inner_text() == f"python -m shared.predict --fits 141 --model {m['name']}"
+        page.get_by_label("Card").select_option("l4")
+        if its := ways.get((m["model"], "l4")):
+            assert page.locator(f"{shown} li").all_inner_texts() == its["advice"]
+            assert page.locator(f"{shown} tbody tr").count() == len(its["ways"])
+        else:
+            assert asked.inner_text() == f"python -m shared.predict --card l4 --model {m['name']}"
+            assert page.locator(shown).count() == 0
+
+
+@pytest.mark.parametrize("pixels", [360, 1920])
+def test_nothing_runs_over(visit, pixels):
+    page = visit(pixels, 740)
+    page.evaluate("document.documentElement.classList.remove('one-stage')")  # all of them
+    page.get_by_label("in plain PyTorch").check()
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert page.evaluate(WIDTH) <= pixels
+    over = """
+        [...document.querySelectorAll('body *')].filter(e => e.checkVisibility()
+            && e.getBoundingClientRect().right > innerWidth + 1
+            && !e.closest('.wide, .source, .links, details, .skip')).map(e => e.className)"""
+    assert page.evaluate(over) == []
+
+
+def test_on_paper(visit, tmp_path):
+    page, file = visit(place="#05_grad_accum-train;theme=dark"), tmp_path / "page.pdf"
+    page.pdf(path=file, print_background=False, prefer_css_page_size=True)
+    assert 5 < len(re.findall(rb"/Type\s*/Page\b", file.read_bytes())) <= 15
+    page.set_viewport_size({"width": 703, "height": 1000})  # A4 with margins
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("#answers-at-the-end .answer").count() == len(exercises.every())
+    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
+    assert page.evaluate(WIDTH) <= 703 and page.locator("nav").is_hidden()
+    assert article(page, "05_grad_accum/train").locator(".diff").first.is_visible()
+
+
+def test_names_in_records_are_not_code(visit):
+    page = visit()
+    assert page.locator("img").count() == 0 and page.title() != "taken"
+    titles = page.locator("#dataset option").all_inner_texts()
+    own = next(title for title in titles if title.endswith("(mine.jsonl)"))
+    assert HOSTILE in own
+    page.get_by_label("What").select_option(label=own)
+    names = bars(page).locator(".name").all_inner_texts()
+    assert names == ["01_baseline/plain", "01_baseline/train", f"99_mine/{HOSTILE}"]

@@ -1,0 +1,195 @@
+"""Promise: timelines tell every moment, the quiz asks before it tells, the address has it all."""
+
+import json
+import re
+
+import pytest
+from conftest import NAMES, TEXT
+from workshop_page import WIDTH, article, reopened, settle
+
+from shared.common import scripts
+from shared.lessons import stored
+from shared.records.units import size
+
+pytest_plugins = "browsing"
+
+STORED = {moments["script"]: moments for moments in json.loads(stored.TIMELINES.read_text())}
+
+
+def slider(page, script):
+    return article(page, script).locator(".moments .canvas").first
+
+
+def at(page, script):
+    return int(slider(page, script).get_attribute("aria-valuenow"))
+
+
+def area(page, script, label):
+    """Returns how high a category of a timeline is drawn, in px."""
+    return slider(page, script).locator(f"[data-category={label}]").bounding_box()["height"]
+
+
+def drag(page, *places):
+    page.mouse.move(*places[0])
+    page.mouse.down()
+    page.mouse.move(*places[1])
+    page.mouse.up()
+
+
+def test_a_timeline_by_keyboard(visit):
+    script = "05_grad_accum/train"
+    page, moments = visit(place="#05_grad_accum-train"), STORED[script]
+    total = [sum(column) for column in zip(*moments["device"].values())]
+    n, last = total.index(max(total)), len(total) - 1
+    assert at(page, script) == n  # first, the peak
+    slider(page, script).focus()
+    for key, to in (("ArrowRight", n + 1), ("PageDown", n - 9), ("End", last), ("Home", 0)):
+        page.keyboard.press(key)
+        assert at(page, script) == to
+    for _ in range(4):
+        page.keyboard.press("PageUp")
+    told = slider(page, script).get_attribute("aria-valuetext")
+    running, lines = moments["lines"][40], scripts.get(script).lines
+    assert size(total[40] / 1e3) in told and moments["phases"][40] in told
+    assert f"line {running}: {lines[running - 1].partition('  # ')[0].strip()}" in told
+    lit = article(page, script).locator(".source .runs")
+    assert lit.locator("code").inner_text() == lines[running - 1]
+    held = article(page, script).locator(".held").inner_text()
+    for label, sizes in moments["device"].items():
+        assert re.search(rf"{label}\s+{re.escape(size(sizes[40] / 1e3))}", held)
+    reopened(page)  # the address alone brings the moment back
+    assert at(page, script) == 40
+
+
+def test_a_timeline_by_pointer_and_touch(visit):
+    script = "10_offload/train"
+    page = visit(360, 740, place="#10_offload-train", has_touch=True, is_mobile=True)
+    slider(page, script).scroll_into_view_if_needed()
+    box, moments = slider(page, script).bounding_box(), STORED[script]
+    x, y, whole = box["x"], box["y"] + 5, box["width"]
+    page.touchscreen.tap(x + 0.75 * whole, y)
+    assert moments["at"][at(page, script)] / moments["events"] == pytest.approx(0.75, abs=0.02)
+    drag(page, (x + 1, y), (x + 0.25 * whole, y))
+    assert moments["at"][at(page, script)] / moments["events"] == pytest.approx(0.25, abs=0.02)
+    stage, chosen = article(page, script), moments["chosen"][at(page, script)]
+    assert stage.locator(".source .chose").count() == bool(chosen)
+    stage.locator(".held[data-part=host]").get_by_role("button", name="parameters").click()
+    reopened(page)
+    assert stage.locator(".largest caption").inner_text() == "The ten largest of the parameters"
+    rows = stage.locator(".largest tbody tr")
+    name, shape, kind, told = rows.first.locator("td").all_inner_texts()
+    edges = [int(edge) for edge in shape.split(" × ")]
+    assert (rows.count(), kind, told) == (10, "bfloat16", size(2 * edges[0] * edges[1] / 1e9))
+
+
+def test_one_scale_for_all_stages_or_its_own(visit):
+    page, names = visit(), ("01_baseline/train", "06_sgd/train")
+    page.evaluate("document.documentElement.classList.remove('one-stage')")  # all of them
+    for label in ("parameters", "activations"):
+        held = [stored.predictions()[n]["train"]["breakdown_gb"][label] for n in names]
+        drawn = [area(page, name, label) for name in names]
+        assert drawn[1] / drawn[0] == pytest.approx(held[1] / held[0], abs=0.05)
+    article(page, names[1]).get_by_role("button", name="Its own scale").click()
+    assert area(page, names[1], "activations") > 3 * drawn[1]
+
+
+def test_guess_then_look(visit):
+    page, script = visit(place="#05_grad_accum-train"), "05_grad_accum/train"
+    page.get_by_role("button", name="Quiz").click()
+    stage, canvas = article(page, script), slider(page, script)
+    panel, hidden = stage.locator(".moments .guess"), canvas.locator("[data-category=activations]")
+    known, true = (
+        stored.predictions()[name]["train"]["device_peak_gb"]
+        for name in ("04_batchsize/train", script)
+    )
+    bar = page.locator(f".dataset:not([hidden]) .bar[data-script='{script}']")
+    # Nothing gives the answer away: no picture, no word of the lesson, nothing read aloud.
+    assert size(known) in panel.inner_text() and not hidden.is_visible()
+    assert size(true) not in stage.inner_text() and not bar.locator(".peak").is_visible()
+    told = [bar.locator("a").get_attribute("aria-label"), canvas.get_attribute("aria-valuetext")]
+    assert all(told) and not re.search(r"\d [GM]B", " ".join(told))
+    # The guess is dragged, or set.
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    x, bottom, middle = box["x"] + 50, box["y"] + box["height"] - 2, box["y"] + box["height"] / 2
+    drag(page, (x, bottom), (x, middle))
+    assert stage.locator(".guess-line").bounding_box()["y"] == pytest.approx(middle, abs=4)
+    panel.get_by_role("slider").fill(str(1.2 * true * 1e3))
+    guessed = panel.locator("output").inner_text()
+    reopened(page)
+    assert panel.locator("output").inner_text() == guessed and not hidden.is_visible()
+    # An exercise may tell the peak of its stage, so it comes after it.
+    question = page.locator(".exercise[data-exercise='05_grad_accum/2']")
+    assert question.is_hidden()
+    panel.get_by_role("button", name="Look").click()
+    told = panel.locator(".verdict").inner_text()
+    assert f"it is {size(true)}" in told and re.search(r"(19|20|21) % too high", told)
+    assert hidden.is_visible() and size(true) in bar.locator("a").get_attribute("aria-label")
+    assert question.is_visible() and question.locator("details").is_hidden()
+    question.get_by_role("button", name="Look").click()
+    assert question.locator("details").is_visible()
+
+
+def test_present(visit):
+    """The last stages, step by step, in letters that can be read from afar."""
+    names, page, seen = (NAMES + TEXT)[-3:], visit(1920, 1080), {}
+    where = page.locator("#where")
+    page.locator(f"#numbers a[data-script='{names[0]}']").click()
+    page.get_by_role("button", name="Present").click()
+    small = """
+        [...document.querySelectorAll('body *')].filter(e =>
+            e.checkVisibility({visibilityProperty: true})
+            && [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim())
+            && parseFloat(getComputedStyle(e).fontSize) < 24).map(e => e.className)"""
+    while (told := where.inner_text()) not in seen:
+        script = told.partition(":")[0]
+        answers = article(page, script).locator(".exercise details").all()
+        drawn = slider(page, script).locator("[data-category=activations]").is_visible()
+        seen[told] = (drawn, sum(answer.is_visible() for answer in answers))
+        assert page.locator("[data-slide]:visible").count() == 1
+        assert page.evaluate(small) == [] and page.evaluate(WIDTH) <= 1920
+        page.keyboard.press("ArrowRight")
+    assert list(dict.fromkeys(told.partition(":")[0] for told in seen)) == names
+    of_first = [state for told, state in seen.items() if told.startswith(names[0])]
+    assert of_first.index((True, 0)) < of_first.index((False, 1))  # the timeline, then an answer
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    reopened(page)
+    assert where.inner_text().startswith(f"{NAMES[0]}: 2 of ")
+    page.keyboard.press("Escape")
+    assert page.locator("#presenter").is_hidden() and page.locator("#ladder").is_visible()
+
+
+def test_the_address_brings_back_the_state(visit, address):
+    page = visit(place="#02_mixed_precision-train")
+    page.get_by_label("logarithmic").check()
+    page.get_by_label("in plain PyTorch").check()
+    background = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(background)
+    page.locator("#theme").click(click_count=2)
+    assert page.evaluate(background) != light
+    page.locator("#card").select_option("l4")
+    page.get_by_role("button", name="Quiz").click()
+    guesses, told = {}, "article.chosen .moments output"
+    for script in NAMES[1:3]:
+        page.locator(f"#numbers a[data-script='{script}']").click()
+        article(page, script).locator(".moments .guess input").fill("2500")
+        settle(page)
+        guesses[script] = page.locator(told).inner_text()
+    page.go_back()  # leads to the stage before, and keeps what was guessed
+    reopened(page)
+    assert page.url.partition("#")[2].startswith(NAMES[1].replace("/", "-"))
+    for script, guess in guesses.items():
+        page.locator(f"#numbers a[data-script='{script}']").click()
+        assert page.locator(told).inner_text() == guess and "2.5" in guess
+    page.get_by_role("button", name="Quiz").click()
+    assert page.get_by_label("logarithmic").is_checked()
+    assert page.get_by_label("in plain PyTorch").is_checked()
+    assert page.locator("#theme").inner_text() == "Theme: dark"
+    assert page.locator("#card").input_value() == "l4"
+    # What it does not know is left out.
+    odd = "#nowhere%;scale=oblique;chart=99;moment=x@y;quiz=maybe;guesses=a:b,:;present=?@?"
+    reopened(page, f"{address}{odd};from=%2;theme=blue")
+    assert page.locator("article.chosen .canvas").count() == 1
+    assert page.get_by_label("linear").is_checked() and page.locator("#presenter").is_hidden()
+    assert page.locator("#theme").inner_text() == "Theme: automatic"

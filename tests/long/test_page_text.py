@@ -1,0 +1,137 @@
+"""Promise: the pages' links and commands lead somewhere, and the workshop page has their words."""
+
+import html as escaped
+import importlib.util
+import os
+import re
+import shutil
+from unittest import mock
+
+import pytest
+from conftest import ROOT, arguments, code_blocks, run
+
+from shared.common import scripts
+from shared.lessons import pages
+from shared.predict import command as predictor
+from shared.report import command, lesson, page, picture, words
+
+PAGE = pytest.mark.parametrize("page", pages.pages(), ids=lambda page: page.parent.name)
+
+
+@pytest.fixture(scope="module")
+def html():
+    return page.render([])[0]
+
+
+def bare(html):
+    """Returns what a reader sees of HTML, without spaces."""
+    return "".join(escaped.unescape(re.sub(r"<[^>]*>", "", html)).split())
+
+
+def without_marks(text):
+    """Returns what Markdown shows, without spaces: no backticks, stars, links, or comments."""
+    text = re.sub(r"<!--.*?-->|!\[[^]]*\]\([^)]*\)", "", text, flags=re.DOTALL)
+    text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"^```\w*$|^#+ |^- |<.*?>", "", text, flags=re.MULTILINE)
+    return "".join(re.sub(r"[*`]", "", text).split())
+
+
+@pytest.mark.parametrize("folder", scripts.folders())
+def test_each_sentence_of_a_lesson_is_on_the_page(html, folder):
+    source = (ROOT / folder / "README.md").read_text()
+    (shown,) = re.findall(rf'<article id="{folder}-train".*?</article>', html, re.DOTALL)
+    shown = bare(shown).replace("*", "")  # in code there are some
+    sections = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", source, re.DOTALL | re.MULTILINE))
+    for title in ("Idea", "The diff", "Why the memory changes", "What it costs"):
+        drawn = r"<!-- generated: diff -->.*?<!-- end -->|^\|(---\|)+$"
+        text = re.sub(drawn, "", sections[title], flags=re.DOTALL | re.MULTILINE)
+        for line in text.splitlines():
+            for cell in line.split("|") if line.startswith("|") else [line]:
+                assert without_marks(cell) in shown, cell
+    for section in lesson.sections(folder).values():
+        text = re.sub(r"<(code|pre).*?</\1>", "", section.html, flags=re.DOTALL)
+        assert not re.search(r"<!--|\*\*|`|\]\(|^\||^#", bare(text)), section.title
+
+
+def test_all_links_and_labels_of_the_page_lead_somewhere(html):
+    ids = re.findall(r'\bid="([^"]*)"', html)
+    assert len(ids) == len({*ids})
+    links = {link for link in re.findall(r'<a [^>]*href="([^"]*)"', html) if link != "#"}
+    assert {link for link in links if link[:8] != "https://" and link[1:] not in ids} == set()
+    for name in ("for", "aria-describedby", "aria-labelledby"):
+        assert {*re.findall(rf'(?<![-\w]){name}="([^"]*)"', html)} <= {*ids}
+    assert lesson.target("../06_sgd/README.md", "05_grad_accum") == "#06_sgd-train"
+    for link in ("#exercise-99", "#hf_acceleratepy", "../shared/README.md", "hf_accelerate.py"):
+        assert lesson.target(link, "05_grad_accum") is None
+
+
+def test_words_are_explained_as_in_the_glossary(html):
+    text = (ROOT / "shared" / "README.md").read_text()
+    for name, meaning in re.findall(r'<dt>(.*?)</dt><dd id="word-[\w-]+">(.*?)</dd>', html):
+        rows = re.findall(rf"^\| {re.escape(name)} \| (.+?) \|$", text, re.MULTILINE)
+        assert bare(meaning) in map(without_marks, rows), name
+
+    def found(text):
+        return re.findall(r'describedby="word-(.*?)">(.*?)<', words.Marker().html(text))
+
+    assert found("Gradients, a gradient") == [("gradients", "Gradients")]
+    assert found("the meta device") == [("meta-device", "meta device")]
+    assert found("host-side, ghosts, bf16-true and the inputs") == []
+
+
+def test_a_picture_of_a_part(html, tmp_path):
+    pytest.importorskip("playwright")
+    page, file = tmp_path / "index.html", tmp_path / "part.png"
+    page.write_text(html, encoding="utf-8")
+    if any(map(shutil.which, picture.BROWSERS)):
+        assert str(file) in run("-m", "shared.report.picture", file, "--page", page)
+        assert file.read_bytes().startswith(b"\x89PNG")
+    told = run("-m", "shared.report.picture", file, "--page", tmp_path / "none.html", code=2)
+    assert "no such file; `python -m shared.report` writes it" in told
+
+
+@PAGE
+def test_what_pages_name_exists(page):
+    text = page.read_text()
+    elsewhere = r"http|\.\./\.\./actions/"  # the web, and what GitHub adds to a repository
+    for path, anchor in re.findall(rf"\]\((?!{elsewhere})([^)#]*)#?([^)]*)\)", text):
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), path
+        if anchor:
+            there = (target / "README.md" if target.is_dir() else target).read_text()
+            there = re.sub(r"^```.*?^```$", "", there, flags=re.MULTILINE | re.DOTALL)
+            titles = re.findall(r"^#+ (.*)$", there, re.MULTILINE)
+            assert anchor in map(lesson.slug, titles), f"{path}#{anchor}"
+    for path in re.findall(r"\b(?:\d\d_\w+|shared|tests)/[\w/.-]*\.(?:py|jsonl?|png|md)\b", text):
+        assert (ROOT / path).exists(), path
+    for module in re.findall(r"python -m (shared\.[a-z][\w.]*)", text):
+        assert importlib.util.find_spec(module), module
+
+
+@PAGE
+def test_commands_outside_of_exercises_are_understood(page, tmp_path, monkeypatch):
+    """Those in ```text and in lines are not run; their options are those that there are."""
+    monkeypatch.chdir(tmp_path)  # some make a folder
+    lines = code_blocks(page, "text") + re.findall(r"`([^`\n]+)`", page.read_text())
+    for line in (re.sub(r" +#.*", "", line) for line in lines if line.startswith("python ")):
+        first, *options = arguments(line)
+        name = first.removesuffix(".py")
+        if re.search(r"\b[A-Z]{4,}\b", line):  # YOURS, FOLDER
+            continue
+        if options[:1] == ["shared.predict"]:
+            assert predictor.parse(options[1:]).names, line
+        elif name in scripts.every():
+            module = scripts.get(name).load()
+            argv = [*options, "--no-pretrained"]  # a configuration that is known is not fetched
+            sizes = {"batch_size": module.BATCH_SIZE, "devices": module.DEVICES}
+            with mock.patch.dict(os.environ):  # plain.py finds there what torchrun would set
+                assert module.cli.parse(first, argv, **sizes).script == name
+        else:
+            assert first == "-m" or (ROOT / first).exists(), line
+
+
+def test_the_workflow_publishes_what_its_command_writes(tmp_path, monkeypatch):
+    text = (ROOT / ".github" / "workflows" / "page.yml").read_text()
+    monkeypatch.chdir(tmp_path)
+    (options,) = re.findall("run: python -m shared.report (.*)", text)
+    assert f"path: {command.parse(options.split()).out}\n" in text

@@ -1,0 +1,116 @@
+"""Promise: predictions beside published measurements are today's, and as near as the pages say.
+
+Those of many sources, on shared/README.md, and those of Hugging Face's guide, on page 11.
+"""
+
+import pytest
+import torch
+from conftest import ROOT, read_json
+from simulations import near
+from versions import made_here
+
+from shared.lessons import guide, published, stored
+from shared.predict import cards
+from shared.predict.jobs import run_jobs
+from shared.published import command
+from shared.published.rows import SOURCES
+
+# Quick ones of several kinds: DDP with its buckets, an old version's bytes, DTensors, the Trainer.
+QUICK = ("ZeroRedundancy", "tensor parallelism", "optimum")
+# Of the sources that are complete, what is not within 5 %, as the page says.
+FURTHER = {
+    ("Raschka 2023, one GPU", "ViT-L/16, bf16, 64 images, Adam"),
+    ("Lightning: tensor parallelism", "8 GPUs"),
+}
+
+
+@pytest.fixture(scope="module")
+def records():
+    return read_json(stored.PUBLISHED)
+
+
+def test_quick_rows_are_as_recorded(records):
+    chosen = [s for s in SOURCES if any(word in s.title for word in QUICK)]
+    titles = {source.title for source in chosen}
+    then = [r for r in records if r["source"] in titles]
+    assert len(chosen) == len(QUICK)
+    for a, b in zip(command.predicted(chosen), then, strict=True):
+        for name in ("allocated_gb", "reserved_gb"):
+            assert a[name] == near(b[name], made_here(b)), a["what"]
+
+
+def test_complete_rows_are_within_5_percent(records):
+    complete = {source.title for source in SOURCES if source.complete}
+    sizes = [r for r in records if r["source"] in complete and r["published_gb"]]
+    off = {(r["source"], r["what"]) for r in sizes if abs(command.error(r)) > 0.05}
+    assert off == FURTHER and len(complete) >= 7
+
+
+def test_a_reader_on_a_t4_printed_these_bytes(records):
+    """Without cuBLAS, whose workspaces PyTorch 1.11 did not count, nothing is left unexplained.
+
+    In mixed precision, 1,024 bytes are: two small tensors.
+    """
+    fp32, fp16 = [r["allocated_gb"] * 1e9 for r in records if "T4" in r["source"]]
+    assert fp32 == pytest.approx(1_350_681_600, abs=0.5)
+    assert fp16 == pytest.approx(1_577_232_384 - 1024, abs=0.5)
+
+
+def test_no_published_training_is_faster_than_its_bound():
+    found = published.timed()
+    assert len(found) >= 35 and all(r["bound"] for r in found)
+    assert all(0 < r["bound"]["in_cache_ms"] <= r["bound"]["ms"] * (1 + 1e-9) for r in found)
+    fractions = [command.reached(r) for r in found]
+    assert fractions == sorted(fractions, reverse=True) and fractions[0] < 1
+    shown = published.speeds(ROOT / "shared").splitlines()
+    assert sum(line.count(" | ") == 6 for line in shown) == len(found) + 1
+
+
+def test_only_some_with_the_bound_worked_out_by_hand(capsys):
+    """For the fp32 program of the T4, whose products wait for arithmetic, all else for memory."""
+    now = command.main(["--only", "T4"])
+    out = capsys.readouterr().out
+    assert len(now) == 2 and "1.35 GB" in out
+    batch, width, rates = 512, 4096, cards.CARDS["t4"].rates
+    products = 3 + 3 + 2  # forward; gradients of weights; of inputs, but the first layer's
+    flop = products * 2 * batch * width**2
+    # ReLU reads 1 and writes 1, back it reads 2 and writes 1, twice; biases' gradients read 3; the
+    # loss reads 2, back it reads 2 and writes 1.
+    activations = 2 * (2 + 3) + 3 + 2 + 3
+    # Adding to gradients that are not freed, and SGD, read 2 and write 1; setting to 0 writes 1.
+    weights = 3 * (3 + 3 + 1)
+    nbytes = 4 * (activations * batch * width + weights * width**2)
+    parts = now[0]["bound"]["parts_ms"]
+    assert parts["arithmetic"] == pytest.approx(flop / rates.fp32 / 1e9, rel=1e-6)
+    assert parts["memory"] == pytest.approx(nbytes / rates.memory / 1e6, rel=1e-3)
+    assert f"{now[0]['bound']['ms']:.1f} ms" in out
+
+
+def test_the_guide_is_predicted_as_recorded():
+    now = run_jobs([(guide.simulate, guide.ROWS[0], then) for then in (False, True)])
+    for record, then in zip(now, guide.records()[0], strict=True):
+        peak, same = "device_peak_gb", made_here(then)
+        assert record["train"][peak] == near(then["train"][peak], same)
+
+
+def test_as_in_2022_the_guide_is_within_4_percent_and_in_the_same_order():
+    theirs = [guide.theirs(row) for row in guide.ROWS]
+    ours = [then["train"]["device_reserved_gb"] for _, then in guide.records()]
+    errors = [b / a - 1 for a, b in zip(theirs, ours)]
+    assert all(abs(error) < 0.04 for error in errors[:-1]) and errors[-1] > 0.2
+    assert guide.records()[-1][1]["peak_at"]["train"]["phase"] == "step"  # why that one is larger
+    order = sorted(range(9), key=theirs.__getitem__)
+    assert order == sorted(range(9), key=ours.__getitem__)
+
+
+def test_today_the_batch_as_a_whole_takes_about_half():
+    for row, (today, then) in zip(guide.ROWS, guide.records()):
+        now, before = (r["train"]["device_peak_gb"] for r in (today, then))
+        assert now <= before * (0.56 if row.micro_batch_size == 4 else 1)
+
+
+def test_the_guides_softmax_is_the_same_function_but_keeps_its_input():
+    x = torch.randn(2, 5, dtype=torch.float64, requires_grad=True)
+    result = guide.Softmax.apply(x, -1)
+    assert torch.equal(result, torch.softmax(x, -1)) and result.grad_fn.saved_tensors[0] is x
+    assert torch.autograd.gradcheck(lambda x: guide.Softmax.apply(x, -1), x)

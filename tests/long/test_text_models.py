@@ -1,0 +1,113 @@
+"""Promise: configurations, weights and lengths of 11_llm's models are those of Hugging Face.
+
+How they are trained, tests/test_text.py shows.
+"""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+import transformers
+from conftest import TEXT, read_json, run
+from simulations import simulated
+from transformers import AutoModelForSequenceClassification
+
+from shared.common import scripts
+from shared.common.errors import UserError
+from shared.text import cli, configs, models
+
+TINY = ["--preset", "tiny"]
+BEFORE = scripts.get(TEXT[0])
+SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}
+SMALL |= {"intermediate_size": 64, "vocab_size": 200, "max_position_embeddings": 64}
+
+
+def bert():
+    torch.manual_seed(0)
+    return AutoModelForSequenceClassification.from_config(transformers.BertConfig(**SMALL))
+
+
+def test_a_model_without_blocks():
+    with pytest.raises(UserError, match="has no blocks .* choose another --model"):
+        models.blocks(torch.nn.Sequential(torch.nn.Linear(2, 2)))
+
+
+def test_known_configurations_are_the_published_models():
+    # Without the layer for the next word, which a classifier does not have: of Llama's 8,030
+    # millions 525, of Mistral's 7,242 131.
+    millions = {
+        "meta-llama/Meta-Llama-3-8B": 7505,
+        "mistralai/Mistral-7B-v0.1": 7111,
+        "distilbert-base-uncased": 67,
+        "google-bert/bert-large-uncased": 335,
+        "google/bigbird-roberta-base": 128,
+        "bigscience/bloom-560m": 559,
+        "Qwen/Qwen3-0.6B": 596,
+    }
+    assert set(configs.KNOWN) == set(millions)
+    for name, n in millions.items():
+        options = {"pretrained": False, "trust_remote_code": False, "task": cli.TASK}
+        args = SimpleNamespace(model=name, num_classes=2, **options)
+        args.config = configs.configuration(args)
+        with torch.device("meta"):
+            model = models.classifier(args)
+        assert round(model.num_parameters() / 1e6) == n
+
+
+def test_a_buffer_that_nobody_can_restore(monkeypatch):
+    model = bert()
+    does_nothing = lambda self, module: None  # noqa: E731
+    monkeypatch.setattr(transformers.BertPreTrainedModel, "_init_weights", does_nothing)
+    no_rule = "transformers has no rule for its buffer bert.embeddings.position_ids"
+    with pytest.raises(UserError, match=f"cannot start empty: {no_rule}"):
+        models.restore_buffers(model, "cpu")
+
+
+def test_weights_saved_in_16_bit_are_trained_as_the_script_says(tmp_path):
+    model = bert().to(torch.bfloat16)
+    model.save_pretrained(tmp_path)
+    args = cli.parse(BEFORE.path, [*TINY, "--model", str(tmp_path)], batch_size=12)
+    args.num_classes = 2
+    assert {p.dtype for p in models.classifier(args).parameters()} == {torch.float32}
+    state = torch.load(models.checkpoint(args), weights_only=True)
+    assert {t.dtype for t in state.values()} == {torch.float32}
+    assert torch.equal(state["bert.pooler.dense.weight"], model.bert.pooler.dense.weight.float())
+
+
+@pytest.mark.parametrize(
+    "kind, longest",
+    [("Bert", 512), ("Roberta", 510), ("Bloom", None), ("Llama", 2048)],
+)
+def test_how_many_tokens_a_model_takes(tmp_path, kind, longest):
+    config = getattr(transformers, f"{kind}Config")(num_hidden_layers=1, vocab_size=100)
+    config.save_pretrained(tmp_path)
+    args = cli.parse(BEFORE.path, [*TINY, "--model", str(tmp_path)], batch_size=12)
+    # RoBERTa counts from 2 on: its 512 positions, here, are two fewer tokens.
+    assert configs.longest(args) == longest
+    assert args.max_length == min(512, longest or 512)
+    assert args.config.pad_token_id is not None
+
+
+def test_memory_falls():
+    """As predicted for a CPU; test_stages.py shows that this is what is measured."""
+    before, train = simulated(TEXT, "cpu", "tiny", max_length=64).values()
+    assert train["train"]["device_peak_gb"] < before["train"]["device_peak_gb"] / 3
+    assert train["load"]["device_peak_gb"] < before["load"]["device_peak_gb"] / 2
+    assert train["precision"] == "bf16-true" and before["batch_size"] == train["batch_size"] == 12
+    held, less = (r["train"]["breakdown_gb"] for r in (before, train))
+    for label in ("parameters", "optimizer states"):  # 16 bit, a quarter of it
+        assert less[label] == pytest.approx(held[label] / 8, rel=0.01)
+
+
+def test_train_save_classify(tmp_path):
+    saved, record = tmp_path / "model", tmp_path / "r.jsonl"
+    argv = [*TINY, "--epochs", "2", "--limit", "1500", "--save", saved, "--record", record]
+    BEFORE.load().main([str(word) for word in argv])
+    assert read_json(record)["test_accuracy"] > 0.7
+    texts = [
+        "The story is truly brilliant: go and see it.",
+        "The story is boring: save your money.",
+    ]
+    printed = run("11_llm/classify.py", saved, *texts).splitlines()
+    assert printed[-2].startswith("positive (") and printed[-2].endswith(texts[0])
+    assert printed[-1].startswith("negative (")

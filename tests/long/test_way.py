@@ -1,0 +1,144 @@
+"""Promise: what fits on a card is found, one more does not fit, and advice follows from both.
+
+Cards and budgets lie between two predictions of the version that is installed.
+"""
+
+import pytest
+from simulations import predicted, simulated
+
+from shared.predict import cards, command, fits, simulation, tables, way
+from shared.predict.arguments import one_by_one
+from shared.predict.jobs import Wanted, run_jobs
+
+BASE = ("everything in bf16", "load without a second copy")
+OUTSIDE = 0.8  # GB that a process holds outside PyTorch's allocator
+
+
+def reserved(script, *sizes):
+    """Returns predictions with 1, 2, ... images at once and two of these parts: {n: record}."""
+    shares = 4 if script == "08_fsdp/train" else 1
+    wanted = [
+        Wanted("gpu", "tiny", micro_batch_size=n, batch_size=max(16, 2 * n * shares)) for n in sizes
+    ]
+    return dict(zip(sizes, run_jobs([(simulation.predict, script, w) for w in wanted])))
+
+
+def gb_of(records):
+    return [r["train"]["device_reserved_gb"] for r in records.values()]
+
+
+def test_a_way_fits_and_one_more_would_not():
+    """Of 8 images, as many at once as a small card holds."""
+    wanted, script = Wanted("gpu", "tiny", batch_size=16), "05_grad_accum/train"
+    few, many = gb_of(reserved(script, 1, 8))
+    assert few < many
+    (tight,) = run_jobs([(way.with_way, script, wanted, (few + many) / 2 + OUTSIDE, 16)])
+    found = tight["way"]
+    n = found["at_once"]
+    assert 1 <= n < 8 and (found["share"], found["missing"]) == (16, None)
+    fits_in, too_much = gb_of(records := reserved(script, n, n + 1))
+    assert fits_in <= (few + many) / 2 < too_much
+    assert found["needs_gb"] == pytest.approx(fits_in + OUTSIDE)
+    assert found["bound"]["ms"] == pytest.approx(records[n]["bound"]["ms"])
+
+
+def test_fits_is_searched():
+    """On four GPUs, each with two micro-batches."""
+    script = "08_fsdp/train"
+    few, many = gb_of(reserved(script, 4, 24))
+    assert few < many
+    budget = (few + many) / 2
+    (n,) = run_jobs([(fits.largest_micro_batch, script, Wanted("gpu", "tiny"), budget)])
+    fits_in, too_much = gb_of(reserved(script, n, n + 1))
+    assert fits_in <= budget < too_much
+
+
+def test_fits_tells_the_first_that_does():
+    names = "01_baseline/train", "04_batchsize/train"
+    needs = [tables.needs(r) for r in simulated(names, "gpu", "tiny").values()]
+    assert needs[1] < needs[0]
+    records = predicted("--preset", "tiny", "01", "04", "--fits", sum(needs) / 2)
+    answers = [r["fits"] for r in records.values()]
+    assert [a["fits"] for a in answers] == [False, True]
+    for a, r in zip(answers, records.values()):
+        assert a["needs_gb"] == r["train"]["device_reserved_gb"] + OUTSIDE
+    printed = tables.fitting(list(records.values()))
+    assert printed[-1] == "The first that fits: 04_batchsize/train on 1 GPU"
+    assert tables.fitting([records["01_baseline/train"]])[-1] == "None of these fits as it is."
+
+
+@pytest.mark.parametrize("guess", [1, 4, 64])
+def test_search_finds_the_largest(guess):
+    for needed, budget in (
+        (lambda n: 5 + n, 3),
+        (lambda n: 5 + n, 6),
+        (lambda n: 5 + 0.001 * n, 10),
+        (lambda n: 5 + 20 * (n // 7), 100),
+        (lambda n: max(50, 0.3 * n), 60),
+        (lambda n: 1 + n**1.5, 1e6),
+    ):
+        asked = []
+        found = fits.search(lambda n: asked.append(n) or needed(n), budget, guess)  # noqa: B023
+        assert found == max((n for n in range(1, 20001) if needed(n) <= budget), default=0)
+        assert len(asked) == len(set(asked)) < 30
+
+
+def test_the_command_tells_the_way(capsys):
+    records = command.main(["01,05,08", "11", "--preset", "tiny", "--card", "rtx4090"])
+    printed = capsys.readouterr().out
+    images, texts = records[:3], records[3:]
+    assert [r["way"]["batch_size"] for r in images] == [16, 16, 16]  # also of 01, which has 64
+    assert {r["way"]["at_once"] for r in images} == {4, 16}
+    by_hand = max(images[:2], key=lambda r: 16 / r["way"]["bound"]["ms"])
+    assert f"On one RTX 4090: {by_hand['script']} with 16 images at once is the fastest" in printed
+    assert "On four RTX 4090: 08_fsdp/train with 4 images at once is the fastest" in printed
+    # The first combination takes all texts at once, so no other one is tried.
+    tried = texts[1]["combinations"]
+    assert [w["world_size"] for w in tried] == [1, 4]
+    assert tried[0]["techniques"] == [*BASE] and tried[0]["at_once"] == tried[0]["share"] == 12
+    assert tried[1]["techniques"] == [*BASE, "shard over the devices"]
+    assert f"11_llm: {', '.join(BASE)}" in printed
+
+
+def test_combinations_are_tried_until_all_fits_at_once():
+    """On a card that is too small for any, all are tried."""
+    steps = one_by_one("11_llm/train")
+    assert [len(c) for c in steps.combinations(1, True)] == [3, 4, 6]
+    assert [len(c) for c in steps.combinations(4, True)] == [4, 5, 5, 6]
+    assert [len(c) for c in steps.combinations(1, False)] == [2, 3]
+    assert steps.combinations(4, False) == []
+    wanted = Wanted("gpu", "tiny", max_length=32, devices=1, batch_size=3)
+    # It leaves 1 MB, less than the smallest segment of the allocator.
+    gib = (OUTSIDE + 0.001) / cards.GIB
+    small = cards.Card("small", gib, (8, 0), 108, 2048, cards.CARDS["a100"].rates)
+    (record,) = way.find([("11_llm/train", wanted)], small)
+    alone = [*record["combinations"], record["way"]]  # the last is all of them
+    assert [len(w["techniques"]) for w in alone] == [3, 4, 0]
+    assert {w["at_once"] for w in alone} == {0}
+
+
+def found(words, n, at_once, needs, ms, beside=0):
+    bound = {"ms": ms, "by": "arithmetic", "parts_ms": {"arithmetic": ms}}
+    bound["beside_ms"] = {"host link": beside} if beside else {}
+    sizes = {"world_size": n, "batch_size": 16, "share": 16 // n}
+    return words, {**sizes, "at_once": at_once, "missing": None, "needs_gb": needs, "bound": bound}
+
+
+def test_advice_follows_from_what_fits():
+    def advice(*ways):
+        return way.advice(ways, "images", cards.CARDS["l4"])
+
+    a, b, none = found("a", 1, 16, 9, 10), found("b", 1, 8, 5, 12.5), found("c", 1, 0, 40, 1)
+    one, four = advice(a, b, none, found("d", 4, 0, 90, 1))
+    assert one.startswith("On one L4: a with 16 images at once is the fastest, at most 1,600 ")
+    assert one.endswith("needs 9.0 of 23.6 GB. b with 8 would free 4.0 GB, 20% slower.")
+    assert four == "On four L4: none of these fits, or can run."
+    # An update that offloads seems to be fast, because the host's step is in no bound.
+    offloading = found("f", 1, 16, 3, 9, beside=8)
+    (one,) = advice(a, b, offloading)
+    assert one.startswith("On one L4: a with 16")
+    assert one.endswith("not counting its step on the host.")
+    (only,) = advice(offloading)
+    assert only.startswith("On one L4: f with 16")
+    (alone,) = advice(b, none)
+    assert alone.startswith("On one L4: b with 8") and "free" not in alone

@@ -1,0 +1,237 @@
+"""Promise: what kernels and libraries allocate is counted, by formulas that are worked out here."""
+
+import pytest
+import torch
+
+from shared.memory.ledger import Ledger
+from shared.predict import cards, gpu
+from shared.predict.jobs import Wanted, run_jobs
+from shared.predict.simulation import predict
+from shared.predict.workspaces import CUBLASLT, Workspaces, staged
+
+A100, H100, L4, T4, B200 = (cards.CARDS[name] for name in ("a100", "h100", "l4", "t4", "b200"))
+aten = torch.ops.aten
+LATER, BEFORE = (2, 15), (2, 11)
+
+
+def empty(*shape, dtype=torch.float32):
+    return torch.empty(*shape, dtype=dtype, device="meta")
+
+
+def at_once(card, operation, *args, version=LATER):
+    return Workspaces(card, version).of(operation, args, None, "forward")[0]
+
+
+# 128 threads of a block, 32 columns of 4 by 4 rows, so that 8 blocks are as wide as 1024 columns.
+# An A100 takes 108 x 2048 / 128 = 1728 blocks at once: 216 for the rows, but each thread is to add
+# up 16 of its 3152 rows at least: 197. 1024 x 197 fp32 numbers, and 128 times as many.
+@pytest.mark.parametrize(
+    "card, rows, columns, nbytes",
+    [
+        (A100, 64 * 197, 1024, 4 * 1024 * 197 * 128),
+        (A100, 64 * 197, 3072, 4 * 3072 * (1728 // 24) * 128),
+        (H100, 64 * 197, 3072, 4 * 3072 * (132 * 16 // 24) * 128),
+        (T4, 64 * 197, 1024, 4 * 1024 * (40 * 8 // 8) * 128),
+        (A100, 16 * 197, 4096, 4 * 4096 * 50 * 128),  # 788 rows for each thread: 50 x 16
+        # 510 columns are no multiple of 4: 255 pairs, 256 threads with 32 x 8, 8 blocks wide
+        (A100, 64 * 197, 510, 4 * 510 * min(108 * 8 // 8, 99) * 64),
+    ],
+)
+def test_sums_of_many_rows_are_staged(card, rows, columns, nbytes):
+    gradient = empty(rows, columns, dtype=torch.bfloat16)
+    ((buffer, semaphores),) = at_once(card, aten.sum.dim_IntList, gradient, [0], True)
+    assert buffer == nbytes and semaphores < 1000
+
+
+def test_sums_of_few_rows_are_not_and_leading_dimensions_are_rows():
+    summed = aten.sum.dim_IntList
+    assert not staged(4 * 197, 1024, A100)  # 197 rows for each thread, fewer than 256
+    assert not at_once(A100, summed, empty(12608, 1024), [1])
+    assert not at_once(A100, summed, empty(12608, 1024).t(), [0])
+    three = at_once(A100, summed, empty(64, 197, 1024), [0, 1])
+    assert three == at_once(A100, summed, empty(12608, 1024), [0])
+
+
+def test_cublas():
+    for card in (A100, L4):
+        assert Workspaces(card, LATER).cublas() == 8_519_680  # 4096 x 1024 x 2 + 16 x 1024 x 8
+    assert Workspaces(B200, BEFORE).cublas() == 8_519_680
+    for card, version in ((H100, LATER), (H100, BEFORE), (B200, LATER)):
+        assert Workspaces(card, version).cublas() == 33_554_432
+
+
+def test_until_when_cublas_keeps_its_workspaces():
+    a, b = empty(4, 4), empty(4, 4)
+    now = Workspaces(A100, (2, 15))
+    for thread in ("forward", "forward", "backward"):
+        assert now.of(aten.mm.default, (a, b), None, thread) == ([[8_519_680]], ())
+        with_bias = now.of(aten.addmm.default, (empty(4), a, b), None, thread)
+        assert with_bias == ([[CUBLASLT]], ())
+        assert now.of(aten.addmm.default, (a, a, b), None, thread) == ([[8_519_680]], ())
+    # Version 2.13 and before: cuBLASLt has its own besides, kept too, or freed at once.
+    for version, brief, further in (
+        ((2, 14), (), []),
+        ((2, 11), (), [CUBLASLT]),
+        ((2, 6), [[CUBLASLT]], []),
+    ):
+        then = Workspaces(A100, version)
+        for thread in ("forward", "backward"):
+            assert then.of(aten.mm.default, (a, b), None, thread) == ((), [8_519_680])
+            assert then.of(aten.mm.default, (a, b), None, thread) == ((), [])
+            with_bias = then.of(aten.addmm.default, (empty(4), a, b), None, thread)
+            assert with_bias == (brief, further)
+        then.forget()
+        assert then.of(aten.mm.default, (a, b), None, "forward") == ((), [8_519_680])
+    before = Workspaces(A100, (1, 11))  # the allocator knew nothing of them
+    assert before.of(aten.mm.default, (a, b), None, "forward") == ((), ())
+
+
+def attention(batch, dtype, heads=16, length=197, width=64, key_heads=None):
+    query = empty(batch, heads, length, width, dtype=dtype)
+    key = empty(batch, key_heads or heads, length, width, dtype=dtype)
+    return query, query, key, key  # the gradient of the output, and what attention was computed of
+
+
+GROUPED = attention(1, torch.bfloat16, 32, 128, 128, key_heads=8)
+ROWS, EFFICIENT = [806_912, 51_642_368], [806_912, 67_174_400]
+
+
+@pytest.mark.parametrize(
+    "operation, card, args, groups",
+    [
+        # 1024 heads of 256 rows (197 rounded up to 128s), 4 bytes; and for each row 64 numbers
+        ("flash", A100, attention(64, torch.bfloat16), [[1_048_576, 67_108_864]]),
+        ("flash", A100, attention(4, torch.bfloat16), [[65_536, 4_194_304]]),
+        # gradients of keys and values for each of 32 heads, not only 8
+        ("flash", A100, GROUPED, [[16_384, 2_097_152, 1_048_576, 1_048_576]]),
+        # 1024 x 197 x 4; four tiles of 64 x 64 numbers and 4 more; a product like the output
+        ("efficient", A100, attention(64, torch.float32), [[*ROWS, 806_912], EFFICIENT]),
+        ("efficient", T4, attention(64, torch.float16), [EFFICIENT]),
+        # 128 x 128 on a card with large blocks; else 64 x 64, and keys' and values' gradients too
+        ("efficient", A100, attention(1, torch.float16, 1, 128, 128), [[512, 65_552]]),
+        # times two, as the 128 keys are divided between two blocks of threads
+        ("efficient", L4, attention(1, torch.float16, 1, 128, 128), [[512, 65_600 + 2 * 65_536]]),
+        ("cudnn", H100, attention(64, torch.bfloat16), [[51_642_368 + 806_912]]),
+    ],
+)
+def test_backward_of_attention(operation, card, args, groups):
+    name = f"_scaled_dot_product_{operation}_attention_backward"
+    assert at_once(card, getattr(aten, name).default, *args) == groups
+
+
+def test_flash_attention_divides_keys_of_few_queries():
+    operation = aten._scaled_dot_product_flash_attention.default
+    query = empty(1, 16, 512, 128, dtype=torch.bfloat16)
+    # 16 x 8 blocks for 216 places: 59 %. Keys in two parts fill 1.19 rounds, 59 %; in four 2.37
+    # rounds, 79 %. (Three parts would leave the third empty.)
+    rows = 4 * 16 * 512
+    assert at_once(A100, operation, query, query, query) == [[4 * rows, 4 * rows * 128]]
+    assert not at_once(A100, operation, query, query, query, 0.1)  # with dropout
+    many = empty(2, 16, 512, 128, dtype=torch.bfloat16)  # 256 blocks are enough
+    assert not at_once(A100, operation, many, many, many)
+
+
+def test_embedding_sorts_many_indices():
+    operation, gradient = aten.embedding_dense_backward.default, empty(12 * 512, 1024)
+    indices = empty(12, 512, dtype=torch.long)
+    n = 6144  # 614 parts of ten, and at most as many sums as indices, or as weights
+    assert at_once(A100, operation, gradient, indices, 30_522) == [[16 * n, 16 * n, 6758 * 4096]]
+    assert at_once(A100, operation, gradient, indices, 2) == [[16 * n, 16 * n, 616 * 4096]]
+    assert not at_once(A100, operation, empty(3072, 1024), empty(6, 512, dtype=torch.long), 9)
+
+
+def test_layer_norm_of_very_many_rows():
+    operation, x = aten.native_layer_norm_backward.default, empty(70_000, 1024)
+    assert at_once(A100, operation, x, x, [1024]) == [[4 * 1024 * 1024, 4 * 1024 * 1024]]
+    rms = aten._fused_rms_norm_backward.default
+    assert at_once(A100, rms, x, x, [1024]) == [[4 * 1024 * 1024]]
+    x = empty(12_608, 1024)
+    assert not at_once(A100, operation, x, x, [1024])
+
+
+def test_results_are_there_first():
+    """A workspace is allocated when the results are there, and is no tensor that could be left."""
+    found = []
+
+    def hidden(operation, args, results):
+        found.append(operation)
+        return ([[100, 20], [7]], [3]) if operation is aten.mm.default else ((), ())
+
+    x, ledger = torch.ones(2, 2), Ledger(hidden=hidden)
+    with ledger:
+        result = x @ x
+    assert aten.mm.default in found and result.shape == (2, 2)
+    assert [change for _, change in ledger.events] == [16, 100, 20, -100, -20, 7, -7, 3]
+    assert {block.label for block, _ in ledger.events[1:]} == {"workspaces"}
+
+
+def test_predictions_contain_workspaces():
+    """Of whichever version they are asked for, with whichever version runs."""
+    options = {"none": {"tensors_only": True}, "a100": {}, "h100": {"card": H100}}
+    options |= {"2.11": {"torch": BEFORE}, "2.14": {"torch": (2, 14)}}
+    wanted = [Wanted("gpu", "tiny", **its) for its in options.values()]
+    by = dict(zip(options, run_jobs([(predict, "05_grad_accum/train", its) for its in wanted])))
+    train = {kind: record["train"] for kind, record in by.items()}
+    peaks = [train[kind]["device_peak_gb"] for kind in ("none", "a100", "h100")]
+    assert peaks == sorted(set(peaks))
+    assert "workspaces" not in train["none"]["breakdown_gb"]
+    # Kept by two threads: they are there at any peak.
+    kept = {kind: train[kind]["breakdown_gb"]["workspaces"] * 1e9 for kind in ("2.11", "2.14")}
+    assert kept["2.14"] >= 2 * 8_519_680
+    assert kept["2.11"] - kept["2.14"] == pytest.approx(CUBLASLT)  # of the forward pass
+    assert by["a100"]["device"] == "simulated A100 80 GB" and by["2.11"]["as_torch"] == "2.11"
+
+
+def taken(card, version, dtype, masked):
+    """Returns which attention an operation took, in a process that does nothing else."""
+    gpu.register()
+    seen = []
+    ledger = Ledger(hidden=lambda operation, *_: (seen.append(operation), ((), ()))[1])
+    with gpu.tensors_without_memory(card, version), ledger:
+        x = torch.empty(1, 2, 8, 64, device=gpu.DEVICE, dtype=dtype)
+        mask = torch.ones(1, 1, 1, 8, device=gpu.DEVICE, dtype=torch.bool) if masked else None
+        torch.nn.functional.scaled_dot_product_attention(x, x, x, mask)
+    names = [operation._schema.name for operation in seen if operation in KERNELS]
+    return names[0].removeprefix("aten::_scaled_dot_product_") if names else "step by step"
+
+
+KERNELS = {
+    getattr(aten, f"_scaled_dot_product_{name}_attention").default
+    for name in ("flash", "efficient", "cudnn")
+}
+
+
+def test_which_attention():
+    half, full, fp16 = torch.bfloat16, torch.float32, torch.float16
+    cases = [
+        ((A100, LATER, half, False), "flash_attention"),
+        ((A100, LATER, half, True), "efficient_attention"),
+        ((A100, LATER, full, False), "efficient_attention"),
+        ((H100, LATER, half, True), "cudnn_attention"),
+        ((H100, LATER, full, True), "efficient_attention"),
+        ((H100, (2, 1), half, False), "flash_attention"),
+        ((T4, LATER, fp16, False), "efficient_attention"),
+        ((T4, LATER, half, False), "step by step"),
+    ]
+    found = run_jobs([(taken, *case) for case, _ in cases])
+    assert found == [kernel for _, kernel in cases]
+
+
+def taken_backward():
+    """Returns which operations the backward pass of three layers took, in such a process."""
+    gpu.register()
+    seen = set()
+    ledger = Ledger(hidden=lambda operation, *_: (seen.add(operation), ((), ()))[1])
+    with gpu.tensors_without_memory(A100, LATER):
+        norm = torch.nn.RMSNorm(8, device=gpu.DEVICE)
+        for layer in (torch.nn.functional.silu, torch.nn.functional.mish, norm):
+            made = layer(torch.empty(2, 8, device=gpu.DEVICE, requires_grad=True))
+            with ledger:
+                made.backward(made)
+    return {operation._schema.name.removeprefix("aten::") for operation in seen}
+
+
+def test_what_has_a_kernel_is_not_composed():
+    """As on CUDA: what it would be composed of elsewhere holds several tensors at once."""
+    names = {"silu_backward", "mish_backward", "_fused_rms_norm_backward"}
+    assert run_jobs([(taken_backward,)]) == [{*names, "detach"}]

@@ -1,0 +1,39 @@
+"""What tests put into folders: pictures to learn, and files that bring code with them."""
+
+import pickle
+
+import numpy as np
+import torch
+from PIL import Image
+
+
+def textures(folder, n):
+    """Makes n different pictures of two classes, larger than the tiny model takes them."""
+    rng = np.random.default_rng(0)
+    for i in range(n):
+        kind, low, high = (("dark", 0, 150), ("light", 100, 255))[i % 2]
+        (folder / kind).mkdir(parents=True, exist_ok=True)
+        pixels = rng.integers(low, high, (40, 48, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / kind / f"{i:03}.png")
+    return folder
+
+
+class Evil:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, marker):
+        self.marker = str(marker)
+
+    def __reduce__(self):
+        return open, (self.marker, "w")
+
+
+def spoiled(file, marker):
+    """Yields after each time that a file was replaced by code or damaged; then it is as before."""
+    whole = file.read_bytes()
+    torch.save({"weights": Evil(marker)}, file)
+    yield
+    for content in (pickle.dumps(Evil(marker)), b"", whole[: len(whole) // 2], b"[]"):
+        file.write_bytes(content)
+        yield
+    file.write_bytes(whole)
