@@ -40,6 +40,7 @@ def test_fine_tuning_works_at_every_stage(ladder):
     accuracy = [ladder[2][name]["test_accuracy"] for name in NAMES]
     assert min(accuracy) >= 0.93
     assert min(accuracy) >= accuracy[0] - 0.03
+    assert min(ladder[2][name]["test_accuracy"] for name in TEXT) >= 0.8
 
 
 def test_offloading_changes_no_loss(ladder):
