@@ -6,10 +6,11 @@ import pytest
 from alone import alone
 from conftest import NAMES, PLAIN, SHARDED, SINGLE, TEXT
 from sharded import STEPS
+from versions import only_here
 
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.simulation import predict
-from shared.records.record import by_script
+from shared.records.record import TINY_MEASURED, by_script, read
 
 PHASES = ("load", "train")
 
@@ -82,6 +83,13 @@ def test_breakdown_adds_up_to_the_peak(measured, name):
 def test_predicted_is_measured_to_the_byte(on_cpu, measured, name):
     for phase in PHASES:
         assert on_cpu[name][phase] == measured[name][phase]  # category by category
+
+
+@pytest.mark.parametrize("name", NAMES + TEXT)
+def test_the_record_is_what_is_measured_today(measured, name):
+    then = by_script(read(TINY_MEASURED)[0])[name]
+    only_here(then)
+    assert measured[name]["train"] == then["train"]
 
 
 def test_a_prediction_is_a_record_without_what_was_not_measured(on_cpu, measured):

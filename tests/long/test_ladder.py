@@ -6,12 +6,11 @@ from types import SimpleNamespace
 import pytest
 from alone import TINY
 from conftest import NAMES, ROOT, SHARDED, TEXT, arguments, code_blocks, page_commands, run
-from versions import made_here
 
 from shared.ladder import command as ladder_module
 from shared.lessons import exercises, stored
 from shared.records import tables
-from shared.records.record import TINY_MEASURED, by_script, read, read_list
+from shared.records.record import by_script, read, read_list
 
 
 @pytest.fixture(scope="module")
@@ -56,16 +55,6 @@ def test_predictions_stand_beside_what_was_measured(ladder):
     for name, record in ladder[2].items():
         cells = next(line.split() for line in reversed(lines) if line.startswith(name))
         assert cells[2] == cells[3] == f"{record['train']['device_peak_gb'] * 1000:.2f}"
-
-
-@pytest.mark.parametrize("name", NAMES + TEXT)
-def test_the_record_is_what_is_measured_today(ladder, name):
-    now, then = ladder[2][name], by_script(read(TINY_MEASURED)[0])[name]
-    if made_here(then):
-        assert now["train"] == then["train"]
-    else:  # in any version the weights are as many
-        held, before = now["train"]["breakdown_gb"], then["train"]["breakdown_gb"]
-        assert held["parameters"] == before["parameters"]
 
 
 def test_a_stage_that_fails_is_shown_and_the_others_run(tmp_path):
