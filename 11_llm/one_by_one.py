@@ -13,7 +13,7 @@ from lightning.fabric import Fabric
 from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 from torch.utils.checkpoint import checkpoint
 
-from shared.common import scripts
+from shared.records import scripts
 from shared.text import models
 
 BF16, FEW, ONCE = "everything in bf16", "a few texts at a time", "load without a second copy"

@@ -6,8 +6,8 @@ import torch
 from conftest import in_fp32
 from sharded import STEPS
 
-from shared.common import scripts
 from shared.metrics import Meter
+from shared.records import scripts
 
 TINY = ["--preset", "tiny"]
 

@@ -15,8 +15,8 @@ import torch.distributed as dist
 from forks import side_by_side
 
 from shared import saving
-from shared.common import scripts
 from shared.metrics import Meter
+from shared.records import scripts
 
 
 def main(out, name, trainings):

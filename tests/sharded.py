@@ -15,8 +15,9 @@ from forks import side_by_side
 from torch.distributed.fsdp import CPUOffloadPolicy
 from torch.distributed.tensor import DTensor
 
-from shared.common import mapping, scripts
+from shared.common import mapping
 from shared.metrics import Meter
+from shared.records import scripts
 
 STEPS = 3
 TENSOR_PARALLEL = "08_fsdp/tensor_parallel"

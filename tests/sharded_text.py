@@ -19,8 +19,9 @@ from sharded import hashed
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForSequenceClassification
 
-from shared.common import mapping, scripts
+from shared.common import mapping
 from shared.metrics import Meter
+from shared.records import scripts
 from shared.saving import Saving
 from shared.text import cli, data, models
 

@@ -14,9 +14,10 @@ from made import textures
 from PIL import Image
 from torchvision.transforms import v2
 
-from shared.common import loading, scripts
+from shared.common import loading
 from shared.images import data as pictures
 from shared.images.pictures import NORMALIZE, Files, Pictures
+from shared.records import scripts
 from shared.text import cli, configs, sources
 from shared.text import data as texts
 

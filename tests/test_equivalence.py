@@ -10,11 +10,11 @@ from conftest import SHARDED, Spy, run
 from lightning.fabric import Fabric
 from sharded import STEPS, TENSOR_PARALLEL
 
-from shared.common import scripts
 from shared.images import cli, models
 from shared.metrics import Meter
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.simulation import predict
+from shared.records import scripts
 
 
 def test_orders_of_two_epochs_differ_and_agree_between_fabric_and_plain(monkeypatch):

@@ -13,10 +13,10 @@ import pytest
 import torch
 from conftest import run
 
-from shared.common import scripts
-from shared.common.errors import UserError
+from shared.cli import UserError
 from shared.images import cli
 from shared.metrics import Meter
+from shared.records import scripts
 
 FSDP, BASELINE = "08_fsdp/train", "01_baseline/train"
 # Who is asked, with which options, and what the line has in it.

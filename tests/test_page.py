@@ -6,8 +6,9 @@ import re
 import pytest
 from conftest import NAMES, PLAIN, ROOT, TEXT, run
 
-from shared.common.errors import UserError
-from shared.lessons import exercises, stored
+from shared.cli import UserError
+from shared.lessons import exercises
+from shared.records import stored
 from shared.records.units import size
 from shared.report import command
 

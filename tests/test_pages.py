@@ -9,7 +9,8 @@ from conftest import NAMES, ROOT, TEXT, arguments, code_blocks, run
 from PIL import Image
 from versions import made_here
 
-from shared.lessons import pages, stored
+from shared.lessons import pages
+from shared.records import stored
 from shared.records.record import RESULTS, TINY_MEASURED, by_script, read
 
 

@@ -5,7 +5,7 @@ from conftest import NAMES, SHARDED, TEXT
 from simulations import simulated
 from versions import KEPT_GB, made_here
 
-from shared.lessons import stored
+from shared.records import stored
 
 MIB = 2**20
 BY_HAND = [f"{n}/train" for n in ("01_baseline", "03_bf16", "06_sgd", "08_fsdp", "10_offload")]

@@ -13,10 +13,10 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from shared.common import scripts
-from shared.common.errors import UserError
+from shared.cli import UserError
 from shared.common.kept import checkpoints
 from shared.images import models
+from shared.records import scripts
 
 OFTEN = ["--save-minutes", "1e-9"]  # checkpoints as often as possible
 SAME = ["load", "test_accuracy", "val_accuracy", "train_accuracy", "first_loss", "last_loss"]

@@ -7,9 +7,9 @@ from alone import alone
 from conftest import ROADS, SHARDED_ROADS
 from sharded import STEPS, TENSOR_PARALLEL
 
-from shared.common import scripts
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.simulation import predict
+from shared.records import scripts
 from shared.records.record import by_script
 
 ALONE = [name for name in ROADS if name not in SHARDED_ROADS]

@@ -10,7 +10,7 @@ from conftest import TEXT, Spy, read_json, run
 from lightning.fabric import Fabric
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
-from shared.common import scripts
+from shared.records import scripts
 from shared.text import cli, data, models
 from shared.text.tokenizer import new_tokenizer
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import torch
 
-from shared.common import kept, scripts
+from shared.common import kept
 from shared.common.devices import choose_devices
 from shared.common.errors import UserError
 from shared.common.files import writable
 from shared.memory import bf16
+from shared.records import scripts
 
 PRESETS = ("tiny", "full")
 

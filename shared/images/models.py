@@ -18,7 +18,7 @@ from shared.common.files import OFFLINE, cache_folder, written_once
 from shared.common.mapping import mappable
 from shared.common.weights import wrong
 
-# Made by shared/images/pretrain.py.
+# Made by shared/evidence/pretrain.py.
 TINY_WEIGHTS = Path(__file__).parent / "weights" / "vit_tiny.pt"
 TINY_PX = 32
 
@@ -120,7 +120,7 @@ def _tiny_weights(args):
 def _tiny_damaged(why):
     return UserError(
         f"{TINY_WEIGHTS} {why}; get it again with git checkout, or make it again with python -m"
-        " shared.images.pretrain"
+        " shared.evidence.pretrain"
     )
 
 

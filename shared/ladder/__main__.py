@@ -5,7 +5,7 @@ import contextlib
 with contextlib.suppress(OSError):  # run() looks after the next lines
     print("- starting: importing PyTorch", flush=True)  # which takes some seconds
 
-from shared.common.ending import run
+from shared.cli import run
 from shared.ladder.command import main
 
 run(main)

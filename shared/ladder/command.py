@@ -12,10 +12,9 @@ from pathlib import Path
 
 import torch
 
-from shared.common import scripts
-from shared.common.errors import UserError
+from shared.cli import UserError, command_of
 from shared.common.files import writable, writable_folder
-from shared.common.options import add_stages, beside, command_of, parser, selected
+from shared.common.options import add_stages, beside, parser, selected
 from shared.common.options import choose as choose_model
 from shared.common.writing import append, replaceable, room
 from shared.images.task import TASK as IMAGES
@@ -24,7 +23,7 @@ from shared.ladder.folder import alone, readable
 from shared.predict import cards
 from shared.predict.jobs import PRELOADED, Wanted, run_jobs
 from shared.predict.simulation import predict as simulate
-from shared.records import bars, tables
+from shared.records import bars, scripts, tables
 from shared.records.record import TINY_MEASURED, by_model, by_script, read, setting
 from shared.records.running import forks, run_script
 from shared.text.task import TASK as TEXTS

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import torch
 
-from shared.common import scripts
 from shared.common.files import data_files, stamps
-from shared.common.scripts import ROOT
 from shared.images.models import TINY_WEIGHTS
+from shared.records import scripts
 from shared.records.machine import versions
+from shared.records.scripts import ROOT
 
 
 def fingerprint(name, options, task, on=None):

@@ -7,7 +7,7 @@ import os
 
 from filelock import FileLock, Timeout
 
-from shared.common.errors import UserError
+from shared.cli import UserError
 from shared.common.writing import saying, write_text
 from shared.records.record import complete, split
 from shared.records.units import one_line

@@ -1,6 +1,6 @@
 """Runs `python -m shared.lessons`."""
 
-from shared.common.ending import run
+from shared.cli import run
 from shared.lessons.pages import main
 
 run(main)

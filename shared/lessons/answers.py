@@ -3,8 +3,9 @@
 import dataclasses
 import math
 
-from shared.lessons import costs, markdown
+from shared.lessons import costs
 from shared.memory.blocks import CATEGORIES
+from shared.records import markdown
 from shared.records.record import setting
 from shared.records.units import LEAST, amount
 

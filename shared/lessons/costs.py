@@ -1,7 +1,7 @@
 """What an update costs, on the pages: counted, and the least time that it takes on a card."""
 
-from shared.lessons import markdown, stored
 from shared.lessons.parts import pair, sources
+from shared.records import markdown, stored
 from shared.records.record import by_script, least_ms, read_list, unit
 from shared.records.units import NOTHING, amount, duration
 

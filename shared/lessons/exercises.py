@@ -13,19 +13,17 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from shared.common import scripts
-from shared.common.ending import run
-from shared.common.errors import UserError
-from shared.common.options import Parser
-from shared.common.scripts import ROOT
+from shared.cli import Parser, UserError, run
 from shared.common.writing import replaceable, write_text
-from shared.lessons import answers, markdown, stored
+from shared.lessons import answers
 from shared.predict import command as predictor
 from shared.predict.jobs import environment, run_jobs
 from shared.predict.simulation import predict
+from shared.records import markdown, scripts, stored
 from shared.records.origin import origin
 from shared.records.record import TINY_MEASURED, read, read_list
 from shared.records.running import run_script
+from shared.records.scripts import ROOT
 
 KEPT = (
     "script technique model image_px max_length pretrained dataset device world_size batch_size "

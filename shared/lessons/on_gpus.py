@@ -1,13 +1,14 @@
 """The generated part of a page that sets predictions beside measurements on GPUs."""
 
-from shared.calibrate import report
-from shared.lessons import markdown, parts, stored
+from shared.evidence.calibrate import report
+from shared.lessons import parts
+from shared.records import markdown, stored
 from shared.records.record import by_model, setting
 from shared.records.units import listed
 
 
 def part(folder):
-    """Returns tables of what `python -m shared.calibrate` has stored, two for every GPU."""
+    """Returns tables of what evidence.calibrate has stored, two for every GPU."""
     lines = []
     for file, checked, about in stored.on_gpus():
         for group in by_model(checked):

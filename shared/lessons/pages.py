@@ -8,22 +8,12 @@ import re
 import shlex
 import sys
 
-from shared.common import scripts
-from shared.common.options import Parser
-from shared.common.scripts import ROOT
+from shared.cli import Parser
 from shared.common.writing import replaceable, write_text
-from shared.lessons import (
-    costs,
-    exercises,
-    guide,
-    hugging_face,
-    lost_updates,
-    on_gpus,
-    parts,
-    published,
-    side_roads,
-    variants,
-)
+from shared.evidence import guide, hugging_face, lost_updates, variants
+from shared.lessons import costs, exercises, on_gpus, parts, published, side_roads
+from shared.records import scripts
+from shared.records.scripts import ROOT
 
 PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 PARTS = {

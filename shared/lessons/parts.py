@@ -3,11 +3,9 @@
 import json
 import os
 
-from shared.common import scripts
-from shared.common.scripts import ROOT
-from shared.lessons import markdown, stored
 from shared.memory.blocks import CATEGORIES
 from shared.predict.tables import CONTEXT_GB, NCCL_GB
+from shared.records import markdown, scripts, stored
 from shared.records.origin import origin
 from shared.records.record import (
     breakdown,
@@ -20,6 +18,7 @@ from shared.records.record import (
     where,
 )
 from shared.records.record import folder as folder_of
+from shared.records.scripts import ROOT
 from shared.records.units import NOTHING, amount, duration, less, listed, size
 
 
@@ -226,7 +225,7 @@ def families(folder):
         whys = (of_script[family] for of_script in found["outcomes"].values())
         cells = (why.rpartition("simulated: ")[2] if why else "works" for why in whys)
         table.append((family, *cells))
-    note = f"`python -m shared.lessons.families` with {names}; a very small model of each family."
+    note = f"`python -m shared.evidence.families` with {names}; a very small model of each family."
     return "\n".join([*markdown.table(table), "", note])
 
 

@@ -1,4 +1,4 @@
-"""The tables of predictions beside published measurements; shared/published makes the records.
+"""Tables of predictions beside published measurements, from what evidence.published has stored.
 
 Sizes are predicted, and times are bounded.
 """
@@ -6,11 +6,12 @@ Sizes are predicted, and times are bounded.
 import json
 import statistics
 
-from shared.common.scripts import ROOT
-from shared.lessons import guide, markdown, stored
+from shared.evidence import guide
+from shared.evidence.published.command import HEADING, TIMES, error, reached, table, times
+from shared.evidence.published.rows import SOURCES
 from shared.predict.cards import CARDS
-from shared.published.command import HEADING, TIMES, error, reached, table, times
-from shared.published.rows import SOURCES
+from shared.records import markdown, stored
+from shared.records.scripts import ROOT
 
 GUIDE_TITLE = "Hugging Face: training on one GPU"
 GUIDE = "https://huggingface.co/docs/transformers/v4.21.0/perf_train_gpu_one"
@@ -35,7 +36,7 @@ def guides():
 
 
 def guide_times():
-    """Returns its rows with times that can be compared, as records of shared.published."""
+    """Returns its rows with times that can be compared, as records of shared.evidence.published."""
     return [
         {
             "source": GUIDE_TITLE,

@@ -5,10 +5,8 @@ What a side road costs stands on its folder's page, under its heading, after **C
 
 import re
 
-from shared.common import scripts
-from shared.common.errors import UserError
-from shared.common.scripts import ROOT
-from shared.lessons import markdown, stored
+from shared.cli import UserError
+from shared.records import markdown, scripts, stored
 from shared.records.origin import origin
 from shared.records.record import (
     by_script,
@@ -20,6 +18,7 @@ from shared.records.record import (
     setting,
     unit,
 )
+from shared.records.scripts import ROOT
 from shared.records.units import NOTHING, amount, change, duration, size
 
 

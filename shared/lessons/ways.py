@@ -5,10 +5,10 @@ Takes about a minute for each card.
 
 import json
 
-from shared.common.options import Parser, command_of
+from shared.cli import Parser, command_of
 from shared.common.writing import replaceable, write_text
-from shared.lessons import stored
 from shared.predict import cards, command, way
+from shared.records import stored
 from shared.records.record import by_model, setting, unit
 
 CARDS = ("t4", "rtx3060", "rtx3090", "rtx4090", "a10g", "l4", "a100-40", "a100", "h100")

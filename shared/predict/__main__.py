@@ -1,6 +1,6 @@
 """Runs `python -m shared.predict`."""
 
-from shared.common.ending import run
+from shared.cli import run
 from shared.predict.command import main
 
 run(main)

@@ -2,10 +2,10 @@
 
 import types
 
+from shared.cli import UserError
 from shared.common import options as common
-from shared.common import scripts
-from shared.common.errors import UserError
 from shared.predict.limits import reasonable
+from shared.records import scripts
 
 # The first update makes optimizer states and gradients. The second starts with all of them, and
 # every later update holds the same.

@@ -8,10 +8,10 @@ from pathlib import Path
 import psutil
 import torch
 
-from shared.common import scripts
 from shared.metrics import LEDGER_UPDATES
 from shared.predict import tables
 from shared.predict.jobs import PRELOADED, run_jobs
+from shared.records import scripts
 from shared.records.record import by_model, setting
 from shared.records.running import forks, run_script
 from shared.records.units import size

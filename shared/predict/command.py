@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
-from shared.common import options, scripts
-from shared.common.errors import UserError
+from shared.cli import UserError
+from shared.common import options
 from shared.common.files import writable_folder
 from shared.common.writing import replaceable
 from shared.images import models as vits
@@ -23,6 +23,7 @@ from shared.predict.fits import largest_micro_batch
 from shared.predict.jobs import Wanted, run_jobs, supported_torch
 from shared.predict.limits import reasonable_card
 from shared.predict.simulation import one_by_one, predict
+from shared.records import scripts
 from shared.records.record import by_model, setting
 from shared.text.task import TASK as TEXTS
 from shared.text.task import add_model_options

@@ -16,11 +16,11 @@ import torch
 from packaging.requirements import Requirement
 from tqdm import tqdm
 
-from shared.common.errors import UserError
-from shared.common.scripts import ROOT
+from shared.cli import UserError
 from shared.predict import cards, gpu
 from shared.predict.rates import Rates
 from shared.records.running import forks
+from shared.records.scripts import ROOT
 
 # What simulations import, and in a ladder the scripts before them.
 SILENCE = 30  # seconds after which those who wait are told how far it is

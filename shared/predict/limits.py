@@ -1,6 +1,6 @@
 """Refuses sizes that no GPU of the next years holds, or that would be simulated for hours."""
 
-from shared.common.errors import UserError
+from shared.cli import UserError
 from shared.memory.blocks import tensors
 
 CARD_GB = 10_000  # the largest GPUs of 2025 have 288

@@ -13,10 +13,9 @@ from pathlib import Path
 import torch
 from lightning.fabric.utilities.warnings import PossibleUserWarning
 
+from shared.cli import UserError
 from shared.common import options as common
-from shared.common import scripts
 from shared.common.devices import precision_on
-from shared.common.errors import UserError
 from shared.common.mapping import mappable
 from shared.memory.blocks import summit, tensors
 from shared.memory.ledger import Ledger
@@ -30,6 +29,7 @@ from shared.predict.lines import Lines
 from shared.predict.whereabouts import Whereabouts, plain
 from shared.predict.workspaces import Workspaces
 from shared.records import record as records
+from shared.records import scripts
 
 # Warnings that do not matter in a simulation.
 WARNINGS = (

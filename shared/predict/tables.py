@@ -1,7 +1,7 @@
 """What was predicted, as tables of text: peaks, who holds the memory, what fits on a card."""
 
-from shared.common import scripts
 from shared.memory.blocks import CATEGORIES
+from shared.records import scripts
 from shared.records.record import at_once, most_per_second, name, on_host, scale, unit, where
 from shared.records.tables import parent
 from shared.records.units import aligned, change, less

@@ -8,14 +8,14 @@ advice takes offloading only if nothing else fits.)
 
 import dataclasses
 
-from shared.common import scripts
-from shared.common.scripts import ROOT
 from shared.predict import fits
 from shared.predict.arguments import one_by_one
 from shared.predict.jobs import run_jobs
 from shared.predict.simulation import predicted
 from shared.predict.tables import allowance
+from shared.records import scripts
 from shared.records.record import folder, name, unit
+from shared.records.scripts import ROOT
 from shared.records.units import aligned, listed
 
 NUMBERS = {1: "one", 2: "two", 4: "four", 8: "eight"}

@@ -1,6 +1,6 @@
 """Which script to take when the memory is not enough."""
 
-from shared.common import scripts
+from shared.records import scripts
 from shared.records.record import TINY_MEASURED, by_script, read
 from shared.records.units import size
 

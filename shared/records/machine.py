@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from shared.common.scripts import ROOT
+from shared.records.scripts import ROOT
 
 try:
     from watermark import watermark
@@ -68,7 +68,7 @@ def git_commit():
     it is what the variable GIT_COMMIT says, or None.
     """
     git = ["git", "-C", str(ROOT)]
-    changes = [*git, "diff", "--quiet", "HEAD", "--", ".", ":(exclude)shared/results"]
+    changes = [*git, "diff", "--quiet", "HEAD", "--", ".", ":(exclude)shared/evidence/results"]
     with contextlib.suppress(OSError):
         done = subprocess.run(
             [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True

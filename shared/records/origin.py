@@ -1,7 +1,7 @@
 """Where figures come from, in the same words everywhere."""
 
-from shared.common.scripts import ROOT
 from shared.records.record import setting
+from shared.records.scripts import ROOT
 from shared.records.units import listed, one_line
 
 

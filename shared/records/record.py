@@ -9,13 +9,13 @@ import json
 import types
 import typing
 
-from shared.common.errors import UserError
-from shared.common.scripts import ROOT
+from shared.cli import UserError
 from shared.records.fields import Phase, Record
 from shared.records.machine import git_commit, versions
+from shared.records.scripts import ROOT
 from shared.records.units import one_line, quality
 
-RESULTS = ROOT / "shared" / "results"
+RESULTS = ROOT / "shared" / "evidence" / "results"
 TINY_MEASURED = RESULTS / "tiny-cpu.jsonl"  # by `python -m shared.ladder --preset tiny`
 
 OF_ALL = list(Record.__annotations__)[: list(Record.__annotations__).index("as_torch")]

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import torch
 
-from shared.common import scripts
 from shared.common.ending import LOST
 from shared.common.writing import saying
+from shared.records import scripts
 from shared.records.record import read
 
 

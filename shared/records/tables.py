@@ -1,6 +1,6 @@
 """What a ladder measured, as a table of text."""
 
-from shared.common import scripts
+from shared.records import scripts
 from shared.records.record import breakdown, learned, scale, speed, unit
 from shared.records.units import aligned, change, less, quality, size
 

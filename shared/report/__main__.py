@@ -1,6 +1,6 @@
 """Runs `python -m shared.report`."""
 
-from shared.common.ending import run
+from shared.cli import run
 from shared.report.command import main
 
 run(main)

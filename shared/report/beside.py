@@ -2,7 +2,7 @@
 
 import re
 
-from shared.lessons import stored
+from shared.records import stored
 from shared.records.origin import is_prediction, origin
 from shared.records.record import read_list, setting, unit
 from shared.records.units import listed

@@ -4,10 +4,9 @@ The page computes with the formulas. Where a prediction by simulation is stored 
 chosen, it tells by how much the formulas miss it.
 """
 
-from shared.common import scripts
-from shared.lessons import stored
 from shared.predict import shapes
 from shared.predict.arguments import one_by_one
+from shared.records import scripts, stored
 from shared.records.record import read_list
 from shared.report import arithmetic, formulas, inputs
 

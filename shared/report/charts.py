@@ -2,9 +2,8 @@
 
 import math
 
-from shared.common import scripts
-from shared.lessons import stored
 from shared.memory.blocks import CATEGORIES
+from shared.records import scripts, stored
 from shared.records.origin import is_prediction, origin
 from shared.records.record import (
     by_model,

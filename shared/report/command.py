@@ -5,13 +5,11 @@ index.html contains everything that it shows, so that it opens from a disk witho
 
 from pathlib import Path
 
-from shared.common.errors import UserError
+from shared.cli import Parser, UserError
 from shared.common.files import writable_folder
-from shared.common.options import Parser
 from shared.common.writing import replaceable, room, write_text
-from shared.lessons import stored
 from shared.predict import timeline
-from shared.records import bars
+from shared.records import bars, stored
 from shared.records.record import usable
 from shared.report import moments, page
 

@@ -9,9 +9,9 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup, escape
 
-from shared.common import scripts
-from shared.common.scripts import ROOT
 from shared.lessons import exercises
+from shared.records import scripts
+from shared.records.scripts import ROOT
 from shared.report import words
 
 SECTIONS = ("Idea", "The diff", "Run it", "Why the memory changes", "What it costs")

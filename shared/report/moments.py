@@ -6,12 +6,11 @@ import re
 
 from markupsafe import Markup
 
-from shared.common import scripts
-from shared.common.errors import UserError
-from shared.lessons import stored
+from shared.cli import UserError
 from shared.lessons.answers import Row
 from shared.memory.blocks import CATEGORIES
 from shared.predict.history import expanded
+from shared.records import scripts, stored
 from shared.records.record import at_once, on_host, setting, unit, where
 from shared.records.units import NOTHING, amount, size
 from shared.report import side_by_side

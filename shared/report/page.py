@@ -11,21 +11,13 @@ import jinja2
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from shared.common import scripts
-from shared.lessons import exercises, stored
+from shared.lessons import exercises
 from shared.memory.blocks import CATEGORIES
 from shared.predict import cards, tables
+from shared.records import scripts, stored
 from shared.records.machine import git_commit
 from shared.records.origin import origin
-from shared.records.record import (
-    by_model,
-    most_per_second,
-    name,
-    on_host,
-    read_list,
-    setting,
-    unit,
-)
+from shared.records.record import by_model, most_per_second, name, on_host, read_list, setting, unit
 from shared.records.units import listed, size
 from shared.report import (
     calculator,

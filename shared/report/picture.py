@@ -8,9 +8,8 @@ import os
 import shutil
 from pathlib import Path
 
-from shared.common.ending import run
-from shared.common.errors import UserError, missing
-from shared.common.options import Parser
+from shared.cli import Parser, UserError, run
+from shared.common.errors import missing
 from shared.common.writing import replaceable, whole
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

@@ -2,8 +2,7 @@
 
 import math
 
-from shared.common import scripts
-from shared.lessons import stored
+from shared.records import scripts, stored
 from shared.records.origin import origin
 from shared.records.record import computes_on_host, least_ms, read_list, setting
 from shared.records.units import duration, size

@@ -1,8 +1,8 @@
 """What the page's quiz asks: the peak of every stage, and of what the exercises run."""
 
-from shared.common import scripts
-from shared.lessons import exercises, stored
+from shared.lessons import exercises
 from shared.lessons.answers import title
+from shared.records import scripts, stored
 from shared.records.record import setting
 
 

@@ -2,8 +2,8 @@
 
 import math
 
-from shared.common import scripts
-from shared.lessons import side_roads, stored
+from shared.lessons import side_roads
+from shared.records import scripts, stored
 from shared.records.origin import origin
 from shared.records.record import least_ms, on_host, setting, unit
 from shared.records.units import change, less, size

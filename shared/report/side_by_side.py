@@ -12,7 +12,7 @@ from pygments import lex
 from pygments.lexers import PythonLexer
 from pygments.token import STANDARD_TYPES
 
-from shared.common import scripts
+from shared.records import scripts
 
 ALIKE = 0.4  # two lines belong together if so much of them is the same
 CONTEXT = 1  # unchanged lines shown around a change

@@ -2,8 +2,8 @@
 
 import json
 
-from shared.lessons import stored
 from shared.predict import way
+from shared.records import stored
 from shared.records.origin import origin
 
 

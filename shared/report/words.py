@@ -7,8 +7,8 @@ import re
 from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
-from shared.common.errors import UserError
-from shared.common.scripts import ROOT
+from shared.cli import UserError
+from shared.records.scripts import ROOT
 
 SOURCE = ROOT / "shared" / "README.md"
 TABLES = ("word | means", "category | is", "term | means")

@@ -6,12 +6,12 @@ import types
 import torch
 from conftest import ROOT, TEXT, read_json, run
 
-from shared.calibrate import context, operations, packages, pieces, report, store
+from shared.evidence.calibrate import context, operations, packages, pieces, report, store
 from shared.predict import cards
 from shared.predict.jobs import Wanted, run_jobs
 from shared.records.record import read, read_list
 
-# What `python -m shared.calibrate` must do without: for texts, pages, pictures and tests.
+# What `python -m shared.evidence.calibrate` must do without: for texts, pages, pictures and tests.
 OPTIONAL = packages.listed().keys() - set(packages.NEEDED)
 ALSO = {"sklearn", "tokenizers", "markdown_it", "Pygments", "Jinja2", "watermark"}  # other names
 CARD = {"name": "NVIDIA H200", "total_memory": 150_000_000_000, "major": 9, "minor": 0}
@@ -21,7 +21,7 @@ CARD |= {"multi_processor_count": 132, "max_threads_per_multi_processor": 2048}
 def calibrate(*options, code=0, without=OPTIONAL | ALSO):
     path = f"{ROOT / 'tests' / 'without'}{os.pathsep}{ROOT}"
     gone = {"PYTHONPATH": path, "WITHOUT": ",".join(without)}
-    return run("-m", "shared.calibrate", *options, code=code, **gone)
+    return run("-m", "shared.evidence.calibrate", *options, code=code, **gone)
 
 
 def test_without_a_gpu_it_tests_itself(tmp_path):
@@ -57,7 +57,7 @@ def test_without_a_gpu_it_tests_itself(tmp_path):
 def test_what_it_needs_itself_it_names():
     last = calibrate(code=2, without=["psutil"]).splitlines()[-1]
     said = "psutil: needed and not installed: pip install psutil"
-    assert last == f"python -m shared.calibrate: {said}"
+    assert last == f"python -m shared.evidence.calibrate: {said}"
 
 
 def test_an_operation_without_a_formula_is_listed():

@@ -15,10 +15,10 @@ from lightning.fabric import Fabric
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from shared.causal import cli, data, models
-from shared.common import scripts
-from shared.common.errors import UserError
-from shared.lessons import hugging_face, stored
+from shared.cli import UserError
+from shared.evidence import hugging_face
 from shared.memory.blocks import tensors
+from shared.records import scripts, stored
 from shared.records.record import read_list
 from shared.text import configs, reviews
 

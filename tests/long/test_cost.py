@@ -11,13 +11,13 @@ from simulations import simulated
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
-from shared.lessons import stored
 from shared.memory.ledger import Ledger
 from shared.predict import cards, rates, simulation
 from shared.predict.bound import Cache, bound
 from shared.predict.cost import BESIDE, Cost, Operation, touched
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.rates import Rates
+from shared.records import stored
 
 BLOCKS, WIDTH, TOKENS, PATCHES, PIXELS = 24, 1024, 197, 196, 3 * 16 * 16  # of ViT-L
 

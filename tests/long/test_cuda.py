@@ -7,10 +7,10 @@ import pytest
 import torch
 from conftest import NAMES, SHARDED, SINGLE, TEXT, run
 
-from shared.common import scripts
 from shared.predict import cards
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.simulation import predict
+from shared.records import scripts
 from shared.records.record import by_script, read
 
 HERE = torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
@@ -28,7 +28,7 @@ def measured(out, *options):
 
 def folder(tmp_path_factory, name):
     """Returns a folder for a ladder: one that stays, so that it goes on, if CUDA_TESTS names it."""
-    kept = os.environ.get("CUDA_TESTS")  # set by `python -m shared.calibrate`
+    kept = os.environ.get("CUDA_TESTS")  # set by `python -m shared.evidence.calibrate`
     return Path(kept, name) if kept else tmp_path_factory.mktemp(name)
 
 

@@ -16,9 +16,10 @@ import transformers
 from conftest import NAMES, PLAIN, TEXT, read_json, run
 from made import Evil
 
-from shared.common import scripts, writing
-from shared.common.errors import UserError
+from shared.cli import UserError
+from shared.common import writing
 from shared.images import cli, models
+from shared.records import scripts
 from shared.text import data
 from shared.text import models as text_models
 from shared.text.tokenizer import new_tokenizer

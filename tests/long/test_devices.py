@@ -4,9 +4,10 @@ import socket
 
 import pytest
 
-from shared.common import environment, meeting, scripts
-from shared.common.errors import UserError
+from shared.cli import UserError
+from shared.common import environment, meeting
 from shared.images import cli
+from shared.records import scripts
 
 BASELINE, FSDP = (scripts.get(name).path for name in ("01_baseline/train", "08_fsdp/train"))
 ON_ONE, ON_FOUR = {"batch_size": 64, "devices": 1}, {"batch_size": 16, "devices": 4}

@@ -3,11 +3,11 @@
 import pytest
 from conftest import ROOT, arguments
 
-from shared.common import scripts
 from shared.lessons import answers, exercises, pages
 from shared.metrics import LEDGER_UPDATES
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.simulation import predict
+from shared.records import scripts
 from shared.records.record import TINY_MEASURED, by_script, read
 
 EXERCISES = exercises.every()

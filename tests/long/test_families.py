@@ -9,13 +9,15 @@ import pytest
 import torch
 from conftest import ROOT, read_json
 
-from shared.lessons import families, parts, stored
-from shared.lessons.families import FAMILIES, SCRIPTS
+from shared.evidence import families
+from shared.evidence.families import FAMILIES, SCRIPTS
+from shared.lessons import parts
 from shared.predict import gpu
 from shared.predict.jobs import Wanted, call, run_jobs
 from shared.predict.simulation import predict
+from shared.records import stored
 
-# Each family with one of the two scripts; `python -m shared.lessons.families` simulates both.
+# Each family with one of the two scripts; `python -m shared.evidence.families` simulates both.
 TURNS = dict(zip(FAMILIES, itertools.cycle(SCRIPTS)))
 
 

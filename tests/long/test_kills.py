@@ -19,7 +19,7 @@ from conftest import ROOT, cpu_only, paint, run
 from machines import of_slurm
 from made import textures
 
-from shared.common.errors import UserError
+from shared.cli import UserError
 from shared.common.kept import checkpoints
 from shared.ladder import folder as ladder_folder
 from shared.records.record import read

@@ -8,8 +8,8 @@ from alone import TINY
 from conftest import NAMES, ROOT, SHARDED, TEXT, arguments, code_blocks, page_commands, run
 
 from shared.ladder import command as ladder_module
-from shared.lessons import exercises, stored
-from shared.records import tables
+from shared.lessons import exercises
+from shared.records import stored, tables
 from shared.records.record import by_script, read, read_list
 
 

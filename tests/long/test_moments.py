@@ -3,11 +3,10 @@
 import pytest
 from conftest import NAMES, TEXT, read_json
 
-from shared.common import scripts
-from shared.lessons import stored
 from shared.memory.blocks import Block
 from shared.predict import alive
 from shared.predict.lines import Lines
+from shared.records import scripts, stored
 
 STORED = {moments["script"]: moments for moments in read_json(stored.TIMELINES)}
 

@@ -20,9 +20,10 @@ from conftest import paint
 from made import textures
 from PIL import Image
 
+from shared.cli import UserError
 from shared.common import mapping
-from shared.common.errors import UserError
-from shared.images import data, folders, models, pretrain, speed
+from shared.evidence import pretrain, speed
+from shared.images import data, folders, models
 from shared.images.pictures import NORMALIZE, Files, Pictures
 from shared.text import reviews, sources
 

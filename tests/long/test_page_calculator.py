@@ -9,9 +9,9 @@ import torchvision
 from conftest import NAMES, TEXT
 from workshop_page import WIDTH, reopened
 
-from shared.common import scripts
 from shared.predict import command as predictor
 from shared.predict import shapes
+from shared.records import scripts
 from shared.report import arithmetic, calculator
 from shared.text.configs import KNOWN
 from shared.text.task import TASK

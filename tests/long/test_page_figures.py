@@ -7,9 +7,9 @@ import pytest
 from conftest import NAMES, ROADS, TEXT
 from workshop_page import RECORD
 
-from shared.common import scripts
-from shared.lessons import side_roads, stored
+from shared.lessons import side_roads
 from shared.predict import cards, way
+from shared.records import scripts, stored
 from shared.records.record import TINY_MEASURED, by_script, least_ms, read, read_list, setting
 from shared.records.units import size
 from shared.report import charts, command, moments, page, price, roads, ways

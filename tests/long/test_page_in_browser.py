@@ -7,7 +7,8 @@ import pytest
 from conftest import NAMES, PLAIN
 from workshop_page import HOSTILE, WIDTH, article
 
-from shared.lessons import exercises, stored
+from shared.lessons import exercises
+from shared.records import stored
 from shared.records.record import TINY_MEASURED, by_script, read, read_list
 from shared.records.units import size
 from shared.report import price

@@ -7,8 +7,7 @@ import pytest
 from conftest import NAMES, TEXT
 from workshop_page import WIDTH, article, reopened, settle
 
-from shared.common import scripts
-from shared.lessons import stored
+from shared.records import scripts, stored
 from shared.records.units import size
 
 pytest_plugins = "browsing"

@@ -10,9 +10,9 @@ from unittest import mock
 import pytest
 from conftest import ROOT, arguments, code_blocks, run
 
-from shared.common import scripts
 from shared.lessons import pages
 from shared.predict import command as predictor
+from shared.records import scripts
 from shared.report import command, lesson, page, picture, words
 
 PAGE = pytest.mark.parametrize("page", pages.pages(), ids=lambda page: page.parent.name)

@@ -9,11 +9,12 @@ from conftest import TEXT, read_json
 from PIL import Image
 from simulations import predicted, simulated
 
-from shared.common import ending, scripts
-from shared.common.errors import UserError
+from shared.cli import UserError
+from shared.common import ending
 from shared.memory.blocks import CATEGORIES
 from shared.predict import command, history, jobs, simulation, tables
 from shared.predict.jobs import Wanted, run_jobs
+from shared.records import scripts
 
 DRAWN = ["05_grad_accum/train", "10_offload/train"]
 

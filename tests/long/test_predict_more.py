@@ -5,7 +5,7 @@ from conftest import NAMES, PLAIN
 from simulations import simulated
 from versions import only_here
 
-from shared.lessons import stored
+from shared.records import stored
 
 
 def test_plain_is_predicted_as_with_fabric():

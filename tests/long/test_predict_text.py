@@ -7,11 +7,11 @@ from conftest import TEXT
 from simulations import near
 from versions import made_here
 
-from shared.lessons import stored
 from shared.predict import cards
 from shared.predict.command import main
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.simulation import one_by_one, predict
+from shared.records import stored
 from shared.text.configs import KNOWN
 
 # Other versions predict this one's, too: when cuBLAS keeps its workspaces is a formula's matter.

@@ -9,11 +9,13 @@ from conftest import ROOT, read_json
 from simulations import near
 from versions import made_here
 
-from shared.lessons import guide, published, stored
+from shared.evidence import guide
+from shared.evidence.published import command
+from shared.evidence.published.rows import SOURCES
+from shared.lessons import published
 from shared.predict import cards
 from shared.predict.jobs import run_jobs
-from shared.published import command
-from shared.published.rows import SOURCES
+from shared.records import stored
 
 # Quick ones of several kinds: DDP with its buckets, an old version's bytes, DTensors, the Trainer.
 QUICK = ("ZeroRedundancy", "tensor parallelism", "optimum")

@@ -10,10 +10,10 @@ from conftest import read_json
 from made import textures
 
 from shared import saving
-from shared.common import scripts
-from shared.common.errors import UserError
+from shared.cli import UserError
 from shared.common.kept import CHECKPOINT, checkpoints
 from shared.images import data, models
+from shared.records import scripts
 from shared.records.record import read
 
 TINY = ["--preset", "tiny"]

@@ -5,10 +5,11 @@ import json
 import pytest
 from conftest import NAMES, PLAIN, TEXT
 
-from shared.common import options, scripts
-from shared.common.errors import UserError
+from shared.cli import UserError
+from shared.common import options
 from shared.images.task import TASK as IMAGES
 from shared.records import record as records
+from shared.records import scripts
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ from simulations import simulated
 from test_side_roads import CAUSAL, FAILS, OF_RANDOM
 from versions import only_here
 
-from shared.common import scripts
-from shared.lessons import lost_updates, side_roads, stored, variants
+from shared.evidence import lost_updates, variants
+from shared.lessons import side_roads
 from shared.predict import command
+from shared.records import scripts, stored
 from shared.records.record import TINY_MEASURED, by_script, read, read_list
 
 QUANTIZED = {"06_sgd/adam_8bit": 1 + 4 / 256, "06_sgd/adam_4bit": 1 / 2 + 4 / 128}

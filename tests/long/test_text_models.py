@@ -12,8 +12,8 @@ from conftest import TEXT, read_json, run
 from simulations import simulated
 from transformers import AutoModelForSequenceClassification
 
-from shared.common import scripts
-from shared.common.errors import UserError
+from shared.cli import UserError
+from shared.records import scripts
 from shared.text import cli, configs, models
 
 TINY = ["--preset", "tiny"]

@@ -1,1 +1,0 @@
-"""`python -m shared.calibrate`: compares measurements on a GPU with what was predicted."""

@@ -1,0 +1,1 @@
+"""Evidence, made once: published figures, calibration, the experiments behind the pages."""

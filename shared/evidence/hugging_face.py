@@ -1,0 +1,162 @@
+"""What the techniques are called in Hugging Face's Trainer and in Accelerate, and what they need.
+
+`python -m shared.evidence.hugging_face` trains the tiny model a few updates with each of them, by
+11_llm/hf_trainer.py and by 11_llm/before.py with the same change, and stores both records.
+"""
+
+import dataclasses
+import json
+import runpy
+import sys
+
+import torch
+
+from shared.cli import Parser, command_of, run
+from shared.common.writing import replaceable, write_text
+from shared.evidence.variants import Variant
+from shared.predict.jobs import run_jobs
+from shared.records import markdown, scripts, stored
+from shared.records.origin import origin
+from shared.records.record import read_list
+from shared.records.units import size
+
+BEFORE, TRAINER = "11_llm/before", "11_llm/hf_trainer"
+UPDATES = ["--preset", "tiny", "--data", "fake", "--max-steps", "3"]  # texts of 512 tokens
+IMPORTS = "import torch.nn.functional as F\n"
+LOADED = "    # the factor is 1;"
+ADAM = "torch.optim.Adam(model.parameters(), lr=5e-5 * args.adam_lr_factor)"
+STEP = """    logits = model(**tokens).logits  # (batch, classes)
+    loss = F.cross_entropy(logits, labels)
+    fabric.backward(loss)
+"""
+IN_PARTS = """    loss, logits = 0, []
+    for x, y in data.micro_batches(tokens, labels, 3):
+        logits.append(model(**x).logits)
+        part = F.cross_entropy(logits[-1], y) * len(y) / len(labels)
+        fabric.backward(part)
+        loss += part.detach()
+    logits = torch.cat(logits)
+"""
+CHECKPOINTED = """    for block in models.blocks(model):
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+"""
+NEEDED = "from functools import partial\nfrom torch.utils.checkpoint import checkpoint\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class Technique:
+    """A technique, in three dialects.
+
+    Attributes:
+        words: what it is.
+        trainer: its option of TrainingArguments, as a script's command line has it.
+        accelerate: what it is called there.
+        replaced: (text, what stands in its place) in before.py.
+    """
+
+    words: str
+    trainer: tuple = ()
+    accelerate: str = ""
+    replaced: tuple = ()
+
+
+TECHNIQUES = (
+    Technique("as it is: fp32, Adam", accelerate="`prepare(model, optimizer)`, `backward(loss)`"),
+    Technique(
+        "mixed precision",
+        ("--bf16",),
+        '`Accelerator(mixed_precision="bf16")`',
+        (('"32-true"', '"bf16-mixed"'),),
+    ),
+    Technique(
+        "4 micro-batches of 3",
+        ("--gradient-accumulation-steps", "4"),
+        "`Accelerator(gradient_accumulation_steps=4)`, `accumulate(model)`",
+        ((STEP, IN_PARTS),),
+    ),
+    Technique(
+        "checkpoint every block",
+        ("--activation-checkpointing",),
+        "none: `model.gradient_checkpointing_enable()`",
+        ((IMPORTS, IMPORTS + NEEDED), (LOADED, CHECKPOINTED + LOADED)),
+    ),
+    Technique(
+        "Adafactor",
+        ("--optim", "adafactor"),
+        "none: any optimizer",
+        ((ADAM, ADAM.replace("torch.optim.Adam(", "torch.optim.Adafactor(")),),
+    ),
+)
+
+
+def theirs(technique, *options):
+    """Returns the record of a few updates by the Trainer; in a process that does nothing else."""
+    main = runpy.run_path(str(scripts.ROOT / f"{TRAINER}.py"))["main"]
+    return _quiet(main, [*UPDATES, *options, *technique.trainer])
+
+
+def ours(technique, *options):
+    """Returns the record of before.py with the same change; in a process of its own, too."""
+    module = Variant("", technique.words, BEFORE, technique.replaced).load()
+    return _quiet(module.main, [*UPDATES, *options])
+
+
+def _quiet(main, argv):
+    torch.set_num_threads(1)  # two at a time run; with more threads they would mostly wait
+    shown, sys.stdout = sys.stdout, sys.stderr  # its own is for the command that asked for it
+    try:
+        return main(argv)
+    finally:
+        sys.stdout = shown
+
+
+def measured(techniques=TECHNIQUES, *options):
+    """Returns [(record of the Trainer, record of before.py)]; both get the further options."""
+    jobs = [(function, t, *options) for t in techniques for function in (theirs, ours)]
+    records = run_jobs(jobs)
+    return list(zip(records[::2], records[1::2]))
+
+
+def part(folder):
+    """Returns the table of dialects and peaks."""
+    records = read_list(stored.HUGGING_FACE)
+    table = [
+        ("technique", "in the Trainer", "in Accelerate", "Trainer: peak", "before.py, so changed")
+        + ("loss after 3 updates: Trainer", "before.py")
+    ]
+    for t, there, here in zip(TECHNIQUES, records[::2], records[1::2], strict=True):
+        option = "`" + _argument(t.trainer) + "`" if t.trainer else "–"
+        peaks = (size(r["train"]["device_peak_gb"]) for r in (there, here))
+        losses = (f"{r['last_loss']:.4f}" for r in (there, here))
+        table.append((t.words, option, t.accelerate, *peaks, *losses))
+    sharded = (
+        "sharding",
+        '`fsdp="full_shard"`',
+        "`FullyShardedDataParallelPlugin(fsdp_version=2)`",
+    )
+    table.append((*sharded, *["not measured"] * 2, "", ""))
+    from_where = markdown.folded(markdown.ORIGIN, [origin(records, stored.HUGGING_FACE)])
+    return "\n".join([*markdown.table(table), "", *from_where])
+
+
+def _argument(option):
+    name, *value = option
+    value = value[0] if value else "True"
+    name = name.removeprefix("--").replace("-", "_")
+    return f"{name}={value}" if value == "True" or value.isdigit() else f'{name}="{value}"'
+
+
+def main(argv=None):
+    Parser(description=__doc__.splitlines()[0]).parse_args(argv)
+    replaceable(stored.HUGGING_FACE)
+    command = command_of(["-m", "shared.evidence.hugging_face"], argv)
+    pairs = measured()
+    records = [{**r, "command": command} for pair in pairs for r in pair]
+    write_text(stored.HUGGING_FACE, json.dumps(records, indent=1) + "\n")
+    for technique, (there, here) in zip(TECHNIQUES, pairs):
+        peaks = (size(r["train"]["device_peak_gb"]) for r in (there, here))
+        print(f"{technique.words:24} Trainer {{}}, before.py {{}}".format(*peaks))
+
+
+if __name__ == "__main__":
+    run(main)

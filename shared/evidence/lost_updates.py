@@ -1,0 +1,99 @@
+"""What becomes of small updates in bf16: how many weights they change, and what is learned.
+
+`python -m shared.evidence.lost_updates` trains the tiny model in fp32, in bf16, and with the two
+cures that page 03 names, with a learning rate that is small against the weights, and stores what it
+finds.
+"""
+
+import contextlib
+import io
+import json
+import statistics
+
+import torch
+
+from shared.cli import Parser, command_of, run
+from shared.common.writing import replaceable, write_text
+from shared.predict.jobs import run_jobs
+from shared.records import markdown, scripts, stored
+from shared.records.origin import origin
+
+SCRIPTS = (
+    "01_baseline/train",
+    "03_bf16/train",
+    "03_bf16/stochastic_rounding",
+    "03_bf16/kahan",
+)
+FACTOR = 0.4  # of the rate in the scripts, where the tiny model usually gets 12 times that rate
+SEEDS = (123, 124, 125)
+EPOCHS = 2
+
+
+def train(name, seed, *options):
+    """Trains the tiny model with a script, but with a smaller learning rate.
+
+    Returns:
+        the script's record; with "lr", the learning rate, and "changed", which share of the weights
+        of the blocks has another value than at the beginning.
+    """
+    torch.set_num_threads(1)
+    script, kept = scripts.get(name).load(), {}
+    build = script.build
+
+    def weights():
+        blocks = (p for n, p in kept["model"].named_parameters() if "encoder.layers" in n)
+        return torch.cat([p.detach().flatten() for p in blocks])
+
+    def build_with_small_rate(fabric, args):
+        args.adam_lr_factor = FACTOR
+        kept["model"], kept["optimizer"] = built = build(fabric, args)
+        kept["before"] = weights().clone()
+        return built
+
+    script.build = build_with_small_rate
+    quietly = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
+    with quietly[0], quietly[1]:
+        record = script.main(["--preset", "tiny", "--seed", str(seed), *options])
+    changed = (weights() != kept["before"]).double().mean().item()
+    rate = float(kept["optimizer"].param_groups[0]["lr"])
+    return {**record, "lr": rate, "changed": changed}
+
+
+def trained(seeds, *options):
+    """Returns what train() does for every script and seed, {script: list of records}."""
+    jobs = [(train, name, seed, *options) for name in SCRIPTS for seed in seeds]
+    records = run_jobs(jobs)
+    return {name: [r for r in records if r["script"] == name] for name in SCRIPTS}
+
+
+def part(folder):
+    """Returns the table for the page."""
+    found = json.loads(stored.LOST_UPDATES.read_text())
+    table = [("script", "weights changed", "test accuracy", "seeds: lowest to highest")]
+    for name, records in found.items():
+        changed, accuracies = ([r[key] for r in records] for key in ("changed", "test_accuracy"))
+        means = (f"{statistics.mean(values):.1%}" for values in (changed, accuracies))
+        table.append((name, *means, f"{min(accuracies):.1%} to {max(accuracies):.1%}"))
+    records = [r for of_script in found.values() for r in of_script]
+    r = records[0]
+    note = (
+        f"Adam with a learning rate of {r['lr']:.0e}, {r['steps']} updates of {r['batch_size']} "
+        f"images; means over {len(next(iter(found.values())))} seeds. *Changed* counts the weights "
+        "of the blocks that have another value than at the beginning."
+    )
+    from_where = markdown.folded(markdown.ORIGIN, [origin(records, stored.LOST_UPDATES)])
+    return "\n".join([*markdown.table(table), "", note, "", *from_where])
+
+
+def main(argv=None):
+    Parser(description=__doc__.splitlines()[0]).parse_args(argv)
+    replaceable(stored.LOST_UPDATES)
+    command = command_of(["-m", "shared.evidence.lost_updates"], argv)
+    found = trained(SEEDS, "--epochs", str(EPOCHS))
+    found = {name: [{**r, "command": command} for r in found[name]] for name in found}
+    write_text(stored.LOST_UPDATES, json.dumps(found, indent=1) + "\n")
+    print(f"{stored.LOST_UPDATES.name}: {sum(map(len, found.values()))} trainings")
+
+
+if __name__ == "__main__":
+    run(main)

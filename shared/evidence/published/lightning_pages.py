@@ -1,0 +1,114 @@
+"""What the pages of Lightning have measured."""
+
+from functools import partial
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from lightning.pytorch.demos import Transformer
+from torch import nn
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+
+from shared.evidence.published.row import Row, Source
+
+MIB = 2**20 / 1e9  # in GB
+
+
+class FeedForward(nn.Module):
+    """The layers of the page about tensor parallelism."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.w1, self.w2, self.w3 = (nn.Linear(width, width, bias=False) for _ in range(3))
+
+    def forward(self, x):
+        return self.w2(F.silu(self.w1(x)) * self.w3(x))
+
+
+def tensor_parallel(here, devices):
+    """Lightning's page about tensor parallelism: three matrices, AdamW, on one GPU or several."""
+    model = FeedForward(8192)
+    if devices > 1:
+        mesh = dist.init_device_mesh(here.device.type, (devices,))
+        plan = {"w1": ColwiseParallel(), "w2": RowwiseParallel(), "w3": ColwiseParallel()}
+        parallelize_module(model.to(here.device), mesh, plan)
+        here.reset()
+    model = model.to(here.device)
+    here.training()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, foreach=True)
+    with here.whereabouts:
+        for _ in range(3):
+            output = model(here.noise(8, 8192))
+            output.sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    here.read("peak")
+
+
+def data_parallel(here):
+    """Lightning's page about FSDP: its Transformer of a billion weights, with DDP and Adam."""
+    model = Transformer(vocab_size=33278, nlayers=32, nhid=4096, ninp=1024, nhead=64)
+    model = DistributedDataParallel(model.to(here.device))
+    here.training()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    with here.whereabouts:
+        for _ in range(3):
+            tokens = here.noise(1, 35, dtype=torch.long)
+            output = model(tokens, tokens)
+            F.nll_loss(output, tokens.view(-1)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    here.read("peak")
+
+
+SOURCES = (
+    Source(
+        "Lightning: tensor parallelism",
+        "https://lightning.ai/docs/fabric/stable/advanced/model_parallel/tp.html",
+        "GPU and PyTorch unknown; an A100 and 2.4 are assumed. What more than two GPUs need "
+        "besides is not explained.",
+        tuple(
+            Row(
+                words,
+                gb,
+                "allocated",
+                partial(tensor_parallel, devices=n),
+                torch=(2, 4),
+                devices=n,
+            )
+            for words, gb, n in (
+                ("3 layers of 8192 x 8192, fp32, AdamW, 1 GPU", 4.04, 1),
+                ("2 GPUs", 2.03, 2),
+                ("4 GPUs", 1.02, 4),
+                ("8 GPUs", 0.60, 8),
+            )
+        ),  # fmt: skip
+    ),
+    Source(
+        "Lightning: FSDP, the rows with DDP",
+        "https://lightning.ai/docs/pytorch/stable/advanced/model_parallel/fsdp.html",
+        "In MiB, PyTorch 2.1, A100 with 40 GB; which line of the memory summary is not said, "
+        "allocated is assumed. The page of Fabric says 26,953 for the same model, one copy of its "
+        "weights more, which is not explained.",
+        (
+            Row(
+                "Transformer of 1 billion weights, Trainer, 2 GPUs",
+                23125 * MIB,
+                "allocated",
+                data_parallel,
+                "a100-40",
+                devices=2,
+            ),
+            Row(
+                "the same with Fabric",
+                26953 * MIB,
+                "allocated",
+                data_parallel,
+                "a100-40",
+                devices=2,
+            ),
+        ),  # fmt: skip
+        complete=False,
+    ),
+)

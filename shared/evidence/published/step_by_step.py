@@ -1,0 +1,176 @@
+"""Trainings of the time when attention was computed step by step, with all weights in memory."""
+
+import contextlib
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torchvision.models import vit_h_14, vit_l_16
+from transformers import AttentionInterface, DistilBertConfig, DistilBertForSequenceClassification
+
+from shared.evidence.published.article import HALF, adam_of_2023
+from shared.evidence.published.row import Row, Source
+
+
+def softmax(scores, precision):
+    """Returns the softmax over the last dimension, as autocast computes it on CUDA.
+
+    In fp32; what is fp16 is converted on the way, what is bf16 before:
+    `softmax` in `aten/src/ATen/native/SoftMax.cpp` of PyTorch.
+    """
+    if precision == "16-mixed":
+        return torch.ops.aten._softmax(scores, -1, True)
+    return torch.softmax(scores.float() if precision == "bf16-mixed" else scores, -1)
+
+
+def distilbert(here, precision="32-true", tf32=False):
+    """DistilBERT that classifies 12 texts of 512 tokens, Adam.
+
+    Args:
+        here: pretend.Pretended.
+        precision: as Lightning calls it.
+        tf32: whether matrix products of fp32 use it.
+    """
+
+    def attention(module, query, key, value, attention_mask, dropout=0.0, **_):
+        scores = query / query.shape[-1] ** 0.5 @ key.transpose(2, 3)
+        hidden = (tokens == 0).view(len(tokens), 1, 1, -1).expand_as(scores)
+        scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
+        weights = F.dropout(softmax(scores, precision), dropout, module.training)
+        return (weights @ value).transpose(1, 2).contiguous(), None
+
+    AttentionInterface.register("4.28", attention)
+    if tf32:
+        torch.set_float32_matmul_precision("high")
+    config = DistilBertConfig(attn_implementation="4.28")
+    model = DistilBertForSequenceClassification(config)
+    model = model.to(here.device, HALF.get(precision) if precision.endswith("true") else None)
+    here.training()
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-5)
+
+    def forward():
+        nonlocal tokens
+        tokens, labels = (here.noise(*s, dtype=torch.long) for s in ((12, 512), (12,)))
+        half = HALF[precision] if precision.endswith("mixed") else None
+        with torch.autocast(here.device.type, half) if half else contextlib.nullcontext():
+            return model(tokens, labels=labels)
+
+    tokens = None
+    with here.whereabouts, adam_of_2023():
+        for _ in range(3):
+            with here.counted():
+                outputs = forward()
+                optimizer.zero_grad()  # between forward and backward pass
+                outputs["loss"].backward()
+                optimizer.step()
+        model.eval()
+        # 5,000 texts for every 35,000 that are trained with
+        with torch.no_grad(), here.counted("validation", 1 / 7):
+            outputs = forward()
+    here.read("peak")
+
+
+class Attention(nn.Module):
+    """Attention as timm's vision transformers computed it in 2022."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads, self.qkv, self.proj = (
+            heads,
+            nn.Linear(width, 3 * width),
+            nn.Linear(width, width),
+        )
+
+    def forward(self, x, *_, **__):
+        batch, length, width = x.shape
+        qkv = self.qkv(x).reshape(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        query, key, value = qkv.unbind(0)
+        scores = query @ key.transpose(-2, -1) * (width // self.heads) ** -0.5
+        weights = softmax(scores, "16-mixed")
+        return self.proj((weights @ value).transpose(1, 2).reshape(batch, length, width)), None
+
+
+def timm(here, build, heads, batch_size):
+    """A vision transformer of torchvision with timm's attention, fp16 mixed precision, SGD.
+
+    Args:
+        here: pretend.Pretended.
+        build: torchvision's function.
+        heads: of the attention.
+        batch_size: images.
+    """
+    model = build()
+    for block in model.encoder.layers:
+        block.self_attention = Attention(model.hidden_dim, heads)
+    model = model.to(here.device)
+    here.training()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    images = here.noise(batch_size, 3, 224, 224)
+    with here.whereabouts:
+        for _ in range(3):
+            with here.counted():
+                with torch.autocast(here.device.type, torch.float16):
+                    loss = F.cross_entropy(model(images), here.noise(batch_size, dtype=torch.long))
+                loss.backward()
+                optimizer.step()
+            optimizer.zero_grad()  # whose time is not in the published one
+    here.read("peak")
+
+
+RASBT = "https://github.com/rasbt/LLM-finetuning-scripts/tree/main/"
+RASBT += "conventional/distilbert-movie-review/mixed-precision-experiment"
+TIMM = "https://github.com/huggingface/pytorch-image-models/blob/main/results/"
+TIMM += "benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv"
+
+SOURCES = (
+    Source(
+        "Raschka: mixed precision",
+        RASBT,
+        "DistilBERT with PyTorch 2.0 on an A100; attention as in transformers 4.28.",
+        tuple(
+            Row(
+                f"DistilBERT, {words}, 12 texts of 512 tokens, Adam",
+                gb,
+                "reserved",
+                partial(distilbert, **options),
+                torch=(2, 0),
+                ms=minutes * 60e3 / (3 * 2916),
+            )
+            for words, gb, minutes, options in (
+                ("fp32", 5.37, 21.75, {}),
+                ("TF32", 5.37, 8.11, {"tf32": True}),
+                ("fp16 mixed", 4.31, 7.25, {"precision": "16-mixed"}),
+                ("bf16 mixed", 4.46, 7.45, {"precision": "bf16-mixed"}),
+                ("bf16", 2.87, 5.22, {"precision": "bf16-true"}),
+            )
+        ),  # fmt: skip
+        times="Three epochs of 2,916 updates and the validation after each, whose forward passes "
+        "are in the bound too; 5,000 texts are assumed, and 80 GB of the A100. Not in the bound: "
+        "loading the texts, and counting right answers.",
+    ),
+    Source(
+        "timm",
+        TIMM,
+        "A table of speeds, without memory; PyTorch 1.12 on an RTX 3090. Here it is torchvision's "
+        "model of the same shapes, with timm's attention. SGD with momentum is the default of the "
+        "script that measured.",
+        tuple(
+            Row(
+                f"{words}, fp16 mixed, {n} images, SGD",
+                None,
+                None,
+                partial(timm, build=build, heads=16, batch_size=n),
+                "rtx3090",
+                (1, 12),
+                ms=ms,
+            )
+            for words, build, n, ms in (
+                ("ViT-L/16", vit_l_16, 64, 544.981),
+                ("ViT-H/14", vit_h_14, 16, 398.436),
+            )
+        ),  # fmt: skip
+        times="Milliseconds as published: 40 updates after 10 to warm up, and the images are on "
+        "the GPU before.",
+    ),
+)

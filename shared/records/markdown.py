@@ -1,0 +1,71 @@
+"""Pieces of pages in Markdown: tables, diffs, and what is folded up."""
+
+import difflib
+
+from shared.records import scripts
+from shared.records.record import learned, setting, speed, unit
+from shared.records.units import change, size
+
+ORIGIN = "Where these figures come from"
+
+
+def table(rows):
+    """Returns rows of texts as lines of Markdown; the first is the heading."""
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return [lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]
+
+
+def folded(summary, lines):
+    """Returns lines that a reader sees after opening them."""
+    return [f"<details><summary>{summary}</summary>", "", *lines, "", "</details>"]
+
+
+def diff(before, after):
+    """Returns what changes between two scripts, as lines: the command that shows it, and the diff.
+
+    Args:
+        before, after: names of scripts.
+
+    Returns:
+        the lines, and how much it is, in words.
+    """
+    names = [f"{name}.py" for name in (before, after)]
+    texts = [scripts.get(name).lines for name in (before, after)]
+    changes = list(difflib.unified_diff(*texts, *names, n=1, lineterm=""))
+    removed, added = (sum(line[0] == sign for line in changes[2:]) for sign in "-+")
+    how_much = f"{removed} lines removed, {added} added"
+    return [f"`diff -U1 {' '.join(names)}`", "", "```diff", *changes, "```"], how_much
+
+
+def against(before, now):
+    """Writes by how much a size has changed, in a table."""
+    said = "the same" if now == before else change(before, now)
+    return "nearly the same" if said in ("+0.0%", "-0.0%") else said
+
+
+def heading(record):
+    """Returns the heading of a table of measurements like this one."""
+    peaks = ("peak while loading", "peak while training")
+    return ("script", *peaks, "test accuracy", f"{unit(record)}/s", "loss, first to last")
+
+
+def row(record):
+    """Returns the cells of a measurement, as heading() calls them."""
+    return (
+        record["script"],
+        *(size(record[phase]["device_peak_gb"]) for phase in ("load", "train")),
+        learned(record),
+        f"{speed(record):.0f}" if speed(record) else "not measured",
+        f"{record['first_loss']:.3f} to {record['last_loss']:.3f}",
+    )
+
+
+def device(record):
+    """Writes what a record was measured on, with the number of GPUs."""
+    several = record["world_size"] > 1 and record["train"]["device_reserved_gb"] is not None
+    return f"{record['world_size']} x {record['device']}" if several else record["device"]
+
+
+def models(records):
+    """Writes which models records are of."""
+    return ", ".join(dict.fromkeys(map(setting, records)))
