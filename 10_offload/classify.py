@@ -5,9 +5,8 @@ from pathlib import Path
 
 import torch
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # finds shared/ from any folder
-from shared.common.ending import run
-from shared.common.options import Parser
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
+from shared.cli import Parser
 from shared.images import data, models
 
 
@@ -42,4 +41,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    run(main)
+    main()

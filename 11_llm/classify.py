@@ -6,13 +6,10 @@ from pathlib import Path
 
 import torch
 import transformers
-
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # finds shared/ from any folder
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from shared.common.ending import run
-from shared.common.errors import UserError
-from shared.common.options import Parser
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
+from shared.cli import Parser, UserError
 
 transformers.logging.disable_progress_bar()
 
@@ -66,4 +63,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    run(main)
+    main()

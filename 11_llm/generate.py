@@ -6,13 +6,10 @@ from pathlib import Path
 
 import torch
 import transformers
-
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # finds shared/ from any folder
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from shared.common.ending import run
-from shared.common.errors import UserError
-from shared.common.options import Parser, positive, seed
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
+from shared.cli import Parser, UserError, positive
 
 transformers.logging.disable_progress_bar()
 transformers.logging.set_verbosity_error()
@@ -68,11 +65,11 @@ def main(argv=None):
     parser.add_argument("texts", metavar="TEXT", nargs="+", help="what to go on with")
     most = "add at most N tokens (default: 40)"
     parser.add_argument("--tokens", type=positive, default=40, metavar="N", help=most)
-    parser.add_argument("--seed", type=seed, default=123, help=drawn)
+    parser.add_argument("--seed", type=int, default=123, help=drawn)
     args = parser.parse_args(argv)
     torch.manual_seed(args.seed)
     print("\n".join(generate(args.folder, args.texts, args.tokens)))
 
 
 if __name__ == "__main__":
-    run(main)
+    main()

@@ -8,19 +8,17 @@ import sys
 from pathlib import Path
 
 import torch
-
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # finds shared/ from any folder
-from shared.common import options
-from shared.common.ending import run
-from shared.common.errors import UserError
-from shared.common.loading import loader, set_updates
-from shared.metrics import Meter
-from shared.text import data, models
-from shared.text.cli import TASK
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.training_args import OptimizerNames
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
+from shared import cli, loading
+from shared.metrics import Meter
+from shared.text import data, models
+from shared.text.cli import TASK
+
 BATCH_SIZE = 12  # texts per update
+LR = {"full": 5e-5, "tiny": 3e-4}  # the tiny preset makes few updates, so larger ones
 NAME = "11_llm/hf_trainer"
 OPTIM = "one of the Trainer's optimizers, such as adafactor (default: adamw_torch)"
 
@@ -67,31 +65,31 @@ class Watching(TrainerCallback):
         self.trainer.held = None
         self.meter.memory.end()
         self.meter.steps += 1
-        loss, self.trainer.losses = sum(self.trainer.losses), []
-        self.meter.first_loss = loss if self.meter.first_loss is None else self.meter.first_loss
-        self.meter.last_loss = loss
+        self.meter.losses.add(sum(self.trainer.losses))
+        self.meter.losses.end()
+        self.trainer.losses = []
 
 
 def main(argv=None):
-    parser = options.parser(__doc__.splitlines()[0], TASK)
+    parser = cli.Parser(description=__doc__.splitlines()[0])
+    cli.add_options(parser, TASK)
     add = parser.add_argument
     add("--bf16", action="store_true", help="mixed precision: bf16 where autocast allows it")
     several = "micro-batches per update (default: 1)"
-    add(
-        "--gradient-accumulation-steps", type=options.positive, default=1, metavar="N", help=several
-    )
+    accumulation = {"type": cli.positive, "default": 1, "metavar": "N", "help": several}
+    add("--gradient-accumulation-steps", **accumulation)
     add("--activation-checkpointing", action="store_true", help="recompute in the backward pass")
     optimizers = [name.value for name in OptimizerNames]
     add("--optim", default="adamw_torch", choices=optimizers, metavar="NAME", help=OPTIM)
     args = parser.parse_args(argv)
-    args.command = options.command_of([f"{NAME}.py"], argv)
+    args.command = cli.command_of([f"{NAME}.py"], argv)
     args.script, args.headline = NAME, f"{NAME}: {__doc__.splitlines()[0]}"
     args.batch_size, steps = BATCH_SIZE, args.gradient_accumulation_steps
     if BATCH_SIZE % steps:
-        raise UserError(
+        raise cli.UserError(
             f"--gradient-accumulation-steps {steps} does not divide a batch of {BATCH_SIZE} texts"
         )
-    options.choose(args, TASK)
+    cli.choose(args, TASK)
     args.micro_batch_size = BATCH_SIZE // steps if steps > 1 else None
     args.devices = args.world_size = args.shares = 1
     args.record, args.save = None, None
@@ -106,14 +104,15 @@ def main(argv=None):
         tokens, labels = padding(examples)
         return {**tokens, "labels": labels}
 
-    whole, args.batch_size = args.batch_size, BATCH_SIZE // steps
-    texts = loader(args, sets["train"], shuffle=True, collate_fn=batch)
-    test = loader(args, sets["test"], shuffle=False, collate_fn=padding)
-    args.batch_size = whole
-    set_updates(args, -(-len(texts) // steps))
-    with meter.phase("load"):
+    args.batch_size = BATCH_SIZE // steps  # what a loader yields
+    parts = [sets[part] for part in data.PARTS]
+    texts = loading.loaders(args, parts, batch)[0]
+    test = loading.loaders(args, parts, padding)[2]
+    per_epoch = -(-len(texts) // steps)
+    args.batch_size, args.updates = BATCH_SIZE, min(args.max_steps or per_epoch, per_epoch)
+    with meter.loading():
         model = models.classifier(args)
-        model.load_state_dict(torch.load(models.checkpoint(args), weights_only=True))
+        model.load_state_dict(torch.load(models.weights(args), weights_only=True))
     model.to(args.accelerator)
     wanted = TrainingArguments(
         output_dir="out/hf",
@@ -122,7 +121,7 @@ def main(argv=None):
         activation_checkpointing=args.activation_checkpointing,
         bf16=args.bf16,
         optim=args.optim,
-        learning_rate=5e-5 * args.adam_lr_factor,
+        learning_rate=LR[args.preset],
         lr_scheduler_type="constant",
         max_grad_norm=0,
         max_steps=args.updates,
@@ -133,10 +132,10 @@ def main(argv=None):
         disable_tqdm=True,
     )
     trainer = Watched(texts, meter, model=model, args=wanted)
-    with meter.phase("train"):
+    with meter.memory.train():
         trainer.train()
-    return meter.report(meter.evaluate(model, test))
+    return meter.test(model, test)
 
 
 if __name__ == "__main__":
-    run(main)
+    main()

@@ -19,6 +19,7 @@ from shared.text import models
 BF16, FEW, ONCE = "everything in bf16", "a few texts at a time", "load without a second copy"
 SHARD, CHECKPOINT = "shard over the devices", "checkpoint every block"
 OFFLOAD = "offload shards to the host"
+LR = {"full": 5e-5, "tiny": 3e-4}  # as in before.py
 ALONE = (BF16, FEW, ONCE, CHECKPOINT)
 TOGETHER = (BF16, FEW, ONCE, SHARD, CHECKPOINT, OFFLOAD)
 
@@ -70,12 +71,12 @@ def script(chosen):
 
 
 def _build(fabric, args, checkpointing):
-    with fabric.init_module(empty_init=True):
+    with fabric.init_module(empty_init=True):  # no random weights: the file has them all
         model = models.classifier(args)
-    model.load_state_dict(torch.load(models.checkpoint(args), weights_only=True, mmap=True))
+    model.load_state_dict(torch.load(models.weights(args), weights_only=True, mmap=True))
     if checkpointing:
         _checkpoint(model)
-    optimizer = torch.optim.Adam(model.parameters(), lr=5e-5 * args.adam_lr_factor)
+    optimizer = torch.optim.Adam(model.parameters(), lr=LR[args.preset])
     return fabric.setup(model, optimizer)
 
 

@@ -1,4 +1,7 @@
-"""Stage 11 from 11_llm/before.py, all of it on text: the techniques of 03, 05 and 07 to 10."""
+"""Stage 11 from 11_llm/before.py, all of it on text: the techniques of 03, 05 and 07 to 10.
+
+On a GPU, a model from the hub on IMDb; with --preset tiny, a small one on made-up reviews.
+"""
 
 import sys
 from functools import partial
@@ -6,30 +9,30 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from lightning.fabric import Fabric
+from lightning.fabric.strategies import ModelParallelStrategy
 from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 from torch.utils.checkpoint import checkpoint
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # finds shared/ from any folder
-from shared.saving import Saving
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
 from shared.metrics import Meter
 from shared.text import cli, data, models
-from lightning.fabric import Fabric
-from lightning.fabric.strategies import ModelParallelStrategy
 
 BATCH_SIZE = 12  # texts per update
 MICRO_BATCH_SIZE = 3  # texts per forward and backward pass
+LR = {"full": 5e-5, "tiny": 3e-4}  # the tiny preset makes few updates, so larger ones
 DEVICES = 4  # GPUs, or processes on a CPU
 
 
 def parallelize(model, mesh):
-    offload = CPUOffloadPolicy(pin_memory=torch.cuda.is_available())  # pinned is copied faster
-    # Keep a block's input, and run the block again in the backward pass. This replaces forward():
-    # a wrapper around the block would rename its parameters, and the file would not fit them.
+    offload = CPUOffloadPolicy(pin_memory=torch.cuda.is_available())  # pinned: faster copies
+    # Keep only the input of each block, and run the block again in the backward pass. Wrapping
+    # the block instead would rename its parameters, and the weights file would not match.
     for block in models.blocks(model):
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
-    for unit in [*models.blocks(model), model]:  # the model last, for what is in no block
+    for unit in [*models.blocks(model), model]:  # the model last: it takes what is in no block
         fully_shard(unit, mesh=mesh["data_parallel"], offload_policy=offload)
-    return model.to_empty(device="cpu")  # memory for this process' shards, on the host
+    return model.to_empty(device="cpu")  # memory for the shards of this process, on the host
 
 
 def make_fabric(args):
@@ -47,60 +50,44 @@ def make_fabric(args):
 
 
 def build(fabric, args):
-    with fabric.init_module(empty_init=True):
+    with fabric.init_module(empty_init=True):  # no random weights: the file has them all
         model = models.classifier(args)
-    model = fabric.setup_module(model)
-    fabric.load_raw(models.checkpoint(args), model, weights_only=True)
-    models.restore_buffers(model, fabric.device)  # what no checkpoint holds, such as positions
-    # the factor is 1; it is larger for the tiny model, which needs larger steps
-    optimizer = torch.optim.Adam(model.parameters(), lr=5e-5 * args.adam_lr_factor)
+    model = fabric.setup_module(model)  # calls parallelize()
+    fabric.load_raw(models.weights(args), model, weights_only=True)  # fills the shards
+    models.restore_buffers(model, fabric.device)  # what the file lacks, such as positions
+    # created after sharding, so that it holds shards
+    optimizer = torch.optim.Adam(model.parameters(), lr=LR[args.preset])
     optimizer = fabric.setup_optimizers(optimizer)
     return model, optimizer
 
 
-def train_step(fabric, model, optimizer, tokens, labels):
-    losses, outputs = [], []
+def train_step(fabric, model, optimizer, tokens, labels, meter):
     for x, y in data.micro_batches(tokens, labels, MICRO_BATCH_SIZE):
         logits = model(**x).logits  # (micro-batch, classes)
         loss = F.cross_entropy(logits, y) * len(y) / len(labels)  # its share of the batch's mean
         fabric.backward(loss)
-        losses.append(loss.detach())
-        outputs.append(logits.detach())
+        meter.add(loss, logits, y)
     optimizer.step()
-    optimizer.zero_grad()  # here, so that no old gradient is alive in the next forward pass
-    return sum(losses), torch.cat(outputs)
+    optimizer.zero_grad()  # frees the gradients, before the next forward pass needs the memory
 
 
 def main(argv=None):
-    args = cli.parse(
-        __file__,
-        argv,
-        batch_size=BATCH_SIZE,
-        micro_batch_size=MICRO_BATCH_SIZE,
-        devices=DEVICES,
-    )
+    args = cli.parse(__file__, argv, BATCH_SIZE, DEVICES, MICRO_BATCH_SIZE)
     fabric = make_fabric(args)
     fabric.launch()
-    fabric.seed_everything(args.seed, verbose=False)
+    fabric.seed_everything(args.seed)
     meter = Meter(args, fabric)
 
-    train_loader, val_loader, test_loader = fabric.setup_dataloaders(
-        *data.loaders(args),
-        use_distributed_sampler=False,  # these loaders yield this process' share already
-    )
-    with meter.phase("load"):
-        model, optimizer = built = build(fabric, args)
-    saving = Saving(args, meter, *built)  # for --save and --resume
-    with meter.phase("train"):
-        for epoch in range(saving.epoch, args.epochs):
+    train_loader, val_loader, test_loader = fabric.setup_dataloaders(*data.loaders(args))
+    with meter.loading():
+        model, optimizer = build(fabric, args)
+    with meter.training(model, optimizer):  # --save keeps these
+        for epoch in range(args.epochs):
             for tokens, labels in meter.progress(train_loader, epoch):
-                loss, logits = train_step(fabric, model, optimizer, tokens, labels)
-                meter.update(loss, logits, labels)
-                saving.checkpoint()  # sometimes, if --save asks for it
-            meter.end_epoch(meter.evaluate(model, val_loader))
-    saving.save()
-    return meter.report(meter.evaluate(model, test_loader))
+                train_step(fabric, model, optimizer, tokens, labels, meter)
+            meter.validate(model, val_loader)
+    return meter.test(model, test_loader)
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    main()

@@ -1,7 +1,218 @@
-"""What every script takes from its command line, and how it ends after a mistake."""
+"""What every script takes from its command line, on how many devices it trains, how it ends."""
 
-from shared.common.ending import run
-from shared.common.errors import UserError
-from shared.common.options import Parser, command_of, positive
+import argparse
+import ast
+import logging
+import os
+import shlex
+import sys
+import threading
+import time
+from pathlib import Path
 
-__all__ = ["Parser", "UserError", "command_of", "positive", "run"]
+import torch
+
+from shared.memory import bf16
+
+# Meter says what Fabric would; torchao has PyTorch warn of what it does.
+for name in ("lightning.fabric", "lightning.pytorch", "torch.utils._pytree"):
+    logging.getLogger(name).setLevel(logging.ERROR)
+
+PRESETS = ("tiny", "full")
+PARENT = "MEMORY_LADDER_PARENT"  # variable with the number of the process that Fabric runs in
+
+
+class UserError(ValueError):
+    """A mistake that the user can correct; its text, one line, says what would be right."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser that raises UserError, and takes no abbreviated options."""
+
+    def __init__(self, **options):
+        super().__init__(allow_abbrev=False, **options)
+
+    def error(self, message):
+        raise UserError(f"{message} (see --help)")
+
+
+def positive(text):
+    """Converts an option's text to a positive whole number."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive whole number")
+    return int(text)
+
+
+def explain(kind, error, trace):
+    """Ends a program after an exception: in one line where its user can put things right.
+
+    Exit code 2 after that, 130 after Ctrl-C, 1 after any other error, with the traceback. The
+    program ends at once: a regular exit would wait for processes that no longer respond.
+    """
+    code, text = 1, None
+    if kind is KeyboardInterrupt:
+        code, text = 130, "interrupted"
+    elif issubclass(kind, OSError) and error.filename:
+        code, text = 2, f"{error.filename}: {error.strerror}"
+    elif issubclass(kind, (UserError, torch.OutOfMemoryError)):
+        # An error in a DataLoader's worker comes with the worker's traceback, and ends with it.
+        code, text = 2, str(error).strip().splitlines()[-1].split("UserError: ")[-1]
+    if int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0))):
+        time.sleep(2)  # the first process says what all have noticed, and takes the others with it
+    sys.stdout.flush()
+    sys.stderr = sys.__stderr__  # PyTorch calls this with its own, and shows it afterwards
+    if text:
+        print(f"\n{Path(sys.argv[0]).name}: {text}", file=sys.stderr, flush=True)
+    else:
+        sys.__excepthook__(kind, error, trace)
+    os._exit(code)
+
+
+sys.excepthook = explain
+
+
+def end_with_parent():
+    """Ends this process as soon as the one that has started it is gone: Fabric's or torchrun."""
+    by_torchrun = "LOCAL_WORLD_SIZE" in os.environ
+    if not by_torchrun and not int(os.environ.get("LOCAL_RANK", 0)):
+        os.environ[PARENT] = str(os.getpid())  # Fabric's others know it even if this ends at once
+        return
+    parent = os.getppid() if by_torchrun else int(os.environ[PARENT])
+
+    def watch():
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def command_of(program, argv):
+    """Returns what a user would type to repeat this: a program, and the arguments it got."""
+    return shlex.join(["python", *program, *(sys.argv[1:] if argv is None else argv)])
+
+
+def add_options(parser, *tasks):
+    """Adds the options that scripts and ladder share, of scripts about some tasks."""
+    add = parser.add_argument
+    what = "{model} on {data}".format
+    tiny, full = (" or ".join(what(**task.presets[name]) for task in tasks) for name in PRESETS)
+    preset = f"tiny: {tiny}, for any computer; full: {full} (default: full with CUDA, else tiny)"
+    add("--preset", choices=PRESETS, help=preset)
+    for name, metavar in (("model", "NAME"), ("data", "WHAT")):
+        text = "; ".join(getattr(task, f"{name}_help") for task in tasks)
+        add(f"--{name}", metavar=metavar, help=f"{text} (default: the preset's)")
+    for task in tasks:
+        task.add_options(parser)
+    devices = "GPUs per machine, or processes on a CPU; from 08_fsdp on (default: 4)"
+    steps = "stop after N updates; evaluations then read N batches at most"
+    order = "for the order of the data and for random weights (default: 123)"
+    add("--devices", type=positive, metavar="N", help=devices)
+    add("--epochs", type=positive, default=1, metavar="N", help="passes over the data (default: 1)")
+    add("--max-steps", type=positive, metavar="N", help=steps)
+    add("--seed", type=int, default=123, help=order)
+    random = "start from random weights"
+    add("--no-pretrained", dest="pretrained", action="store_false", help=random)
+
+
+def parse(
+    task, file, argv, batch_size, devices=1, micro_batch_size=None, *, launcher=None, shares=None
+):
+    """Parses a script's command line.
+
+    Args:
+        task: what the script is about, such as images.cli.TASK.
+        file: the script, as in __file__; its docstring is for --help.
+        argv: list of arguments, or None for the command line's.
+        batch_size: images, or texts, per update, over all devices.
+        devices: how many devices the script is meant for; 1 if it cannot use more.
+        micro_batch_size: how many of them per forward pass and device; None for the whole batch.
+        launcher: "torchrun" for a script that leaves it to torchrun to start processes.
+        shares: into how many shares the devices divide a batch; None for one for each of them.
+
+    Returns:
+        the options and, derived from them: accelerator ("cuda" or "cpu"), devices (per machine),
+        num_nodes, world_size, shares, notes (lines that tell what was chosen), and what
+        task.choose() fills in.
+
+    Raises:
+        UserError: an option is unknown, out of range, or does not fit this script or machine.
+    """
+    path = Path(file).resolve()
+    docstring = ast.get_docstring(ast.parse(path.read_text())) or path.stem
+    parser = Parser(description=docstring, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_options(parser, task)
+    add = parser.add_argument
+    add("--record", type=Path, metavar="FILE", help="append what was measured, as a line of JSON")
+    save = f"write the model to DIR, {task.saved_help}; meanwhile, checkpoints of the training"
+    add("--save", type=Path, metavar="DIR", help=save)
+    minutes = "minutes between two checkpoints (default: 15)"
+    add("--save-minutes", type=float, default=15, metavar="N", help=minutes)
+    resume = "go on from the checkpoint in --save DIR, if there is one; the rest as before"
+    add("--resume", action="store_true", help=resume)
+    args = parser.parse_args(argv)
+    args.script = f"{path.parent.name}/{path.stem}"
+    args.headline = f"{args.script}, {docstring.splitlines()[0].partition(', ')[2].rstrip('.')}"
+    args.command = command_of([f"{args.script}.py"], argv)
+    args.batch_size, args.micro_batch_size = batch_size, micro_batch_size
+    choose(args, task)
+    if args.accelerator == "cpu":
+        bf16.speed_up()
+    _choose_devices(args, devices, launcher)
+    args.shares = shares or args.world_size
+    if args.resume and not args.save:
+        raise UserError("--resume goes on from what --save DIR has written; add --save DIR")
+    if args.record:  # what cannot be written shall not be noticed after the training
+        args.record.open("a").close()
+    return args
+
+
+def choose(args, task):
+    """Fills in what the preset decides (accelerator, model, data), and what the task derives.
+
+    Raises:
+        UserError: there is no such model.
+    """
+    args.task, args.notes = task, []
+    args.accelerator = "cuda" if torch.cuda.is_available() else "cpu"
+    if not args.preset:
+        args.preset, other = ("full", "tiny") if args.accelerator == "cuda" else ("tiny", "full")
+        there = "a" if args.accelerator == "cuda" else "no"
+        because = f"preset {args.preset}, because there is {there} CUDA device"
+        args.notes.append(f"{because}; --preset {other} chooses otherwise")
+    args.model = args.model or task.presets[args.preset]["model"]
+    args.data = args.data or task.presets[args.preset]["data"]
+    task.choose(args)
+
+
+def _choose_devices(args, default, launcher):
+    """Fills in args.devices, num_nodes and world_size: torchrun, --devices or the script decides.
+
+    Raises:
+        UserError: the devices that are wanted do not fit the script, the batch or the machine.
+    """
+    started = int(os.environ.get("LOCAL_WORLD_SIZE", 0))  # by torchrun
+    args.num_nodes = int(os.environ["WORLD_SIZE"]) // started if started else 1
+    here = torch.cuda.device_count() if args.accelerator == "cuda" else None
+    wanted = started or args.devices or default
+    if default == 1 and wanted > 1:
+        args.notes.append("this script trains on one device; 08_fsdp and later share the work")
+        wanted = 1
+    elif launcher and not started:
+        start = f"{launcher} --nproc-per-node {args.devices or here or default} {args.script}.py"
+        if (args.devices or 1) > 1:
+            raise UserError(f"this script starts no further processes; {start} does")
+        args.notes.append(f"one process; {start} starts more")
+        wanted = 1
+        alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}  # as torchrun would tell it
+        os.environ.update(alone, MASTER_ADDR="localhost", MASTER_PORT="0")
+    elif here and wanted > here and args.devices:
+        raise UserError(f"--devices {wanted}: there are {here} GPUs")
+    elif here and wanted > here and not started:
+        args.notes.append(f"{wanted} GPUs wanted, {here} here")
+        wanted = next(n for n in range(here, 0, -1) if args.batch_size % n == 0)
+    if args.batch_size % (wanted * args.num_nodes):
+        batch = f"a batch of {args.batch_size} {args.task.unit}"
+        raise UserError(f"{batch} does not divide by {wanted * args.num_nodes} devices")
+    args.devices, args.world_size = wanted, wanted * args.num_nodes
+    end_with_parent()

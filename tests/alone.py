@@ -6,25 +6,40 @@ import torch
 from conftest import in_fp32
 from sharded import STEPS
 
-from shared.metrics import Meter
+from shared.metrics import Losses
 from shared.records import scripts
 
 TINY = ["--preset", "tiny"]
 
 
+class Results:
+    """Keeps what train_step() hands to the meter: the loss of an update, and its logits."""
+
+    def __init__(self):
+        self.loss, self.parts = 0, []
+
+    def add(self, loss, logits, labels):
+        self.loss = self.loss + loss.detach()
+        self.parts.append(logits)
+
+    @property
+    def logits(self):
+        return torch.cat(self.parts).detach()
+
+
 def losses(module, *options):
     """Runs a script's main() in this process; returns the loss of every update and the record."""
-    seen, update = [], Meter.update
+    seen, end = [], Losses.end
 
-    def watched(meter, loss, logits, labels):
-        seen.append(loss.item())
-        update(meter, loss, logits, labels)
+    def watched(losses):
+        seen.append(losses.last.item())
+        end(losses)
 
-    Meter.update = watched
+    Losses.end = watched
     try:
         return seen, module.main([*TINY, *options])
     finally:
-        Meter.update = update
+        Losses.end = end
         torch.compiler.set_stance("default")  # what some scripts change for their process
         torch.set_float32_matmul_precision("highest")
 

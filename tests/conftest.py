@@ -23,9 +23,9 @@ sys.path.insert(0, str(ROOT))
 
 from forked import become  # noqa: E402
 
-from shared.records import scripts  # noqa: E402
 from shared.lessons import pages  # noqa: E402
 from shared.predict.jobs import PRELOADED  # noqa: E402
+from shared.records import scripts  # noqa: E402
 from shared.records.running import forks  # noqa: E402
 
 NAMES = scripts.ladder()

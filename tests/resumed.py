@@ -12,17 +12,17 @@ import signal
 import sys
 
 import torch.distributed as dist
-from forks import side_by_side
 
 from shared import saving
 from shared.metrics import Meter
 from shared.records import scripts
+from shared.records.running import side_by_side
 
 
 def main(out, name, trainings):
     """Does what this file is for, as one of the processes."""
     saving.AGREE = 3  # so that a short training has several checkpoints
-    update = Meter.update
+    progress = Meter.progress
     if "WORLD_SIZE" in os.environ:
         dist.init_process_group("gloo")  # once for all trainings
         dist.init_process_group = dist.destroy_process_group = lambda *_: None
@@ -34,18 +34,19 @@ def main(out, name, trainings):
 
     for i, (stop, options) in enumerate(json.loads(trainings)):
 
-        def watched(meter, loss, *rest):
-            update(meter, loss, *rest)
-            losses = [loss.item()] * meter.world_size
-            if meter.world_size > 1:
-                dist.all_gather_object(losses, loss.item())
-            write([i, meter.steps, losses])
-            if meter.steps + 1 == -stop:
-                os.kill(os.getpid(), signal.SIGKILL)
-            if meter.steps + 1 == stop:
-                raise KeyboardInterrupt
+        def watched(meter, *rest):
+            for batch in progress(meter, *rest):
+                yield batch
+                losses = [meter.losses.last.item()] * meter.world_size
+                if meter.world_size > 1:
+                    dist.all_gather_object(losses, losses[0])
+                write([i, meter.steps, losses])
+                if meter.steps + 1 == -stop:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if meter.steps + 1 == stop:
+                    raise KeyboardInterrupt
 
-        Meter.update = watched
+        Meter.progress = watched
         try:
             write(scripts.get(name).load().main(options))
         except KeyboardInterrupt:

@@ -11,13 +11,12 @@ import sys
 import torch
 import torch.distributed as dist
 from conftest import SHARDED, SHARDED_ROADS, TEXT, in_fp32
-from forks import side_by_side
 from torch.distributed.fsdp import CPUOffloadPolicy
 from torch.distributed.tensor import DTensor
 
-from shared.common import mapping
-from shared.metrics import Meter
+from shared.metrics import Losses
 from shared.records import scripts
+from shared.records.running import side_by_side
 
 STEPS = 3
 TENSOR_PARALLEL = "08_fsdp/tensor_parallel"
@@ -28,7 +27,7 @@ def watch(name, fp32):
     module = in_fp32(name) if fp32 else scripts.get(name).load()
     seen = {"losses": [], "policies": [], "whole": []}
     module_build, module_shard = module.build, getattr(module, "fully_shard", None)
-    update = Meter.update
+    end = Losses.end
 
     def look_at_gradients(optimizer, *_):
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -37,7 +36,7 @@ def watch(name, fp32):
         seen["whole"].append(hashlib.sha256(b"".join(map(raw, whole))).hexdigest())
 
     def build(*args):
-        seen["file"] = module.models.checkpoint(args[1])
+        seen["file"] = module.models.weights(args[1])
         seen["bytes"] = [hashed(seen["file"])]
         built = module_build(*args)
         model, optimizer = built[:2]
@@ -53,17 +52,17 @@ def watch(name, fp32):
         seen["policies"].append(isinstance(kwargs.get("offload_policy"), CPUOffloadPolicy))
         return module_shard(shard_module, **kwargs)
 
-    def watched_update(meter, loss, logits, labels):
-        mean = loss.detach().clone()
+    def watched_end(losses):
+        mean = losses.last.clone()
         dist.all_reduce(mean)
         seen["losses"].append(mean.item() / dist.get_world_size())
-        update(meter, loss, logits, labels)
+        end(losses)
 
-    module.build, module.fully_shard, Meter.update = build, fully_shard, watched_update
+    module.build, module.fully_shard, Losses.end = build, fully_shard, watched_end
     try:
         record = module.main(["--preset", "tiny", "--max-steps", str(STEPS)])
     finally:
-        Meter.update = update
+        Losses.end = end
     seen["bytes"].append(hashed(seen.pop("file")))
     parameters = list(seen.pop("model").parameters())
     return {
@@ -86,7 +85,6 @@ def hashed(file):
 
 def work(out):
     """Does what this file is for, as one of the processes."""
-    mapping._private_is_refused = lambda path: True  # as if the weights were larger than memory
     dist.init_process_group("gloo")
     # For the scripts in plain PyTorch: once is enough.
     dist.init_process_group = dist.destroy_process_group = lambda *_: None

@@ -13,16 +13,14 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from conftest import tokens_of
-from forks import side_by_side
 from lightning.fabric import Fabric
 from sharded import hashed
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForSequenceClassification
 
-from shared.common import mapping
 from shared.metrics import Meter
 from shared.records import scripts
-from shared.saving import Saving
+from shared.records.running import side_by_side
 from shared.text import cli, data, models
 
 PROCESSES = 4
@@ -36,12 +34,11 @@ def watch(folder, table, precision):
     module.Fabric = lambda **options: Fabric(**{**options, "precision": precision})
     argv = ["--preset", "tiny", "--model", str(folder), "--data", str(table)]
     argv += ["--save", f"{folder}-trained"]
-    sizes = {"batch_size": 12, "micro_batch_size": 3, "devices": PROCESSES}
-    args = cli.parse(module.__file__, argv, **sizes)
+    args = cli.parse(module.__file__, argv, 12, PROCESSES, 3)
     fabric = module.make_fabric(args)
     fabric.launch()
-    loader = fabric.setup_dataloaders(data.loaders(args)[0], use_distributed_sampler=False)
-    file = models.checkpoint(args)
+    loader = fabric.setup_dataloaders(data.loaders(args)[0])
+    file = models.weights(args)
     before = hashed(file)
     model, optimizer = module.build(fabric, args)
     seen = {"all sharded": all(isinstance(p, DTensor) for p in model.parameters()), "losses": []}
@@ -52,18 +49,20 @@ def watch(folder, table, precision):
         logits, wanted = (m.eval()(**tokens).logits for m in (model, plain))
     seen["same logits"] = torch.equal(logits, wanted.float())
     model.train()
-    for (tokens, labels), _ in zip(loader, range(STEPS)):
-        mean = module.train_step(fabric, model, optimizer, tokens, labels)[0].clone()
-        dist.all_reduce(mean)
-        seen["losses"].append(mean.item() / dist.get_world_size())
+    meter = Meter(args, fabric)
+    with meter.training(model, optimizer):
+        for (tokens, labels), _ in zip(loader, range(STEPS)):
+            module.train_step(fabric, model, optimizer, tokens, labels, meter)
+            mean = meter.losses.last.clone()
+            meter.losses.end()
+            dist.all_reduce(mean)
+            seen["losses"].append(mean.item() / dist.get_world_size())
     seen["same file"] = before == hashed(file)
-    Saving(args, Meter(args, fabric), model, optimizer).save()
     return seen
 
 
 def work(folders, table, out):
     """Does what this file is for, as one of the processes."""
-    mapping._private_is_refused = lambda path: True  # as if the weights were larger than memory
     dist.init_process_group("gloo")
     asked = [(folder, precision) for folder in folders for precision in TYPES]
     results = {f"{f.name} {precision}": watch(f, table, precision) for f, precision in asked}

@@ -5,7 +5,7 @@ from versions import KEPT_GB
 
 from shared.predict import command, simulation
 from shared.predict.jobs import Wanted, run_jobs
-from shared.records.record import by_script
+from shared.records.views import by_script
 
 
 def predicted(*argv):

@@ -14,11 +14,12 @@ from made import textures
 from PIL import Image
 from torchvision.transforms import v2
 
-from shared.common import loading
+from shared import loading
+from shared.cli import UserError
 from shared.images import data as pictures
-from shared.images.pictures import NORMALIZE, Files, Pictures
+from shared.images.data import NORMALIZE, Pictures
 from shared.records import scripts
-from shared.text import cli, configs, sources
+from shared.text import cli
 from shared.text import data as texts
 
 
@@ -30,7 +31,7 @@ def of_pictures(source, **more):
 
 def of_texts(*options, **more):
     script = scripts.get("11_llm/before").path
-    args = cli.parse(script, ["--preset", "tiny", *map(str, options)], batch_size=12)
+    args = cli.parse(script, ["--preset", "tiny", *map(str, options)], 12)
     return SimpleNamespace(**{**vars(args), **more})
 
 
@@ -82,7 +83,7 @@ def test_four_processes_see_the_batches_of_one(what, folder, table, monkeypatch)
     assert labels[0] == labels[1] and one[:half] != one[half:]  # the same, in another order
     assert read(kind, args()) == one != read(kind, args(seed=2))
     # Two workers of each process live through both epochs.
-    monkeypatch.setattr(loading, "worker_processes", lambda *_: 2)
+    monkeypatch.setattr(loading.os, "cpu_count", lambda: 2)
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
     shares = []
@@ -99,16 +100,16 @@ def test_four_processes_see_the_batches_of_one(what, folder, table, monkeypatch)
 def test_what_is_tested_was_not_trained_with(folder, table):
     parts = [set(map(bytes, part.tensors[0].numpy())) for part in pictures.digits(32)]
     assert [len(part) for part in parts] == [1300, 137, 360] and len(set.union(*parts)) == 1797
-    sets, classes, _ = pictures.image_sets(of_pictures(folder))
-    parts = [{s.source.paths[i] for i in s.indices} for s in sets]
+    args = of_pictures(folder)
+    sets = pictures.image_sets(args)
+    parts = [{s.source.samples[i][0] for i in s.indices} for s in sets]
     assert [len(part) for part in parts] == [35, 5, 4] and len(set.union(*parts)) == 44
-    assert classes == ["dark", "light"]
+    assert args.classes == ["dark", "light"]
     assert [s.seed for s in sets] == [1, None, None]  # only what is trained with is cropped
-    own = sources.source(of_texts("--data", table))[2]()
-    csv = sources.source(of_texts("--data", table.with_suffix(".csv")))[2]()
-    assert [csv[part][:] for part in sources.PARTS] == [own[part][:] for part in sources.PARTS]
-    for made, sizes in ((sources.made_up(), [3200, 400, 400]), (own, [33, 4, 4])):
-        parts = [set(made[part]["text"]) for part in sources.PARTS]
+    own, csv = texts.read(str(table)), texts.read(str(table.with_suffix(".csv")))
+    assert [csv[part][:] for part in texts.PARTS] == [own[part][:] for part in texts.PARTS]
+    for made, sizes in ((texts.read("reviews"), [3200, 400, 400]), (own, [33, 4, 4])):
+        parts = [set(made[part]["text"]) for part in texts.PARTS]
         assert [len(part) for part in parts] == sizes and len(set.union(*parts)) == sum(sizes)
 
 
@@ -117,10 +118,9 @@ def test_a_picture_is_what_torchvision_makes_of_it(px, folder):
     edge, paths = round(px * 8 / 7), sorted(folder.glob("*/*.png"))[:3]
     convert = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), NORMALIZE]
     transform = v2.Compose([v2.Resize((edge, edge)), v2.CenterCrop(px), *convert])
-    found = Pictures(Files(paths), [7] * 3, range(3), px)
-    prepared, labels = torch.utils.data.default_collate(found.__getitems__([0, 1, 2]))
-    assert torch.equal(prepared, torch.stack([transform(Image.open(p)) for p in paths]))
-    assert labels.tolist() == [7, 7, 7] and torch.equal(found[1][0], prepared[1])
+    found = Pictures([(pictures.load(path), 7) for path in paths], range(3), px)
+    for (picture, label), path in zip(found, paths):
+        assert label == 7 and torch.equal(picture, transform(Image.open(path)))
 
 
 def test_padding_is_as_long_as_the_longest_needs_and_is_hidden():
@@ -138,7 +138,7 @@ def test_texts_are_tokenized_once(table, monkeypatch):
     sets, tokenizer = texts.prepared(args)
     assert args.config.id2label == {0: "a", 1: "b", 2: "c"} and args.num_classes == 3
     assert args.config.pad_token_id == tokenizer.pad_token_id and args.dataset == "rows"
-    monkeypatch.setattr(sources, "from_file", None)  # would fail if it were read again
+    monkeypatch.setattr(texts, "read", None)  # would fail if it were read again
     assert texts.prepared(of_texts("--data", table))[0]["train"][:] == sets["train"][:]
     for other in (["--data", table, "--max-length", 3], ["--data", table, "--limit", 12]):
         with pytest.raises(TypeError):
@@ -146,6 +146,32 @@ def test_texts_are_tokenized_once(table, monkeypatch):
     table.write_text(table.read_text() + '{"text": "new", "label": "a"}\n')
     with pytest.raises(TypeError):
         texts.prepared(of_texts("--data", table))
+
+
+def test_the_tiny_models_vocabulary_is_the_same_in_every_process():
+    program = "from shared.text import data, tokenizer\n"
+    program += "texts = data.read('reviews')['train']['text']\n"
+    program += "vocabulary = tokenizer.new_tokenizer(texts, 8192).get_vocab()"
+    program += "\nprint(sorted(vocabulary.items()))"
+    first, second = (run("-c", program) for _ in range(2))
+    assert "##less" in first and first == second
+
+
+def test_files_are_made_once_and_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(loading, "cache_folder", lambda: tmp_path)
+
+    def fails(part):
+        part.write_text("half")
+        raise OSError("no space left")
+
+    with pytest.raises(OSError):
+        loading.made_once("new.txt", fails)
+    assert not (tmp_path / "new.txt").exists()
+    path = loading.made_once("new.txt", lambda part: part.write_text("whole"))
+    assert path.read_text() == "whole" and loading.made_once("new.txt", fails) == path
+    (tmp_path / "weights.pt").write_text("garbage")
+    with pytest.raises(UserError, match="weights.pt is damaged; remove it"):
+        loading.made_once("weights.pt", fails)
 
 
 def test_fake_data_has_the_right_shape():
@@ -156,7 +182,7 @@ def test_fake_data_has_the_right_shape():
     tokens, labels = next(iter(texts.loaders(args)[0]))
     assert tokens["input_ids"].shape == (12, 32) and set(labels.tolist()) <= {0, 1}
     assert tokens["attention_mask"].sum(1).tolist() == 12 * [31]  # there is padding to hide
-    assert tokens["input_ids"].max() < configs.TINY_OPTIONS["vocab_size"]
+    assert tokens["input_ids"].max() < args.config.vocab_size
 
 
 def test_each_example_counts_once_on_four_processes(tmp_path):

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from alone import TINY, alone, losses
+from alone import TINY, Results, alone, losses
 from conftest import SHARDED, Spy, run
 from lightning.fabric import Fabric
 from sharded import STEPS, TENSOR_PARALLEL
@@ -17,13 +17,18 @@ from shared.predict.simulation import predict
 from shared.records import scripts
 
 
+def add_sums(*arguments):
+    images, labels, meter = arguments[-3:]
+    meter.add(images.sum(), torch.zeros(len(labels), 10), labels)
+
+
 def test_orders_of_two_epochs_differ_and_agree_between_fabric_and_plain(monkeypatch):
-    monkeypatch.setattr(Meter, "evaluate", lambda *_: 0.5)
+    monkeypatch.setattr(Meter, "_evaluate", lambda *_: 0.5)
     seen = {}
     for name in ("01_baseline/train", "01_baseline/plain"):
         module = scripts.get(name).load()
         # Without computing anything, which is not what this is about.
-        module.train_step = lambda *batch: (batch[-2].sum(), torch.zeros(len(batch[-1]), 10))
+        module.train_step = add_sums
         seen[name] = losses(module, "--epochs", "2")[0]
     fabric, plain = seen.values()
     assert fabric == plain and len(plain) == 42
@@ -33,7 +38,7 @@ def test_orders_of_two_epochs_differ_and_agree_between_fabric_and_plain(monkeypa
 @pytest.mark.parametrize("batch", [16, 13, 3])
 def test_micro_batches_give_the_gradients_of_the_full_batch(batch):
     torch.manual_seed(0)
-    args = cli.parse(scripts.get("05_grad_accum/train").path, TINY, batch_size=16)
+    args = cli.parse(scripts.get("05_grad_accum/train").path, TINY, 16)
     args.num_classes = 10
     model = models.vit(args).double()
     torch.nn.init.normal_(
@@ -44,10 +49,9 @@ def test_micro_batches_give_the_gradients_of_the_full_batch(batch):
     for name in ("04_batchsize/train", "05_grad_accum/train"):
         fabric = Fabric(accelerator="cpu", devices=1, precision="64-true")
         wrapped, optimizer = fabric.setup(model, Spy(model.parameters(), lr=0.1))
-        loss, logits = (
-            scripts.get(name).load().train_step(fabric, wrapped, optimizer, images, labels)
-        )
-        results.append((loss, logits, optimizer.optimizer.grads))
+        kept = Results()
+        scripts.get(name).load().train_step(fabric, wrapped, optimizer, images, labels, kept)
+        results.append((kept.loss, kept.logits, optimizer.optimizer.grads))
     (loss_a, logits_a, grads_a), (loss_b, logits_b, grads_b) = results
     torch.testing.assert_close(loss_a, loss_b)
     torch.testing.assert_close(logits_a, logits_b)
@@ -67,14 +71,12 @@ def test_schedule_steps_once_per_update_and_ends_at_zero(monkeypatch, options, u
         step(scheduler, *args)
         rates.append(scheduler.get_last_lr()[0])
 
-    def update(
-        fabric, model, optimizer, images, labels
-    ):  # without computing anything, which is not what this is about
-        optimizer.step()
-        return torch.zeros(()), torch.zeros(len(labels), 10)
+    def update(fabric, model, optimizer, images, labels, meter):
+        optimizer.step()  # without computing anything, which is not what this is about
+        meter.add(torch.zeros(()), torch.zeros(len(labels), 10), labels)
 
     monkeypatch.setattr(torch.optim.lr_scheduler.CosineAnnealingLR, "step", watched)
-    monkeypatch.setattr(Meter, "evaluate", lambda *_: 0.5)
+    monkeypatch.setattr(Meter, "_evaluate", lambda *_: 0.5)
     module = scripts.get("06_sgd/train").load()
     module.train_step = update
     record = module.main([*TINY, *options])
@@ -162,7 +164,7 @@ def test_one_device_is_predicted_to_the_byte(on_one_device):
 def test_plain_without_torchrun_is_one_process(tmp_path):
     record = tmp_path / "record.jsonl"
     printed = run("08_fsdp/plain.py", *TINY, "--max-steps", STEPS, "--record", record)
-    assert "one process; torchrun --nproc-per-node 4 08_fsdp/plain.py starts 4" in printed
+    assert "one process; torchrun --nproc-per-node 4 08_fsdp/plain.py starts more" in printed
     one = json.loads(record.read_text())
     assert (one["world_size"], one["script"]) == (1, "08_fsdp/plain")
     last_loss = alone("07_init_module/train")[1]["last_loss"]

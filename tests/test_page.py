@@ -9,7 +9,7 @@ from conftest import NAMES, PLAIN, ROOT, TEXT, run
 from shared.cli import UserError
 from shared.lessons import exercises
 from shared.records import stored
-from shared.records.units import size
+from shared.records.views import size
 from shared.report import command
 
 FETCHED = r"<(?!a\b)\w+[^>]*\s(?:src|srcset|poster|data|href)=(?![\"']data:)"

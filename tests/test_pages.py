@@ -11,12 +11,21 @@ from versions import made_here
 
 from shared.lessons import pages
 from shared.records import stored
-from shared.records.record import RESULTS, TINY_MEASURED, by_script, read
+from shared.records.views import RESULTS, TINY_MEASURED, by_script, read
 
 
 @pytest.mark.parametrize("page", pages.pages(), ids=lambda page: page.parent.name)
 def test_generated_parts_are_fresh(page):
     assert pages.fill(page) == page.read_text(), "python -m shared.lessons writes it anew"
+
+
+def test_the_page_of_shared_is_short_and_names_all_that_is_there():
+    page = (ROOT / "shared" / "README.md").read_text()
+    assert len(page.split()) <= 3000
+    there = {path.name for path in (ROOT / "shared").glob("[!.]*")} - {"__pycache__"}
+    assert len(there) <= 15
+    named = re.findall(r"^\| \[`(.+?)/?`\]\(.+?\) \|", page, re.MULTILINE)
+    assert sorted(named) == sorted(there - {"README.md", "__init__.py"})
 
 
 def test_every_record_names_its_commit():

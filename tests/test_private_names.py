@@ -65,7 +65,11 @@ NAMES = {
     "torchao.optim": ["_AdamW"],
     "torchao.prototype._nf4tensor_api": ["NF4WeightOnlyConfig"],
     "transformers.AutoModelForCausalLM": ["_model_mapping"],
-    "transformers.PreTrainedModel": ["initialize_weights", "named_non_persistent_buffers"],
+    "transformers.PreTrainedModel": [
+        "_from_config",
+        "initialize_weights",
+        "named_non_persistent_buffers",
+    ],
 }
 # What only an object has: how to get one, and its names.
 OBJECTS = {

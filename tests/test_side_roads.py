@@ -10,7 +10,7 @@ from sharded import STEPS, TENSOR_PARALLEL
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.simulation import predict
 from shared.records import scripts
-from shared.records.record import by_script
+from shared.records.views import by_script
 
 ALONE = [name for name in ROADS if name not in SHARDED_ROADS]
 # Those that compute the same numbers as their parents. (On a CPU, the first two change nothing.)

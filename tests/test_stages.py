@@ -10,7 +10,7 @@ from versions import only_here
 
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.simulation import predict
-from shared.records.record import TINY_MEASURED, by_script, read
+from shared.records.views import TINY_MEASURED, by_script, read
 
 PHASES = ("load", "train")
 

@@ -6,6 +6,7 @@ What a checkpoint does not hold is there, too, padding never counts, and the blo
 import pytest
 import torch
 import transformers
+from alone import Results
 from conftest import TEXT, Spy, read_json, run
 from lightning.fabric import Fabric
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
@@ -54,7 +55,7 @@ def sharded(tmp_path_factory):
     table.write_text("\n".join(["text,label", *rows]))  # of unequal length
     for family in FAMILIES:
         small(family).save_pretrained(folder / family)
-        new_tokenizer(rows).save_pretrained(folder / family)
+        new_tokenizer(rows, 200).save_pretrained(folder / family)
     run("tests/sharded_text.py", folder, table, out)
     return read_json(out), folder, table
 
@@ -74,12 +75,15 @@ def test_sharded_is_as_one_device(sharded, family):
     """Four processes, each with texts and padding of its own, reach the losses of before.py."""
     module = BEFORE.load()
     argv = [*TINY, "--model", str(sharded[1] / family), "--data", str(sharded[2])]
-    args = cli.parse(module.__file__, argv, batch_size=12)
+    args = cli.parse(module.__file__, argv, 12)
     fabric = module.make_fabric(args)
     loader = data.loaders(args)[0]
     model, optimizer = module.build(fabric, args)
-    steps = (module.train_step(fabric, model, optimizer, *batch) for batch in loader)
-    losses = [loss.item() for _, (loss, _) in zip(range(4), steps)]
+    losses = []
+    for _, batch in zip(range(4), loader):
+        results = Results()
+        module.train_step(fabric, model, optimizer, *batch, results)
+        losses.append(results.loss.item())
     assert losses[0] != pytest.approx(losses[-1], rel=1e-3)
     assert sharded[0][0][f"{family} 32-true"]["losses"] == pytest.approx(losses, rel=1e-4)
     # What four processes gathered and saved is what is trained here.
@@ -109,9 +113,9 @@ def test_padding_and_micro_batches_change_nothing(family, batch=7):
             fabric = Fabric(accelerator="cpu", devices=1, precision="64-true")
             wrapped, optimizer = fabric.setup(model, Spy(model.parameters(), lr=0.1))
             tokens = {"input_ids": ids, "attention_mask": (ids > 0).long()}
-            step = script.load().train_step
-            loss, logits = step(fabric, wrapped, optimizer, tokens, labels)
-            results.append([loss, logits, *optimizer.optimizer.grads])
+            kept = Results()
+            script.load().train_step(fabric, wrapped, optimizer, tokens, labels, kept)
+            results.append([kept.loss, kept.logits, *optimizer.optimizer.grads])
     assert max(g.abs().max() for g in results[0][2:]) > 1e-3
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):
@@ -143,6 +147,6 @@ def test_the_causal_loss_is_that_of_hugging_face(family):
         theirs = model(input_ids=ids, labels=ids).loss.detach()  # in fp32
         fabric = Fabric(accelerator="cpu", devices=1, precision="64-true")
         wrapped, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=1))
-        step = scripts.get(f"11_llm/{name}").load().train_step
-        loss, _ = step(fabric, wrapped, optimizer, tokens, labels)
-        torch.testing.assert_close(loss.float(), theirs, rtol=1e-5, atol=0)
+        kept, script = Results(), scripts.get(f"11_llm/{name}").load()
+        script.train_step(fabric, wrapped, optimizer, tokens, labels, kept)
+        torch.testing.assert_close(kept.loss.float(), theirs, rtol=1e-5, atol=0)

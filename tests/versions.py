@@ -5,7 +5,7 @@ import importlib.metadata
 import pytest
 from packaging.version import Version
 
-from shared.records.machine import imported
+from shared.records.record import imported
 
 # The packages that decide which tensors there are, and when.
 MATTER = ("torch", "torchvision", "transformers", "lightning", "torchao", "peft")

@@ -9,87 +9,62 @@ from pathlib import Path
 
 import transformers
 
-from shared.cli import Parser, UserError, run
-from shared.common.files import writable
+from shared.cli import Parser, UserError
 from shared.predict.jobs import Wanted, call, run_jobs
 from shared.predict.simulation import predict
 from shared.records import scripts, stored
-from shared.records.machine import versions
+from shared.records.record import versions
 from shared.records.scripts import ROOT
-from shared.text.task import TASK
+from shared.records.writing import write_text
+from shared.text.cli import TASK
 
-WIDTH, HEADS, POSITIONS = 32, 4, 64
-# What most families call the sizes; the others have names of their own.
+# Most families know these names of sizes, or have others for the same.
 USUAL = {
-    "hidden_size": WIDTH,
+    "hidden_size": 32,
     "num_hidden_layers": 1,
-    "num_attention_heads": HEADS,
-    "intermediate_size": 2 * WIDTH,
-    "max_position_embeddings": POSITIONS,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
     "pad_token_id": 0,
 }
-LIKE_ROBERTA = {**USUAL, "max_position_embeddings": POSITIONS + 2, "pad_token_id": 1}
-LIKE_LLAMA = {**USUAL, "num_key_value_heads": 2}
-OF_DEBERTA_V3 = {
-    "relative_attention": True,
-    "position_buckets": 16,
-    "norm_rel_ebd": "layer_norm",
-    "share_att_key": True,
-    "pos_att_type": ["p2c", "c2p"],
-    "position_biased_input": False,
-    "type_vocab_size": 0,
-}
+LIKE_ROBERTA = {"max_position_embeddings": 66, "pad_token_id": 1}
+LIKE_LLAMA = {"num_key_value_heads": 2}
+ENDS = {"bos_token_id": 1, "eos_token_id": 2}
+OF_DEBERTA_V3 = {"relative_attention": True, "position_buckets": 16, "norm_rel_ebd": "layer_norm"}
+OF_DEBERTA_V3 |= {"share_att_key": True, "pos_att_type": ["p2c", "c2p"]}
+OF_DEBERTA_V3 |= {"position_biased_input": False, "type_vocab_size": 0}
 FAMILIES = {
-    "BERT": ("Bert", USUAL),
+    "BERT": ("Bert", {}),
     "RoBERTa": ("Roberta", LIKE_ROBERTA),
-    "DeBERTa-v3": ("DebertaV2", {**USUAL, **OF_DEBERTA_V3}),
-    "ELECTRA": ("Electra", {**USUAL, "embedding_size": WIDTH}),
-    "ALBERT": ("Albert", {**USUAL, "embedding_size": WIDTH // 2}),
-    "DistilBERT": (
-        "DistilBert",
-        {
-            "dim": WIDTH,
-            "n_layers": 1,
-            "n_heads": HEADS,
-            "hidden_dim": 2 * WIDTH,
-            "max_position_embeddings": POSITIONS,
-        },
-    ),
+    "DeBERTa-v3": ("DebertaV2", OF_DEBERTA_V3),
+    "ELECTRA": ("Electra", {"embedding_size": 32}),
+    "ALBERT": ("Albert", {"embedding_size": 16}),
+    "DistilBERT": ("DistilBert", {"hidden_dim": 64}),
     "ModernBERT": (
         "ModernBert",
-        {**USUAL, "local_attention": 16, "bos_token_id": 1, "eos_token_id": 2}
-        | {"cls_token_id": 1, "sep_token_id": 2},
+        {"local_attention": 16, "cls_token_id": 1, "sep_token_id": 2, **ENDS},
     ),
     "XLM-R": ("XLMRoberta", LIKE_ROBERTA),
     # Such small blocks that it does not take ordinary attention.
-    "BigBird": ("BigBird", {**USUAL, "block_size": 2, "num_random_blocks": 1}),
-    "Longformer": ("Longformer", {**LIKE_ROBERTA, "attention_window": 16}),
-    "T5": (
-        "T5",
-        {"d_model": WIDTH, "d_kv": 8, "d_ff": 2 * WIDTH, "num_layers": 1, "num_heads": HEADS}
-        | {"decoder_start_token_id": 0},
-    ),
+    "BigBird": ("BigBird", {"block_size": 2, "num_random_blocks": 1}),
+    "Longformer": ("Longformer", {"attention_window": 16, **LIKE_ROBERTA}),
+    "T5": ("T5", {"d_kv": 8, "d_ff": 64, "num_decoder_layers": 1, "decoder_start_token_id": 0}),
     "BART": (
         "Bart",
-        {"d_model": WIDTH, "max_position_embeddings": POSITIONS}
-        | {f"{part}_layers": 1 for part in ("encoder", "decoder")}
-        | {f"{part}_attention_heads": HEADS for part in ("encoder", "decoder")}
-        | {f"{part}_ffn_dim": 2 * WIDTH for part in ("encoder", "decoder")},
+        {f"{part}_layers": 1 for part in ("encoder", "decoder")}
+        | {f"{part}_attention_heads": 4 for part in ("encoder", "decoder")}
+        | {f"{part}_ffn_dim": 64 for part in ("encoder", "decoder")},
     ),
-    "GPT-2": (
-        "GPT2",
-        {"n_embd": WIDTH, "n_layer": 1, "n_head": HEADS, "n_positions": POSITIONS}
-        | {"bos_token_id": 1, "eos_token_id": 2},
-    ),
-    "OPT": ("OPT", {**USUAL, "ffn_dim": 2 * WIDTH, "word_embed_proj_dim": WIDTH}),
-    "BLOOM": ("Bloom", {"hidden_size": WIDTH, "n_layer": 1, "n_head": HEADS}),
-    "Falcon": ("Falcon", USUAL),
+    "GPT-2": ("GPT2", ENDS),
+    "OPT": ("OPT", {"ffn_dim": 64, "word_embed_proj_dim": 32}),
+    "BLOOM": ("Bloom", {}),
+    "Falcon": ("Falcon", {}),
     "Llama": ("Llama", LIKE_LLAMA),
     "Mistral": ("Mistral", LIKE_LLAMA),
     "Mixtral": ("Mixtral", {**LIKE_LLAMA, "num_local_experts": 4}),
     "Gemma-2": ("Gemma2", {**LIKE_LLAMA, "head_dim": 8}),
     "Qwen3": ("Qwen3", {**LIKE_LLAMA, "head_dim": 8}),
-    "Phi-3": ("Phi3", {**LIKE_LLAMA, "bos_token_id": 1, "eos_token_id": 2}),
+    "Phi-3": ("Phi3", {**LIKE_LLAMA, **ENDS}),
 }
 SCRIPTS = [name for name in scripts.stages() if name not in scripts.ladder()]
 TOKENS = 32
@@ -98,7 +73,7 @@ TOKENS = 32
 def small(family):
     """Returns the transformers.PreTrainedConfig of a family's small model."""
     name, sizes = FAMILIES[family]
-    return getattr(transformers, f"{name}Config")(vocab_size=200, **sizes)
+    return getattr(transformers, f"{name}Config")(vocab_size=200, **USUAL | sizes)
 
 
 def outcomes(script, families):
@@ -120,19 +95,13 @@ def outcomes(script, families):
     return found
 
 
-def simulated(families=tuple(FAMILIES)):
-    """Returns what came of every script's simulations: {script: what outcomes() returns}."""
-    jobs = [(outcomes, script, families) for script in SCRIPTS]
-    return dict(zip(SCRIPTS, run_jobs(jobs)))
-
-
 def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
-    writable(stored.FAMILIES)
-    found = {"versions": versions(TASK), "outcomes": simulated()}
-    stored.FAMILIES.write_text(json.dumps(found, indent=1) + "\n")
+    of_each = run_jobs([(outcomes, script, FAMILIES) for script in SCRIPTS])
+    found = {"versions": versions(TASK), "outcomes": dict(zip(SCRIPTS, of_each))}
+    write_text(stored.FAMILIES, json.dumps(found, indent=1) + "\n")
     print(stored.FAMILIES.relative_to(ROOT))
 
 
 if __name__ == "__main__":
-    run(main)
+    main()

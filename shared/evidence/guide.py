@@ -7,7 +7,6 @@ figures: https://huggingface.co/docs/transformers/v4.21.0/perf_train_gpu_one
 """
 
 import dataclasses
-import json
 from functools import partial
 
 import torch
@@ -16,15 +15,13 @@ from lightning.fabric import Fabric
 from torch.utils.checkpoint import checkpoint
 from transformers.optimization import Adafactor
 
-from shared.cli import Parser, command_of, run
-from shared.common.writing import replaceable, write_text
+from shared.cli import Parser
+from shared.evidence import kept
 from shared.predict.cards import CARDS, INSTALLED
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.simulation import predict
-from shared.records import markdown, scripts, stored
-from shared.records.origin import origin
-from shared.records.record import read_list
-from shared.records.units import size
+from shared.records import scripts, stored
+from shared.records.views import read_list, size
 from shared.text import models
 
 MODEL, TOKENS, BATCH_SIZE = "google-bert/bert-large-uncased", 512, 4
@@ -88,7 +85,7 @@ def _build(row, then, fabric, args):
     model = models.classifier(args)
     if then:  # step by step, with all attention weights in memory
         model.set_attn_implementation("eager")
-    model.load_state_dict(torch.load(models.checkpoint(args), weights_only=True))
+    model.load_state_dict(torch.load(models.weights(args), weights_only=True))
     for block in models.blocks(model) if row.checkpointing else []:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
     optimizer = _optimizer(row.optimizer, then)(model.parameters(), lr=5e-5)
@@ -160,19 +157,14 @@ def part(folder):
         now = (size(today["train"][f"device_{peak}_gb"]) for peak in ("peak", "reserved"))
         guide = (f"{row.speed:.2f}", f"{row.mib:,} MiB", size(gb))
         lines.append((row.words, *guide, size(reserved), f"{reserved / gb - 1:+.1%}", *now))
-    from_where = origin([r for pair in records() for r in pair], stored.GUIDE)
-    return "\n".join([*markdown.table(lines), "", *markdown.folded(markdown.ORIGIN, [from_where])])
+    return kept.table(lines, read_list(stored.GUIDE), stored.GUIDE)
 
 
 def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
-    replaceable(stored.GUIDE)
-    command = command_of(["-m", "shared.evidence.guide"], argv)
     jobs = [(simulate, row, then) for row in ROWS for then in (False, True)]
-    found = [{**record, "command": command} for record in run_jobs(jobs)]
-    write_text(stored.GUIDE, json.dumps(found, indent=1) + "\n")
-    print(f"{stored.GUIDE.name}: {len(found)} records")
+    kept.store(stored.GUIDE, "guide", run_jobs(jobs))
 
 
 if __name__ == "__main__":
-    run(main)
+    main()

@@ -5,37 +5,34 @@
 """
 
 import dataclasses
-import json
 import runpy
 import sys
 
 import torch
 
-from shared.cli import Parser, command_of, run
-from shared.common.writing import replaceable, write_text
+from shared.cli import Parser
+from shared.evidence import kept
 from shared.evidence.variants import Variant
 from shared.predict.jobs import run_jobs
-from shared.records import markdown, scripts, stored
-from shared.records.origin import origin
-from shared.records.record import read_list
-from shared.records.units import size
+from shared.records import scripts, stored
+from shared.records.views import read_list, size
 
 BEFORE, TRAINER = "11_llm/before", "11_llm/hf_trainer"
 UPDATES = ["--preset", "tiny", "--data", "fake", "--max-steps", "3"]  # texts of 512 tokens
 IMPORTS = "import torch.nn.functional as F\n"
-LOADED = "    # the factor is 1;"
-ADAM = "torch.optim.Adam(model.parameters(), lr=5e-5 * args.adam_lr_factor)"
+LOADED = "    optimizer = torch.optim.Adam("
+IN_BF16, MIXED = ('"32-true"', '"bf16-mixed"'), 'mixed_precision="bf16"'
+ADAFACTOR = ("torch.optim.Adam(", "torch.optim.Adafactor(")
 STEP = """    logits = model(**tokens).logits  # (batch, classes)
     loss = F.cross_entropy(logits, labels)
     fabric.backward(loss)
+    meter.add(loss, logits, labels)
 """
-IN_PARTS = """    loss, logits = 0, []
-    for x, y in data.micro_batches(tokens, labels, 3):
-        logits.append(model(**x).logits)
-        part = F.cross_entropy(logits[-1], y) * len(y) / len(labels)
-        fabric.backward(part)
-        loss += part.detach()
-    logits = torch.cat(logits)
+IN_PARTS = """    for x, y in data.micro_batches(tokens, labels, 3):
+        logits = model(**x).logits
+        loss = F.cross_entropy(logits, y) * len(y) / len(labels)
+        fabric.backward(loss)
+        meter.add(loss, logits, y)
 """
 CHECKPOINTED = """    for block in models.blocks(model):
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
@@ -62,12 +59,7 @@ class Technique:
 
 TECHNIQUES = (
     Technique("as it is: fp32, Adam", accelerate="`prepare(model, optimizer)`, `backward(loss)`"),
-    Technique(
-        "mixed precision",
-        ("--bf16",),
-        '`Accelerator(mixed_precision="bf16")`',
-        (('"32-true"', '"bf16-mixed"'),),
-    ),
+    Technique("mixed precision", ("--bf16",), f"`Accelerator({MIXED})`", (IN_BF16,)),
     Technique(
         "4 micro-batches of 3",
         ("--gradient-accumulation-steps", "4"),
@@ -80,12 +72,7 @@ TECHNIQUES = (
         "none: `model.gradient_checkpointing_enable()`",
         ((IMPORTS, IMPORTS + NEEDED), (LOADED, CHECKPOINTED + LOADED)),
     ),
-    Technique(
-        "Adafactor",
-        ("--optim", "adafactor"),
-        "none: any optimizer",
-        ((ADAM, ADAM.replace("torch.optim.Adam(", "torch.optim.Adafactor(")),),
-    ),
+    Technique("Adafactor", ("--optim", "adafactor"), "none: any optimizer", (ADAFACTOR,)),
 )
 
 
@@ -129,14 +116,9 @@ def part(folder):
         peaks = (size(r["train"]["device_peak_gb"]) for r in (there, here))
         losses = (f"{r['last_loss']:.4f}" for r in (there, here))
         table.append((t.words, option, t.accelerate, *peaks, *losses))
-    sharded = (
-        "sharding",
-        '`fsdp="full_shard"`',
-        "`FullyShardedDataParallelPlugin(fsdp_version=2)`",
-    )
-    table.append((*sharded, *["not measured"] * 2, "", ""))
-    from_where = markdown.folded(markdown.ORIGIN, [origin(records, stored.HUGGING_FACE)])
-    return "\n".join([*markdown.table(table), "", *from_where])
+    sharded = ('`fsdp="full_shard"`', "`FullyShardedDataParallelPlugin(fsdp_version=2)`")
+    table.append(("sharding", *sharded, *["not measured"] * 2, "", ""))
+    return kept.table(table, records, stored.HUGGING_FACE)
 
 
 def _argument(option):
@@ -148,15 +130,8 @@ def _argument(option):
 
 def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
-    replaceable(stored.HUGGING_FACE)
-    command = command_of(["-m", "shared.evidence.hugging_face"], argv)
-    pairs = measured()
-    records = [{**r, "command": command} for pair in pairs for r in pair]
-    write_text(stored.HUGGING_FACE, json.dumps(records, indent=1) + "\n")
-    for technique, (there, here) in zip(TECHNIQUES, pairs):
-        peaks = (size(r["train"]["device_peak_gb"]) for r in (there, here))
-        print(f"{technique.words:24} Trainer {{}}, before.py {{}}".format(*peaks))
+    kept.store(stored.HUGGING_FACE, "hugging_face", [r for pair in measured() for r in pair])
 
 
 if __name__ == "__main__":
-    run(main)
+    main()

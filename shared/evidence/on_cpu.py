@@ -4,14 +4,12 @@ The predictions are of the texts that were measured: their lengths differ from u
 Takes one to two minutes.
 """
 
-import json
-
-from shared.cli import Parser, command_of, run
-from shared.common.writing import replaceable, write_text
+from shared.cli import Parser
+from shared.evidence import kept
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.simulation import predict
 from shared.records import stored
-from shared.records.record import TINY_MEASURED, read
+from shared.records.views import TINY_MEASURED, read
 
 
 def measured():
@@ -19,33 +17,26 @@ def measured():
     return [r for file in (TINY_MEASURED, stored.TINY_SIDE_ROADS) for r in read(file)[0]]
 
 
+def same(record, device="cpu", **options):
+    """Returns what to simulate to predict a measurement, a record: a jobs.Wanted."""
+    sizes = {name: record.get(name) for name in ("image_px", "max_length", "input_shapes")}
+    sizes["devices"] = record["world_size"]
+    return Wanted(device, record["preset"], record["model"], **sizes, **options)
+
+
 def predicted(record):
     """Returns what is predicted for a measurement, a record; in a process of its own.
 
     It keeps two things of the measurement that peaks depend on: its data and their shapes.
     """
-    options = Wanted(
-        "cpu",
-        record["preset"],
-        record["model"],
-        image_px=record.get("image_px"),
-        max_length=record.get("max_length"),
-        devices=record["world_size"],
-        input_shapes=record["input_shapes"],
-    )
-    told = predict(record["script"], options)
+    told = predict(record["script"], same(record))
     return {**told, "dataset": record["dataset"], "input_shapes": record["input_shapes"]}
 
 
 def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
-    replaceable(stored.TINY)
-    command = command_of(["-m", "shared.evidence.on_cpu"], argv)
-    records = run_jobs([(predicted, record) for record in measured()])
-    found = [{**record, "command": command} for record in records]
-    write_text(stored.TINY, json.dumps(found, indent=1) + "\n")
-    print(f"{stored.TINY.name}: {len(found)} records")
+    kept.store(stored.TINY, "on_cpu", run_jobs([(predicted, record) for record in measured()]))
 
 
 if __name__ == "__main__":
-    run(main)
+    main()

@@ -6,6 +6,7 @@ random and reduced to 8x8 counts, as the digits of scikit-learn were. It takes a
 two cores.
 """
 
+import os
 import string
 import types
 from pathlib import Path
@@ -15,10 +16,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image, ImageDraw, ImageFont
-from tqdm import tqdm
+from tqdm import trange
 
-from shared.cli import Parser, run
-from shared.common.writing import replaceable, room, whole
+from shared.cli import Parser
 from shared.images import data, models
 
 # Lower-case letters only where they look different from the capitals.
@@ -42,20 +42,15 @@ def render(character, font, rng):
         (8, 8) array in [0, 1]: the share of ink in each field of 4x4 pixels, or None if the font
         has no such character.
     """
-    image = Image.new("L", (64, 64))
-    ImageDraw.Draw(image).text(
-        (32, 32), character, font=font, fill=255, anchor="mm", stroke_width=int(rng.integers(0, 2))
-    )
+    image, stroke = Image.new("L", (64, 64)), int(rng.integers(0, 2))
+    where = {"xy": (32, 32), "anchor": "mm"}
+    ImageDraw.Draw(image).text(text=character, font=font, fill=255, stroke_width=stroke, **where)
     angle, shear = rng.uniform(-0.25, 0.25), rng.uniform(-0.35, 0.35)
     rotation = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     matrix = rotation @ np.array([[1, shear], [0, 1]]) @ np.diag(rng.uniform(0.7, 1.3, 2))
     shift = np.array([32, 32]) - matrix @ np.array([32, 32]) + rng.uniform(-2, 2, 2)
-    image = image.transform(
-        (64, 64),
-        Image.Transform.AFFINE,
-        (*matrix[0], shift[0], *matrix[1], shift[1]),
-        Image.Resampling.BILINEAR,
-    )
+    affine = (*matrix[0], shift[0], *matrix[1], shift[1])
+    image = image.transform(image.size, Image.Transform.AFFINE, affine, Image.Resampling.BILINEAR)
     ink = np.asarray(image) > 100
     rows, columns = np.where(ink)
     if len(rows) < 20:
@@ -85,31 +80,23 @@ def characters(n, seed):
     return torch.tensor(np.stack(pictures), dtype=torch.float32), torch.tensor(labels)
 
 
-def pretrain(pictures, epochs, seed=0):
-    """Trains the tiny ViT on rendered characters.
-
-    Returns:
-        its state dict, fp32 on the CPU, and its accuracy on fresh characters.
-    """
-    torch.manual_seed(seed)
+def pretrain():
+    """Returns the state dict of a tiny ViT that knows characters, its accuracy on fresh ones."""
+    torch.manual_seed(0)
     sizes = {"image_px": models.TINY_PX, "num_classes": len(CHARACTERS)}
     model = models.vit(types.SimpleNamespace(model="vit_tiny", **sizes))
-    images, labels = characters(pictures, seed)
-    test_images, test_labels = characters(1000, seed + 1)
-    steps = epochs * (len(images) // BATCH_SIZE)
+    images, labels = characters(PICTURES, seed=0)
+    test_images, test_labels = characters(1000, seed=1)
+    steps = EPOCHS * (PICTURES // BATCH_SIZE)
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.05)
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=2e-3, total_steps=steps)
-    with tqdm(total=steps, unit="step") as bar:
-        for _ in range(epochs):
-            for batch in torch.randperm(len(images)).split(BATCH_SIZE)[: steps // epochs]:
-                logits = model(data.enlarge(images[batch], models.TINY_PX))
-                loss = F.cross_entropy(logits, labels[batch])
-                loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
-                scheduler.step()
-                bar.update()
-                bar.set_postfix(loss=f"{loss.item():.2f}")
+    for _ in trange(EPOCHS, unit="epoch"):
+        for batch in torch.randperm(PICTURES).split(BATCH_SIZE)[: steps // EPOCHS]:
+            logits = model(data.enlarge(images[batch], models.TINY_PX))
+            F.cross_entropy(logits, labels[batch]).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            scheduler.step()
     with torch.no_grad():
         predicted = model(data.enlarge(test_images, models.TINY_PX)).argmax(1)
     return model.state_dict(), (predicted == test_labels).float().mean().item()
@@ -120,14 +107,12 @@ def main(argv=None):
     where = f"where to write them (default: {models.TINY_WEIGHTS})"
     parser.add_argument("--out", type=Path, default=models.TINY_WEIGHTS, help=where)
     out = parser.parse_args(argv).out
-    replaceable(out, "--out")
-    room(out.parent, megabytes=4)
-    state, accuracy = pretrain(PICTURES, EPOCHS)
-    with whole(out) as part:
-        torch.save(state, part)
+    state, accuracy = pretrain()
+    torch.save(state, part := out.with_name(f"{out.name}.part"))
+    os.replace(part, out)
     megabytes = out.stat().st_size / 1e6
     print(f"{accuracy:.1%} of fresh characters recognised; {out} has {megabytes:.2f} MB")
 
 
 if __name__ == "__main__":
-    run(main)
+    main()

@@ -4,22 +4,14 @@
 """
 
 import dataclasses
-import json
 import types
 
-from shared.cli import Parser, command_of, run
-from shared.common.writing import replaceable, write_text
+from shared.cli import Parser
+from shared.evidence import kept
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.simulation import predict
 from shared.records import markdown, scripts, stored
-from shared.records.origin import origin
-from shared.records.record import least_ms, on_host, read_list, unit
-from shared.records.units import amount, duration, size
-
-RATE = "args.adam_lr_factor)"
-ONE_BY_ONE = ((RATE, "args.adam_lr_factor, foreach=False)"),)
-FUSED = (RATE, "args.adam_lr_factor, fused=True)")
-ON_HOST = ("logits = model(x)", "with torch.autograd.graph.save_on_cpu(): logits = model(x)")
+from shared.records.views import amount, duration, least_ms, on_host, read_list, size, unit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,100 +46,101 @@ class Variant:
         module = types.ModuleType(script.file)
         module.__file__ = str(script.path)
         exec(compile(text, script.path, "exec"), vars(module))
+        module.TASK = (vars(module).get("cli") or module.causal).TASK
         return module
 
 
-ADAM = "05_grad_accum/train"
+def group(table, first, *others, **options):
+    """Returns the variants of a table: others are compared with the first.
+
+    Args:
+        table: where they are shown.
+        first, others: (words, script, replaced); without the last one for the script as it is.
+        options: further fields of all of them.
+    """
+    changed = [Variant(table, *other, against=first[0], **options) for other in others]
+    return Variant(table, *first, **options), *changed
 
 
-def _group(table, first, *others):
-    """Returns variants of 05: the script as it is, and others, (words, replaced)."""
-    changed = (Variant(table, words, ADAM, replaced, against=first) for words, replaced in others)
-    return Variant(table, first, ADAM), *changed
-
-
-def _in_backward(n):
-    """Returns 04 with n images at once, and the side road with as many."""
-    names = "04_batchsize/train", "06_sgd/adam_in_backward"
-    words = [f"{name}, {n} image{'s' * (n > 1)}" for name in names]
-    parent = Variant("in backward", words[0], names[0], batch_size=n)
-    return parent, Variant("in backward", words[1], names[1], batch_size=n, against=words[0])
-
-
-IN_BF16 = (('"32-true"', '"bf16-true"'),)
-PARTS = "sum(checkpoint(loss_of, head, h, y, use_reentrant=False) for h, y in parts)"
-FUSED_LOSS = "F.linear_cross_entropy(hidden.flatten(0, 1), head.weight, labels.flatten()"
-FUSED_LOSS += ', reduction="sum", options=torch.nn.LinearCrossEntropyOptions())'
-
-
-def _of_texts(table, model, first, *others):
-    """Returns variants of scripts of 11: the first, and others; (words, script, replaced)."""
-    found = [
-        Variant(table, words, f"11_llm/{script}", *more, model=model)
-        for words, script, *more in (first, *others)
-    ]
-    return found[0], *(dataclasses.replace(v, against=first[0]) for v in found[1:])
-
-
+ADAM, BATCH, IN_BACKWARD = "05_grad_accum/train", "04_batchsize/train", "06_sgd/adam_in_backward"
+RATE = "LR[args.preset])"
+ONE_BY_ONE = ((RATE, "LR[args.preset], foreach=False)"),)
+FUSED = ((RATE, "LR[args.preset], fused=True)"),)
+LOGITS = "logits = model(x)"
+ON_HOST = ((LOGITS, f"with torch.autograd.graph.save_on_cpu(): {LOGITS}"),)
 DDP, ZERO1 = "08_fsdp/ddp", "08_fsdp/zero1"
 WITHOUT_VIEW = (("gradient_as_bucket_view=True", "gradient_as_bucket_view=False"),)
 NOT_SHARED = (
     ("optimizer = ZeroRedundancyOptimizer(", "optimizer = torch.optim.Adam("),
-    ("torch.optim.Adam, lr=", "lr="),
+    ("parameters(), torch.optim.Adam, lr=", "parameters(), lr="),
+)
+LORA, QLORA, CHUNKED = "11_llm/lora", "11_llm/qlora", "11_llm/causal_chunked"
+IN_BF16 = (('"32-true"', '"bf16-true"'),)
+FUSED_LOSS = (
+    (
+        "sum(checkpoint(loss_of, head, h, y, use_reentrant=False) for h, y in parts)",
+        "F.linear_cross_entropy(hidden.flatten(0, 1), head.weight, labels.flatten()"
+        ', reduction="sum", options=torch.nn.LinearCrossEntropyOptions())',
+    ),
 )
 VARIANTS = (
-    *_group(
+    *group(
         "step",
-        "Adam as it is",
-        ("`foreach=False`", ONE_BY_ONE),
-        ("`fused=True`", (FUSED,)),
+        ("Adam as it is", ADAM),
+        ("`foreach=False`", ADAM, ONE_BY_ONE),
+        ("`fused=True`", ADAM, FUSED),
     ),
-    *_group(
+    *group(
         "on the host",
-        "05 as it is",
-        ("activations on the host", (ON_HOST,)),
-        ("and `fused=True`", (ON_HOST, FUSED)),
+        ("05 as it is", ADAM),
+        ("activations on the host", ADAM, ON_HOST),
+        ("and `fused=True`", ADAM, ON_HOST + FUSED),
     ),
-    *_in_backward(16),
-    *_in_backward(4),
-    *_in_backward(1),
-    Variant(
+    *group(
         "in backward",
-        "04_batchsize/train, 1 image, `foreach=False`",
-        "04_batchsize/train",
-        ONE_BY_ONE,
+        (f"{BATCH}, 16 images", BATCH),
+        (f"{IN_BACKWARD}, 16 images", IN_BACKWARD),
+        batch_size=16,
+    ),
+    *group(
+        "in backward",
+        (f"{BATCH}, 4 images", BATCH),
+        (f"{IN_BACKWARD}, 4 images", IN_BACKWARD),
+        batch_size=4,
+    ),
+    *group(
+        "in backward",
+        (f"{BATCH}, 1 image", BATCH),
+        (f"{IN_BACKWARD}, 1 image", IN_BACKWARD),
+        (f"{BATCH}, 1 image, `foreach=False`", BATCH, ONE_BY_ONE),
         batch_size=1,
-        against="04_batchsize/train, 1 image",
     ),
-    Variant("several devices", "08_fsdp/ddp, with SGD", DDP),
-    Variant(
+    *group(
         "several devices",
-        "`gradient_as_bucket_view=False`",
-        DDP,
-        WITHOUT_VIEW,
-        against="08_fsdp/ddp, with SGD",
+        ("08_fsdp/ddp, with SGD", DDP),
+        ("`gradient_as_bucket_view=False`", DDP, WITHOUT_VIEW),
+        ("DDP with Adam", ZERO1, NOT_SHARED),
     ),
-    Variant("several devices", "DDP with Adam", ZERO1, NOT_SHARED, against="08_fsdp/ddp, with SGD"),
     Variant("several devices", "08_fsdp/zero1", ZERO1, against="DDP with Adam"),
-    *_of_texts(
+    *group(
         "few weights learn",
-        "google-bert/bert-large-uncased",
-        ("BERT-large: before.py", "before"),
-        ("lora.py", "lora"),
-        ("lora.py in bf16", "lora", IN_BF16),
-        ("qlora.py", "qlora"),
-        ("qlora.py in bf16", "qlora", IN_BF16),
-        ("frozen.py", "frozen"),
-        ("lora_sharded.py, on each of 4", "lora_sharded"),
+        ("BERT-large: before.py", "11_llm/before"),
+        ("lora.py", LORA),
+        ("lora.py in bf16", LORA, IN_BF16),
+        ("qlora.py", QLORA),
+        ("qlora.py in bf16", QLORA, IN_BF16),
+        ("frozen.py", "11_llm/frozen"),
+        ("lora_sharded.py, on each of 4", "11_llm/lora_sharded"),
+        model="google-bert/bert-large-uncased",
     ),
-    *_of_texts(
+    *group(
         "logits",
-        "Qwen/Qwen3-0.6B",
-        ("Qwen3-0.6B: causal.py", "causal"),
-        ("causal_chunked.py", "causal_chunked"),
-        ("with `linear_cross_entropy`", "causal_chunked", ((PARTS, FUSED_LOSS),)),
-        ("causal.py in bf16", "causal", IN_BF16),
-        ("causal_chunked.py in bf16", "causal_chunked", IN_BF16),
+        ("Qwen3-0.6B: causal.py", "11_llm/causal"),
+        ("causal_chunked.py", CHUNKED),
+        ("with `linear_cross_entropy`", CHUNKED, FUSED_LOSS),
+        ("causal.py in bf16", "11_llm/causal", IN_BF16),
+        ("causal_chunked.py in bf16", CHUNKED, IN_BF16),
+        model="Qwen/Qwen3-0.6B",
     ),
 )
 
@@ -182,18 +175,13 @@ def part(folder, table):
         sizes = (size(peak), against, size(train["device_reserved_gb"]))
         cells = [*sizes, *([amount(train["host_peak_gb"])] if host else [])]
         lines.append((v.words, *cells, duration(least_ms(records[v.words]))))
-    from_where = origin([records[v.words] for v in mine], stored.VARIANTS)
-    return "\n".join([*markdown.table(lines), "", *markdown.folded(markdown.ORIGIN, [from_where])])
+    return kept.table(lines, [records[v.words] for v in mine], stored.VARIANTS)
 
 
 def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
-    replaceable(stored.VARIANTS)
-    command = command_of(["-m", "shared.evidence.variants"], argv)
-    found = [{**record, "command": command} for record in simulated().values()]
-    write_text(stored.VARIANTS, json.dumps(found, indent=1) + "\n")
-    print(f"{stored.VARIANTS.name}: {len(found)} records")
+    kept.store(stored.VARIANTS, "variants", simulated().values())
 
 
 if __name__ == "__main__":
-    run(main)
+    main()

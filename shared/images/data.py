@@ -1,80 +1,65 @@
 """Images for all stages: the same ones, in the same order, on any number of devices."""
 
-import contextlib
+import hashlib
 import importlib.metadata
 import os
 from pathlib import Path
+from urllib.error import URLError
 
 import numpy as np
 import torch
 import torchvision
+from filelock import FileLock
+from PIL import Image
 from torch.utils.data import Dataset, TensorDataset
+from torchvision.transforms import v2
 
-from shared.common.errors import UserError, shown
-from shared.common.files import OFFLINE, cache_folder, cannot_cache, lock, remove
-from shared.common.loading import SPLIT_SEED, loader, set_updates, this_process
-from shared.images.folders import Folder
-from shared.images.pictures import NORMALIZE, Files, InMemory, Pictures
+from shared import loading
+from shared.cli import UserError
+from shared.loading import SPLIT_SEED, cache_folder, split
 
 DIGITS = [str(digit) for digit in range(10)]
 DIGITS_FILE = "sklearn/datasets/data/digits.csv.gz"
-ARCHIVE = torchvision.datasets.CIFAR10.filename
+# The statistics of ImageNet, which the pretrained models expect:
+# https://docs.pytorch.org/vision/stable/models.html
+NORMALIZE = v2.Normalize(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225])
+# What Pillow reads by itself. For others, it may call a program: Ghostscript for EPS.
+FORMATS = ("JPEG", "PNG", "PPM", "BMP", "GIF", "TIFF", "WEBP", "JPEG2000")
 
 
 def loaders(args):
     """Returns the loaders of this process' share of the training, validation and test pictures.
 
-    A batch is images, (args.batch_size // args.shares, 3, args.image_px, args.image_px) in
-    fp32, and labels, int64. The k-th batches of all shares together hold the same pictures as
-    the k-th batch of a single process. Where pictures are cropped at random, in CIFAR-10 and
-    folders, the crop depends on args.seed, the epoch and the picture alone.
-
-    Fills in what depends on the data: args.classes (their names), num_classes, dataset and cropped
-    (whether the pictures are), args.updates (updates in the whole training, after --epochs or
-    --max-steps) and args.epochs (as many as these updates need).
+    A batch is images, (args.batch_size // args.shares, 3, args.image_px, args.image_px) in fp32,
+    and labels, int64. Fills in what image_sets() and loading.loaders() do.
 
     Raises:
         UserError: the pictures are missing, unusable, or cannot be downloaded.
     """
-    sets, args.classes, args.dataset = image_sets(args)
-    args.num_classes = len(args.classes)
-    args.cropped = slow = isinstance(sets[0], Pictures)  # and not in memory as the model takes them
-    nbytes = 3 * args.image_px**2 * torch.float32.itemsize if slow else None
-    found = []
-    for part in sets:
-        shuffle = part is sets[0]
-        crops = slow and shuffle
-        found.append(loader(args, part, shuffle, slow_nbytes=nbytes, with_epoch=crops))
-    if slow and this_process()[0] == 0:
-        n = sum(map(len, sets))
-        source = shown(args.data)
-        print(f"- reading {n:,} pictures of {args.num_classes} classes from {source}\n", flush=True)
-    set_updates(args, len(found[0]))
-    return found
+    sets = image_sets(args)
+    return loading.loaders(args, sets, slow=args.cropped)
 
 
 def image_sets(args):
-    """Returns the pictures of args.data, the names of their classes, and the data set's name.
+    """Returns the pictures of args.data: data sets to train, validate and test with.
 
-    The pictures are three data sets, for training, validation and test.
+    Fills in args.dataset (its name), classes (their names), num_classes, and cropped (whether
+    pictures are larger before they are cropped to args.image_px).
 
     Raises:
         UserError: the pictures are missing, unusable, or cannot be downloaded.
     """
+    args.dataset = Path(args.data).resolve().name
     if args.data == "digits":
-        return digits(args.image_px), DIGITS, "digits"
-    if args.data == "fake":
-        return [FakePictures(n, args.image_px) for n in (4096, 256, 256)], DIGITS, "fake"
-    if args.data == "cifar10":
-        folder = cache_folder() / "cifar10"
-        return *cifar10(folder, args.image_px, args.seed, download=True), "cifar10"
-    folder = Path(args.data)
-    # os.path takes any text for a name, even what can be none.
-    unpacked = os.path.isdir(folder / torchvision.datasets.CIFAR10.base_folder)
-    if unpacked or os.path.isfile(folder / ARCHIVE):
-        return *cifar10(folder, args.image_px, args.seed, download=False), "cifar10"
-    sets, classes = image_folder(folder, args.image_px, args.seed)
-    return sets, classes, shown(folder.resolve().name)
+        sets, args.classes = digits(args.image_px), DIGITS
+    elif args.data == "fake":
+        sets, args.classes = [FakePictures(n, args.image_px) for n in (4096, 256, 256)], DIGITS
+    elif args.data == "cifar10":
+        sets, args.classes = cifar10(args.image_px, args.seed)
+    else:
+        sets, args.classes = image_folder(Path(args.data), args.image_px, args.seed)
+    args.num_classes, args.cropped = len(args.classes), isinstance(sets[0], Pictures)
+    return sets
 
 
 def digits(image_px):
@@ -114,59 +99,58 @@ class FakePictures(Dataset):
         return self.images[i % len(self.images)], self.labels[i]
 
 
-def cifar10(folder, image_px, seed, download):
+class Pictures(Dataset):
+    """A part of some pictures: resized to 8/7 of the model's edge, cropped and normalized.
+
+    The crop is in the centre, or at a place that depends on the seed, the epoch and the picture
+    alone. So it does not matter how many processes read them.
+    """
+
+    def __init__(self, source, indices, image_px, seed=None):
+        """Chooses the pictures, some indices of source, a sequence of (PIL.Image, label).
+
+        image_px is the edge of the crops; seed is for random ones, None for the centre.
+        """
+        self.source, self.indices, self.image_px, self.seed = source, indices, image_px, seed
+
+    def __len__(self):
+        return len(self.indices)
+
+    def __getitem__(self, pick):
+        epoch, position = pick if isinstance(pick, tuple) else (0, pick)
+        index, px = self.indices[position], self.image_px
+        image, label = self.source[index]
+        edge = round(px * 8 / 7)  # 256 for 224
+        top = left = round((edge - px) / 2)
+        if self.seed is not None:
+            key = f"{self.seed} {epoch} {index}".encode()
+            number = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big")
+            top, left = divmod(number % (edge - px + 1) ** 2, edge - px + 1)
+        image = image.resize((edge, edge), Image.Resampling.BILINEAR)
+        crop = v2.functional.pil_to_tensor(image)[:, top : top + px, left : left + px]
+        return NORMALIZE(v2.functional.to_dtype(crop, scale=True)), label
+
+
+def cifar10(image_px, seed):
     """Returns CIFAR-10 as three Pictures, 45,000, 5,000 and 10,000, and its classes' names.
 
     Source: Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html.
 
     Raises:
-        UserError: it is not there or damaged, and cannot be downloaded.
+        UserError: it is not there and cannot be downloaded.
     """
+    folder = cache_folder() / "cifar10"
+    folder.mkdir(parents=True, exist_ok=True)
     try:
-        if download:
-            folder.mkdir(parents=True, exist_ok=True)
-        # One process downloads, the others wait.
-        with lock(folder / ".lock") if download else contextlib.nullcontext():
-            if download:
-                _clear(folder)
-            train = torchvision.datasets.CIFAR10(folder, train=True, download=download)
+        with FileLock(folder / ".lock"):  # one process downloads, the others wait
+            train = torchvision.datasets.CIFAR10(folder, train=True, download=True)
         test = torchvision.datasets.CIFAR10(folder, train=False)
-    except OFFLINE as error:
+    except (URLError, ConnectionError, TimeoutError) as error:
         raise UserError(
-            f"CIFAR-10 could not be downloaded ({getattr(error, 'reason', error)}); pass --data"
-            " digits, --data fake, or --data FOLDER with pictures of your own"
+            f"CIFAR-10 could not be downloaded ({error}); pass --data digits, --data fake, or"
+            " --data FOLDER with pictures of your own"
         ) from None
-    except (RuntimeError, EOFError):
-        again = "delete it to download it again"
-        if not download:
-            again = f"unpack {ARCHIVE} there, or pass --data cifar10 to download it"
-        raise UserError(
-            f"CIFAR-10 in {shown(folder)} is incomplete or damaged (its checksum is wrong); {again}"
-        ) from None
-    except OSError as error:
-        if not download:
-            raise UserError(f"{shown(folder)} cannot be read ({error.strerror})") from None
-        raise cannot_cache(folder, error) from None
-    source, labels = InMemory(train.data), train.targets
-    train_part, val_part = _split(len(labels), [0.9, 0.1])
-    sets = [
-        Pictures(source, labels, train_part, image_px, seed),
-        Pictures(source, labels, val_part, image_px),
-        Pictures(InMemory(test.data), test.targets, list(range(len(test))), image_px),
-    ]
-    return sets, train.classes
-
-
-def _clear(folder):
-    """Removes what is no file where CIFAR-10 is downloaded to, such as a pipe, which would wait."""
-    kind = torchvision.datasets.CIFAR10
-    inside = folder / kind.base_folder
-    if not inside.is_dir():
-        remove(inside)
-    names = [name for name, _ in [*kind.train_list, *kind.test_list]]
-    for file in (folder / kind.filename, *(inside / name for name in names)):
-        if not os.path.isfile(file):
-            remove(file)
+    return _parts(train, test, image_px, seed), train.classes
 
 
 def image_folder(folder, image_px, seed):
@@ -176,45 +160,35 @@ def image_folder(folder, image_px, seed):
     <class>/*, where a tenth each is for validation and test.
 
     Raises:
-        UserError: there is no such folder, or it is no data set: it has too few pictures, fewer
-            than two classes, different classes in train and test, or mostly other files.
+        UserError: there is no such folder, or it is not laid out like that.
     """
-    name = f"--data {shown(folder)}"
-    if not os.path.isdir(folder):
-        what = "that is a file" if os.path.exists(folder) else "there is no such folder"
+    if not folder.is_dir():
         raise UserError(
-            f"{name}: {what}; pass digits, cifar10, fake, or a folder with train/<class>/* and"
-            " test/<class>/*"
+            f"--data {folder}: there is no such folder; pass digits, cifar10, fake, or a folder"
+            " with <class>/*, or with train/<class>/* and test/<class>/*"
         )
-    parts = [part for part in ("train", "val", "test") if os.path.isdir(folder / part)]
-    split = "train" in parts and "test" in parts
-    if parts and not split:
-        raise UserError(
-            f"{name}: there is {' and '.join(parts)}, but training takes train and test; rename"
-            f" one, or pass {shown(folder / parts[0])} to have it split"
-        )
-    train = Folder(folder / "train" if split else folder)
-    if split:
-        test = Folder(folder / "test")
-        if test.classes != train.classes:
-            odd = sorted(set(test.classes) ^ set(train.classes))
-            raise UserError(
-                f"{name}: train and test must have the same classes, but {shown(odd[0])} is in one"
-                " of them only"
-            )
-        parts = [*_split(len(train.paths), [0.9, 0.1]), list(range(len(test.paths)))]
-    else:
-        test = train
-        parts = _split(len(train.paths), [0.8, 0.1, 0.1])
-    if min(map(len, parts)) == 0:
-        raise UserError(
-            f"{name}: {len(train.paths)} pictures are too few to train, validate and test with; 10"
-            " is the least"
-        )
-    sets = []
-    for found, part, crops in zip((train, train, test), parts, (seed, None, None)):
-        sets.append(Pictures(Files(found.paths), found.labels, part, image_px, crops))
-    return sets, [shown(name) for name in train.classes]
+    both = (folder / "train").is_dir() and (folder / "test").is_dir()
+    try:
+        train = torchvision.datasets.ImageFolder(folder / "train" if both else folder, loader=load)
+        test = torchvision.datasets.ImageFolder(folder / "test", loader=load) if both else None
+    except FileNotFoundError as error:  # no classes, or one without a picture
+        raise UserError(f"--data {folder}: {str(error).splitlines()[0]}") from None
+    if test and test.classes != train.classes:
+        raise UserError(f"--data {folder}: train and test must have the same classes")
+    return _parts(train, test, image_px, seed), train.classes
+
+
+def load(path):
+    """Returns the picture in a file, a PIL.Image in RGB.
+
+    Raises:
+        UserError: there is none, or none that can be read.
+    """
+    try:
+        with Image.open(path, formats=FORMATS) as image:
+            return image.convert("RGB")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        raise UserError(f"{path} is not a readable picture; mend or remove it") from None
 
 
 def read(paths, made):
@@ -227,15 +201,24 @@ def read(paths, made):
     Raises:
         UserError: a file is not a readable picture.
     """
-    files = Files(paths)
+    images = [load(path) for path in paths]
     if made.cropped:
-        found = Pictures(files, [0] * len(paths), list(range(len(paths))), made.image_px)
-        return torch.stack([found[i][0] for i in range(len(paths))])
-    whole = [files.resized(i, made.image_px) for i in range(len(paths))]
-    return NORMALIZE(torch.stack(whole) / 255)
+        found = Pictures([(image, 0) for image in images], range(len(images)), made.image_px)
+        return torch.stack([picture for picture, _ in found])
+    size = (made.image_px, made.image_px)
+    images = [image.resize(size, Image.Resampling.BILINEAR) for image in images]
+    return NORMALIZE(torch.stack([v2.functional.pil_to_tensor(image) for image in images]) / 255)
 
 
-def _split(n, shares):
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(SPLIT_SEED)).tolist()
-    ends = [0, *(round(n * s) for s in np.cumsum(shares))]
-    return [order[a:b] for a, b in zip(ends, ends[1:])]
+def is_folder(what):
+    """Tells whether --data names a folder in which classes are folders, and not of texts."""
+    return os.path.isdir(what) and not any(Path(what).glob("*.*"))
+
+
+def _parts(train, test, image_px, seed):
+    if test is None:
+        test, (a, b, c) = train, split(len(train), [0.8, 0.1, 0.1])
+    else:
+        (a, b), c = split(len(train), [0.9, 0.1]), range(len(test))
+    whole = ((train, a, seed), (train, b, None), (test, c, None))
+    return [Pictures(source, indices, image_px, crops) for source, indices, crops in whole]

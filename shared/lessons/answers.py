@@ -6,8 +6,7 @@ import math
 from shared.lessons import costs
 from shared.memory.blocks import CATEGORIES
 from shared.records import markdown
-from shared.records.record import setting
-from shared.records.units import LEAST, amount
+from shared.records.views import LEAST, amount, setting
 
 # The words for a ratio that is one of these within half a percent. Any other ratio is written in
 # percent, or as a multiple.

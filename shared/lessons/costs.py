@@ -2,8 +2,7 @@
 
 from shared.lessons.parts import pair, sources
 from shared.records import markdown, stored
-from shared.records.record import by_script, least_ms, read_list, unit
-from shared.records.units import NOTHING, amount, duration
+from shared.records.views import NOTHING, amount, by_script, duration, least_ms, read_list, unit
 
 
 def table(records, names):

@@ -13,17 +13,16 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from shared.cli import Parser, UserError, run
-from shared.common.writing import replaceable, write_text
+from shared.cli import Parser, UserError
 from shared.lessons import answers
 from shared.predict import command as predictor
 from shared.predict.jobs import environment, run_jobs
 from shared.predict.simulation import predict
 from shared.records import markdown, scripts, stored
-from shared.records.origin import origin
-from shared.records.record import TINY_MEASURED, read, read_list
 from shared.records.running import run_script
 from shared.records.scripts import ROOT
+from shared.records.views import TINY_MEASURED, origin, read, read_list
+from shared.records.writing import write_text
 
 KEPT = (
     "script technique model image_px max_length pretrained dataset device world_size batch_size "
@@ -224,7 +223,7 @@ def main(argv=None):
     stale = "write nothing; exit code 1 if a stored answer is not what the commands give now"
     parser.add_argument("--check", action="store_true", help=stale)
     check = parser.parse_args(argv).check
-    then = stored_entries() if check else replaceable(stored.EXERCISES)
+    then = stored_entries() if check else None
     asked = list(dict.fromkeys(command for e in every() for command in commands(e)))
     printed = predictions([command for command in asked if is_prediction(command)])
     with tempfile.TemporaryDirectory() as folder:
@@ -241,4 +240,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    run(main)
+    main()

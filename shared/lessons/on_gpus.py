@@ -3,8 +3,7 @@
 from shared.evidence.calibrate import report
 from shared.lessons import parts
 from shared.records import markdown, stored
-from shared.records.record import by_model, setting
-from shared.records.units import listed
+from shared.records.views import by_model, listed, setting
 
 
 def part(folder):

@@ -9,11 +9,11 @@ import shlex
 import sys
 
 from shared.cli import Parser
-from shared.common.writing import replaceable, write_text
 from shared.evidence import guide, hugging_face, lost_updates, variants
 from shared.lessons import costs, exercises, on_gpus, parts, published, side_roads
 from shared.records import scripts
 from shared.records.scripts import ROOT
+from shared.records.writing import write_text
 
 PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 PARTS = {
@@ -79,8 +79,6 @@ def main(argv=None):
     stale = "change nothing; exit code 1 if a page is stale"
     parser.add_argument("--check", action="store_true", help=stale)
     check = parser.parse_args(argv).check
-    for page in () if check else pages():
-        replaceable(page)
     found = [page for page in pages() if fill(page) != page.read_text()]
     for page in found:
         said = "is stale: python -m shared.lessons" if check else "written"

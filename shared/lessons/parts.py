@@ -6,20 +6,25 @@ import os
 from shared.memory.blocks import CATEGORIES
 from shared.predict.tables import CONTEXT_GB, NCCL_GB
 from shared.records import markdown, scripts, stored
-from shared.records.origin import origin
-from shared.records.record import (
+from shared.records.scripts import ROOT
+from shared.records.views import (
+    NOTHING,
+    amount,
     breakdown,
     by_model,
     by_script,
     computes_on_host,
+    duration,
     least_ms,
+    less,
+    listed,
+    origin,
     read_list,
     setting,
+    size,
     where,
 )
-from shared.records.record import folder as folder_of
-from shared.records.scripts import ROOT
-from shared.records.units import NOTHING, amount, duration, less, listed, size
+from shared.records.views import folder as folder_of
 
 
 def pair(folder):
@@ -137,7 +142,7 @@ def ladder(folder):
         # What the host computes is not in the bound, so that it allows less than this.
         shares += (f"{'<' * computes_on_host(r)}{fastest / least_ms(r):.0%}",)
         table.append((stage, script.idea, *shares))
-    where_to = os.path.relpath(ROOT / "shared" / "README.md", folder)
+    where_to = os.path.relpath(ROOT / "shared" / "evidence" / "README.md", folder)
     compared = f"compared with measurements on a GPU in [{where_to}]({where_to})"
     note = f"Predicted for {setting(records[0])}"
     note += f", {compared}." if stored.on_gpus() else "."

@@ -4,11 +4,19 @@ Sizes are predicted, and times are bounded.
 """
 
 import json
+import os
 import statistics
 
 from shared.evidence import guide
-from shared.evidence.published.command import HEADING, TIMES, error, reached, table, times
-from shared.evidence.published.rows import SOURCES
+from shared.evidence.published.command import (
+    HEADING,
+    SOURCES,
+    TIMES,
+    error,
+    reached,
+    table,
+    times,
+)
 from shared.predict.cards import CARDS
 from shared.records import markdown, stored
 from shared.records.scripts import ROOT
@@ -80,6 +88,7 @@ def speeds(folder):
 def part(folder):
     """Returns the tables of sizes of all sources, in Markdown."""
     records = json.loads(stored.PUBLISHED.read_text())
+    page_11 = os.path.relpath(ROOT / "11_llm" / "README.md", folder)
     lines = []
     for source in SOURCES:
         mine = [r for r in records if r["source"] == source.title and r["published_gb"]]
@@ -90,7 +99,7 @@ def part(folder):
     lines += [
         f"[{GUIDE_TITLE}]({GUIDE}). BERT-large, 512 tokens, V100 with 16 GB; "
         "`nvidia-smi` less the kernels. PyTorch of January 2022 is imitated; more on "
-        "[page 11](../11_llm/README.md#beside-a-published-measurement).",
+        f"[page 11]({page_11}#beside-a-published-measurement).",
         "",
         *markdown.table([HEADING, *table(guides())]),
         "",

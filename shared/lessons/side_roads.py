@@ -7,19 +7,23 @@ import re
 
 from shared.cli import UserError
 from shared.records import markdown, scripts, stored
-from shared.records.origin import origin
-from shared.records.record import (
+from shared.records.scripts import ROOT
+from shared.records.views import (
+    NOTHING,
+    amount,
     by_script,
+    change,
+    duration,
     learned,
     least_ms,
     on_host,
+    origin,
     read,
     read_list,
     setting,
+    size,
     unit,
 )
-from shared.records.scripts import ROOT
-from shared.records.units import NOTHING, amount, change, duration, size
 
 
 def records():

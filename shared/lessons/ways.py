@@ -6,10 +6,10 @@ Takes about a minute for each card.
 import json
 
 from shared.cli import Parser, command_of
-from shared.common.writing import replaceable, write_text
 from shared.predict import cards, command, way
 from shared.records import stored
-from shared.records.record import by_model, setting, unit
+from shared.records.views import by_model, setting, unit
+from shared.records.writing import write_text
 
 CARDS = ("t4", "rtx3060", "rtx3090", "rtx4090", "a10g", "l4", "a100-40", "a100", "h100")
 
@@ -43,7 +43,6 @@ def ways(name, options=()):
 def main(argv=None):
     parser = Parser(description=__doc__.splitlines()[0])
     parser.parse_args(argv)
-    replaceable(stored.WAYS)
     made = command_of(["-m", "shared.lessons.ways"], argv)
     found = [{**found, "made_with": made} for name in CARDS for found in ways(name)]
     write_text(stored.WAYS, json.dumps(found, indent=1) + "\n")

@@ -12,25 +12,12 @@ CATEGORIES = (*KNOWN, "activations", "recomputed", "gathered", "temporaries", "w
 
 
 class Block:
-    """A storage, and where in the training it was allocated.
+    """A storage: its bytes, the type of its device, such as "cpu" or "cuda", and its category."""
 
-    Attributes:
-        nbytes: its size in bytes.
-        device: the type of its device, such as "cpu" or "cuda".
-        label: its category.
-        phase: what the training was doing: "load", "forward", "backward" or "step".
-        module: the name of the module at work, None if it is not known.
-        stream: the id of the device's stream that was in use.
-        name: of the parameter that it belongs to, None if it is not known.
-        shape, dtype: of the first tensor in it, None if it holds none.
-    """
+    __slots__ = ("nbytes", "device", "label")
 
-    __slots__ = ("nbytes", "device", "label", "phase", "module", "stream", "name", "shape", "dtype")
-
-    def __init__(self, nbytes, device, label, phase=None, module=None, stream=0):
+    def __init__(self, nbytes, device, label):
         self.nbytes, self.device, self.label = nbytes, device, label
-        self.phase, self.module, self.stream = phase, module, stream
-        self.name = self.shape = self.dtype = None
 
 
 def tensors(x):
@@ -54,12 +41,10 @@ def moved(x, device):
 
 
 def summit(events, device, since=0, until=None):
-    """Finds a peak in a log.
+    """Finds the peak of a type of device in a Ledger's log.
 
     Args:
-        events: of a Ledger, from its beginning.
-        device: type of the device, "cpu" or "cuda".
-        since, until: the part to search; what was allocated before counts too.
+        since, until: the part of the log to search; what was allocated before counts too.
 
     Returns:
         the most bytes that were allocated at once; the bytes of each category at that moment; and

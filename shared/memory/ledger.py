@@ -11,11 +11,9 @@ import contextlib
 import weakref
 
 import torch
-from torch.nn.modules.module import register_module_parameter_registration_hook
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.nn.modules.module import register_module_parameter_registration_hook as on_parameter
+from torch.optim.optimizer import register_optimizer_step_post_hook as after_step
+from torch.optim.optimizer import register_optimizer_step_pre_hook as before_step
 
 # The module has an underscore, but this is the documented way to see every operation.
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -31,92 +29,26 @@ class Ledger(TorchDispatchMode):
     that returns it. Releases always count. The category of a storage is often known only later (of
     a gradient, when the optimizer steps), and then applies from its allocation on. So the breakdown
     is computed afterwards, from the log.
+
+    Attributes:
+        events: the log, a list of (block, bytes), negative when freed.
     """
 
-    def __init__(self, place=lambda: (None, 0), hidden=None, seen=None, watch=None):
-        """Begins with an empty log.
-
-        Args:
-            place: function that returns the module at work and the stream in use, as in Block.
-            hidden: function of an operation, its arguments and its results, which returns what it
-                allocates for itself, as predict.workspaces.Workspaces.of() does.
-            seen: function of this ledger, an operation, its arguments and its results, as
-                predict.cost.Cost.note(), which is called when they have been noted.
-            watch: function that returns what to keep of each event besides.
-        """
+    def __init__(self):
         super().__init__()
-        self.place, self.hidden, self.seen, self.watch = place, hidden, seen, watch
-        self.events = []  # (block, bytes), negative when freed
-        self.phases = []  # for each event, what the training was doing
-        self.watched = []  # for each event, what watch() returned
+        self.events = []
         # id of a storage -> block. PyTorch keeps its Python object as long as the storage.
         self._live = {}
-        self._paused = False
         self._building = True  # until the first forward pass, nothing is an activation
-        self._stepping = False
-        self._gathering = False
+        self._stepping = self._gathering = self._paused = False
 
     def peak(self, device, since=0, until=None):
         """Finds a peak in the log; returns the first two things that summit() does."""
         return summit(self.events, device, since, until)[:2]
 
     def training(self):
-        """Notes that the model is built.
-
-        From now on, a new storage in the forward pass is an activation.
-        """
+        """Notes that the model is built: what the forward pass makes now is activations."""
         self._building = False
-
-    def note(self, tensor, label=None):
-        """Logs a tensor's storage, if it is new, and notes its category, if that is known."""
-        if hasattr(tensor, "__tensor_flatten__"):
-            # It consists of other tensors and has no memory of its own, like a DTensor, of which
-            # this process has a shard, or a quantized tensor. Its storage only pretends.
-            for part in tensors([getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]):
-                self.note(part, label)
-            return
-        storage = tensor.untyped_storage()
-        key, nbytes = id(storage), storage.nbytes()
-        block = self._live.get(key)
-        if block is None:
-            block = self._born(key, nbytes, tensor.device.type, label or self._guess())
-            block.shape, block.dtype = tuple(tensor.shape), tensor.dtype
-            weakref.finalize(storage, self._died, key).atexit = False
-            return
-        if block.nbytes != nbytes:
-            self.resized(storage)
-            block = self._live[key]
-        if label and block.label not in KNOWN:
-            block.label = label
-
-    def name(self, tensor, name):
-        """Notes to which parameter the storages of a tensor belong."""
-        if hasattr(tensor, "__tensor_flatten__"):
-            for part in tensors([getattr(tensor, each) for each in tensor.__tensor_flatten__()[0]]):
-                self.name(part, name)
-        elif block := self._live.get(id(tensor.untyped_storage())):
-            block.name = name
-
-    def block(self, tensor):
-        """Returns a name of the storage of a tensor, which no other storage gets."""
-        storage = id(tensor.untyped_storage())
-        return id(self._live[storage]) if storage in self._live else storage
-
-    def _born(self, key, nbytes, device, label):
-        self._live[key] = block = Block(nbytes, device, label, self.phase(), *self.place())
-        self._log(block, nbytes)
-        return block
-
-    def _died(self, key):
-        block = self._live.pop(key, None)
-        if block:
-            self._log(block, -block.nbytes)
-
-    def _log(self, block, change):
-        self.events.append((block, change))
-        self.phases.append(self.phase())
-        if self.watch:
-            self.watched.append(self.watch())
 
     def phase(self):
         """Returns what the training is doing: "load", "forward", "backward" or "step"."""
@@ -126,51 +58,23 @@ class Ledger(TorchDispatchMode):
             return "step"
         return "backward" if torch_private.in_backward() else "forward"
 
-    def _guess(self):
-        if self._gathering:
-            return "gathered"
-        if self.phase() in ("load", "step"):
-            return "temporaries"
-        if self.phase() == "forward":
-            return "activations"
-        # The backward pass runs with gradients disabled, except where activation checkpointing
-        # repeats the forward pass.
-        return "recomputed" if torch.is_grad_enabled() else "temporaries"
-
-    def _note_hidden(self, device, at_once, kept):
-        """Logs what an operation allocates for itself; the arguments as Workspaces.of() returns."""
-        for sizes in (*at_once, kept):
-            blocks = [Block(n, device, "workspaces", self.phase(), *self.place()) for n in sizes]
-            for block in blocks:
-                self._log(block, block.nbytes)
-            for block in blocks if sizes is not kept else ():
-                self._log(block, -block.nbytes)
-
-    @contextlib.contextmanager
-    def pause(self):
-        """Logs nothing while the context is active."""
-        paused, self._paused = self._paused, True
-        try:
-            yield
-        finally:
-            self._paused = paused
-
-    @contextlib.contextmanager
-    def gathering(self):
-        """Notes that new storages are weights put together from shards while it is active."""
-        gathering, self._gathering = self._gathering, True
-        try:
-            yield
-        finally:
-            self._gathering = gathering
-
-    def resized(self, storage):
-        """Logs that the size of a storage has changed."""
+    def note(self, tensor, label=None):
+        """Logs a tensor's storage, if it is new, and notes its category, if that is known."""
+        if parts := parts_of(tensor):
+            for part in parts:
+                self.note(part, label)
+            return
+        storage = tensor.untyped_storage()
         block = self._live.get(id(storage))
-        if block:
-            self._died(id(storage))
-            new = self._born(id(storage), storage.nbytes(), block.device, block.label)
-            new.shape, new.dtype = block.shape, block.dtype
+        if block is None:
+            self._born(storage, tensor.device.type, label or self._guess(), tensor)
+            weakref.finalize(storage, self._died, id(storage)).atexit = False
+            return
+        if block.nbytes != storage.nbytes():
+            self.resized(storage)
+            block = self._live[id(storage)]
+        if label and block.label not in KNOWN:
+            block.label = label
 
     def note_file(self, tensor):
         """Leaves out a tensor that is a memory-mapped file.
@@ -178,7 +82,7 @@ class Ledger(TorchDispatchMode):
         The operating system reads the file's pages when they are needed, and can drop them.
         """
         storage = tensor.untyped_storage()
-        self._live[id(storage)] = Block(storage.nbytes(), "file", "temporaries")
+        self._live[id(storage)] = self._block(storage.nbytes(), "file", "temporaries", tensor)
         weakref.finalize(storage, self._live.pop, id(storage), None).atexit = False
 
     def note_group(self, group):
@@ -188,11 +92,60 @@ class Ledger(TorchDispatchMode):
             if p.grad is not None:
                 self.note(p.grad, "gradients")
 
+    def resized(self, storage):
+        """Logs that the size of a storage has changed."""
+        if block := self._live.get(id(storage)):
+            self._died(id(storage))
+            self._born(storage, block.device, block.label, block)
+
+    def pause(self):
+        """Returns a context in which nothing is logged."""
+        return self._during("_paused")
+
+    def gathering(self):
+        """Returns a context in which new storages are weights put together from shards."""
+        return self._during("_gathering")
+
+    @contextlib.contextmanager
+    def _during(self, flag):
+        before = getattr(self, flag)
+        setattr(self, flag, True)
+        try:
+            yield
+        finally:
+            setattr(self, flag, before)
+
+    def _born(self, storage, device, label, like):
+        self._live[id(storage)] = block = self._block(storage.nbytes(), device, label, like)
+        self.log(block, block.nbytes)
+
+    def _died(self, key):
+        if block := self._live.pop(key, None):
+            self.log(block, -block.nbytes)
+
+    def _block(self, nbytes, device, label, like):
+        """Makes a block; of `like`, a tensor or the block before, a subclass may keep more."""
+        return Block(nbytes, device, label)
+
+    def log(self, block, change):
+        """Adds an event to the log."""
+        self.events.append((block, change))
+
+    def _ran(self, func, args, kwargs, out):
+        """Is called after an operation whose results have been noted; for subclasses."""
+
+    def _guess(self):
+        if self._gathering:
+            return "gathered"
+        phase = self.phase()
+        if phase == "forward":
+            return "activations"
+        # The backward pass runs with gradients disabled, except where activation checkpointing
+        # repeats the forward pass.
+        recomputing = phase == "backward" and torch.is_grad_enabled()
+        return "recomputed" if recomputing else "temporaries"
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func is torch.ops.prim.device.default:
-            # Two thirds of all calls in a simulation: PyTorch asks on what device a fake tensor
-            # pretends to be. It knows itself; asking the modes below would take much longer.
-            return args[0].device
         if any(hasattr(t, "__tensor_flatten__") for t in types):
             return NotImplemented  # such a tensor then calls operations on its parts
         kwargs = kwargs or {}
@@ -209,12 +162,7 @@ class Ledger(TorchDispatchMode):
             label = "inputs" if source and source.label == "inputs" else None
         for t in tensors(out):
             self.note(t, label)
-        if self.seen:
-            self.seen(self, func, args, kwargs, out)
-        if self.hidden:
-            at_once, kept = self.hidden(func, args, out)
-            if at_once or kept:
-                self._note_hidden(args[0].device.type, at_once, kept)
+        self._ran(func, args, kwargs, out)
         if func.namespace in ("c10d", "fsdp"):  # buffers for what the processes send each other
             for t in tensors((args, kwargs, out)):
                 if id(t.untyped_storage()) in self._live:
@@ -223,12 +171,9 @@ class Ledger(TorchDispatchMode):
 
     def __enter__(self):
         with contextlib.ExitStack() as stack:
-            for hook in (
-                register_module_parameter_registration_hook(self._note_parameter),
-                register_optimizer_step_pre_hook(self._before_step),
-                register_optimizer_step_post_hook(self._after_step),
-            ):
-                stack.callback(hook.remove)
+            stack.callback(on_parameter(self._note_parameter).remove)
+            stack.callback(before_step(self._before_step).remove)
+            stack.callback(after_step(self._after_step).remove)
             stack.enter_context(torch_private.reporting_to(self))
             self._undo = stack.pop_all()
         return super().__enter__()
@@ -248,6 +193,15 @@ class Ledger(TorchDispatchMode):
 
     def _after_step(self, optimizer, *_):
         self._stepping = False
-        for state in optimizer.state.values():
-            for t in tensors(state):
-                self.note(t, "optimizer states")
+        for t in tensors(list(optimizer.state.values())):
+            self.note(t, "optimizer states")
+
+
+def parts_of(tensor):
+    """Returns the tensors that a tensor consists of, [] if it has a storage of its own.
+
+    A DTensor, of which this process has a shard, and a quantized tensor have no memory of their
+    own. Their storage only pretends.
+    """
+    names = tensor.__tensor_flatten__()[0] if hasattr(tensor, "__tensor_flatten__") else []
+    return [*tensors([getattr(tensor, name) for name in names])]

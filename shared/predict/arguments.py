@@ -2,9 +2,7 @@
 
 import types
 
-from shared.cli import UserError
-from shared.common import options as common
-from shared.predict.limits import reasonable
+from shared.cli import UserError, choose
 from shared.records import scripts
 
 # The first update makes optimizer states and gradients. The second starts with all of them, and
@@ -27,21 +25,13 @@ def arguments(name, script, options):
         options: jobs.Wanted.
 
     Raises:
-        UserError: there is no such model, or a size does not fit another.
+        UserError: there is no such model, or the devices cannot share the batch.
     """
-    task, micro = script.cli.TASK, getattr(script, "MICRO_BATCH_SIZE", None)
-    args = types.SimpleNamespace(
-        script=name,
-        preset=options.preset,
-        model=options.model,
-        data="fake",
-        pretrained=False,
-        seed=123,
-        max_length=options.max_length,
-        trust_remote_code=options.trust_remote_code,
-        input_shapes=options.input_shapes,
-    )
-    common.choose(args, task)
+    task, micro = script.TASK, getattr(script, "MICRO_BATCH_SIZE", None)
+    same = ("preset", "model", "max_length", "trust_remote_code", "input_shapes")
+    args = types.SimpleNamespace(script=name, data="fake", pretrained=False, seed=123)
+    vars(args).update({key: getattr(options, key) for key in same})
+    choose(args, task)
     args.accelerator = "cpu"
     args.image_px = options.image_px or getattr(args, "image_px", None)
     args.num_classes = options.num_classes or task.classes
@@ -52,32 +42,7 @@ def arguments(name, script, options):
     args.num_nodes = 1
     args.updates = options.updates or STEADY  # of the whole training, for schedules
     args.shares = getattr(script, "SHARES", devices)
-    if args.batch_size % args.world_size:
-        raise UserError(
-            f"{name}: a batch of {args.batch_size} {task.unit} does not divide by "
-            f"{args.world_size} devices; choose --batch-size or --devices so that it does"
-        )
-    here = args.batch_size // args.shares
-    if micro and options.micro_batch_size and args.micro_batch_size > here:
-        raise UserError(
-            f"{name}: --micro-batch-size {args.micro_batch_size}: a device gets only {here} "
-            f"{task.unit} of a batch; choose a larger --batch-size"
-        )
-    reasonable(args)
+    if args.batch_size % devices:
+        batch = f"a batch of {args.batch_size} {task.unit}"
+        raise UserError(f"{name}: {batch} does not divide by {devices} devices")
     return args
-
-
-def explained(parallelize, args):
-    """Returns a script's parallelize(), made to raise a UserError of one line if it fails."""
-
-    def wrapper(model, mesh):
-        try:
-            return parallelize(model, mesh)
-        except (AttributeError, TypeError, ValueError, RuntimeError) as error:
-            why = str(error).splitlines()[0]
-            n = args.world_size
-            raise UserError(
-                f"{args.script} cannot shard {args.model} over {n} devices: {why}"
-            ) from error
-
-    return wrapper

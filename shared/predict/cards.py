@@ -1,19 +1,29 @@
-"""The GPUs that can be simulated, and what of them decides how much memory is needed."""
+"""The GPUs that can be simulated: what decides how much memory is needed, and how fast they are.
+
+They are in cards.csv. A card's memory is the least that users of Linux have reported of what
+PyTorch sees, because drivers differ by a few hundred MiB. Its rates are those of the source in its
+row. Where sources differ, it is the higher one, so that the bound stays one; where they have none,
+it follows from the multiprocessors, what each does at a tick, and the clock (RTX 3060, RTX 4070 Ti
+SUPER). The cache of an H200 is what PyTorch prints of one. A card that clocks higher is faster by a
+few percent.
+"""
 
 import argparse
+import csv
 import dataclasses
 import operator
+from pathlib import Path
 
 import torch
+from packaging.version import InvalidVersion, Version
 
-from shared.common.options import number
-from shared.predict.rates import OF_CARDS, Rates
-from shared.records.units import one_line
+from shared.predict.rates import Rates
+from shared.records.views import one_line
 
 GIB = 2**30 / 1e9  # in GB
-# Of PyTorch, (major, minor).
-INSTALLED = tuple(int(n) for n in torch.__version__.split(".")[:2])
+INSTALLED = Version(torch.__version__).release[:2]  # of PyTorch, (major, minor)
 FIRST, LAST = (2, 11), (2, 15)  # whose workspaces are known
+RATES = ("fp32", "tf32", "half", "memory", "cache", "host", "gpus")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,8 +32,7 @@ class Card:
 
     Attributes:
         title: its name, for people.
-        gib: of memory, as PyTorch reports it; the least that users of Linux have reported, because
-            drivers differ by a few hundred MiB.
+        gib: of memory, as PyTorch reports it.
         capability: NVIDIA's number of its architecture, (major, minor):
             https://developer.nvidia.com/cuda-gpus
         multiprocessors: how many it has.
@@ -57,31 +66,16 @@ class Card:
         return self.capability == (8, 0) or self.capability[0] in (9, 10)
 
 
-_ALL = {
-    "v100": Card("V100 16 GB", 15.75, (7, 0), 80, 2048),
-    "v100-32": Card("V100 32 GB", 31.73, (7, 0), 80, 2048),
-    "t4": Card("T4", 14.56, (7, 5), 40, 1024),
-    "a100": Card("A100 80 GB", 79.14, (8, 0), 108, 2048),
-    "a100-40": Card("A100 40 GB", 39.38, (8, 0), 108, 2048),
-    "a10": Card("A10", 21.98, (8, 6), 72, 1536),
-    "a10g": Card("A10G", 21.98, (8, 6), 80, 1536),
-    "a6000": Card("RTX A6000", 47.43, (8, 6), 84, 1536),
-    "rtx3060": Card("RTX 3060 12 GB", 11.63, (8, 6), 28, 1536),
-    "rtx3080": Card("RTX 3080 10 GB", 9.62, (8, 6), 68, 1536),
-    "rtx3090": Card("RTX 3090", 23.56, (8, 6), 82, 1536),
-    "l4": Card("L4", 21.96, (8, 9), 58, 1536),
-    "l40s": Card("L40S", 44.39, (8, 9), 142, 1536),
-    "rtx4070tis": Card("RTX 4070 Ti SUPER", 15.56, (8, 9), 66, 1536),
-    "rtx4080": Card("RTX 4080", 15.67, (8, 9), 76, 1536),
-    "rtx4090": Card("RTX 4090", 23.51, (8, 9), 128, 1536),
-    "rtx6000ada": Card("RTX 6000 Ada", 47.37, (8, 9), 142, 1536),
-    "h100": Card("H100 80 GB", 79.10, (9, 0), 132, 2048),
-    "h100-pcie": Card("H100 PCIe 80 GB", 79.11, (9, 0), 114, 2048),
-    "h200": Card("H200", 139.72, (9, 0), 132, 2048),
-    "b200": Card("B200", 178.35, (10, 0), 148, 2048),
-    "rtx5090": Card("RTX 5090", 31.34, (12, 0), 170, 1536),
-}
-CARDS = {name: dataclasses.replace(card, rates=OF_CARDS[name]) for name, card in _ALL.items()}
+def _read(row):
+    capability = tuple(map(int, row["capability"].split(".")))
+    built = int(row["multiprocessors"]), int(row["threads"])
+    rates = [float(row[name]) if row[name] else None for name in RATES]
+    card = Card(row["title"], float(row["gib"]), capability, *built)
+    return dataclasses.replace(card, rates=Rates(*rates, bf16=card.bf16))
+
+
+with Path(__file__).with_name("cards.csv").open(newline="") as file:
+    CARDS = {row["name"]: _read(row) for row in csv.DictReader(file)}
 DEFAULT = "a100"
 
 
@@ -93,23 +87,19 @@ def get(name):
     """
     short = name.lower().replace(" ", "")
     if short not in CARDS:
+        known = ", ".join(CARDS)
         raise argparse.ArgumentTypeError(
-            f"{one_line(name)} is no card that is known; choose from {', '.join(CARDS)}"
+            f"{one_line(name)} is no card that is known; choose from {known}"
         )
     return CARDS[short]
 
 
 def card_or_gb(text):
-    """Returns a size in GB, or the card of a name.
-
-    Raises:
-        argparse.ArgumentTypeError: it is neither.
-    """
+    """Returns a size in GB, or the card of a name; raises what get() does."""
     try:
-        float(text)
+        return float(text)
     except ValueError:
         return get(text)
-    return number(text)
 
 
 def version(text):
@@ -118,12 +108,14 @@ def version(text):
     Raises:
         argparse.ArgumentTypeError: it is none, or its workspaces are not known.
     """
-    parts = text.split(".")
-    known = len(parts) > 1 and all(part.isdecimal() for part in parts)
-    found = tuple(int(part) for part in parts[:2]) if known else None
-    if not known or not FIRST <= found <= max(LAST, INSTALLED):
-        first, last = (".".join(map(str, v)) for v in (FIRST, max(LAST, INSTALLED)))
-        raise argparse.ArgumentTypeError(f"{one_line(text)} is no version from {first} to {last}")
+    last = max(LAST, INSTALLED)
+    try:
+        found = Version(text).release[:2]
+    except InvalidVersion:
+        found = ()
+    if not FIRST <= found <= last:
+        known = " to ".join(".".join(map(str, v)) for v in (FIRST, last))
+        raise argparse.ArgumentTypeError(f"{one_line(text)} is no version from {known}")
     return found
 
 

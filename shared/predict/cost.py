@@ -14,6 +14,8 @@ from torch.utils.flop_counter import flop_registry
 
 from shared.memory import torch_private
 from shared.memory.blocks import tensors
+from shared.predict import processes
+from shared.predict.gpu import Stream
 
 # Operations that only write into what they are given.
 ONLY_WRITE = re.compile(r"(_foreach_)?(zero|fill|copy|normal|uniform|random|bernoulli)_")
@@ -77,14 +79,9 @@ class Cost:
         on_host: bytes that operations on the host have read and written since then.
     """
 
-    def __init__(self, device, stream=lambda: 0):
-        """Begins without operations.
-
-        Args:
-            device: type of the device.
-            stream: function that returns the id of the stream in use.
-        """
-        self.device, self.stream = device, stream
+    def __init__(self, device):
+        """Begins without operations on a type of device."""
+        self.device = device
         self.operations, self.on_host, self._seen = [], 0, 0
 
     def start(self):
@@ -107,12 +104,7 @@ class Cost:
         }
 
     def note(self, ledger, func, args, kwargs, out):
-        """Counts an operation.
-
-        Args:
-            ledger: the Ledger, which has noted the results.
-            func, args, kwargs, out: the operation, as in __torch_dispatch__, and its results.
-        """
+        """Counts an operation, after a Recorder has noted its results."""
         if torch_private.exchanges(func):
             found = self._exchanged(func, args, out)
         else:
@@ -123,14 +115,14 @@ class Cost:
             self.operations.append(found)
 
     def _exchanged(self, func, args, out):
-        n = torch_private.group_size(func, args)
+        n = processes.group_size(func, args)
         if n == 1 or all(t.device.type != self.device for t in tensors((args, out))):
             return None
         name = func._schema.name.partition("::")[2]
         kind, share = next((k, s) for part, k, s in EXCHANGES if re.search(part, name))
         nbytes = max(sum(t.nbytes for t in tensors(part)) for part in (*args, out))
         # Those of DTensor are waited for at once.
-        stream = BESIDE if func.namespace == "c10d" else self.stream()
+        stream = BESIDE if func.namespace == "c10d" else Stream.current
         return Operation(stream, **{kind: nbytes}, received=nbytes * share(n))
 
     def _counted(self, ledger, func, args, kwargs, out):
@@ -150,7 +142,7 @@ class Cost:
         if self.device not in {t.device.type for t in (*read, *written)}:
             self.on_host += sum(map(touched, (*read, *written)))
             return None
-        found = Operation(self.stream())
+        found = Operation(Stream.current)
         if COPY.fullmatch(name) and {t.device.type for t in read} not in ({*on}, set()):
             copied = sum(map(touched, read))
             found.to_device, found.to_host = (copied, 0) if self.device in on else (0, copied)
@@ -172,10 +164,7 @@ class Cost:
 
 @functools.cache
 def _roles(func):
-    """Returns an operation's name, and whether each argument is "read", "written" or "both".
-
-    Instead of the latter it is None if the operation costs nothing.
-    """
+    """Returns an operation's name, {argument: "read", "written" or "both"}; None if it is free."""
     name, roles = func._schema.name.partition("::")[2], {}
     if NOTHING.fullmatch(name):
         return name, None

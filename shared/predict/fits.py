@@ -1,37 +1,84 @@
-"""How large a micro-batch fits into a card's memory, found by simulating updates."""
+"""How many images or texts at once fit into a card's memory, found by simulating updates."""
 
-import torch
+from shared.predict import allocator, tables
+from shared.predict.simulation import predicted
 
-from shared.predict import allocator
-from shared.predict.simulation import Simulation
+MOST = 1_000_000  # images at once; the search ends here
 
 
-def largest_micro_batch(run, options, budget_gb):
-    """Returns how many images or texts per forward pass and process fit into a budget.
+def with_fits(script, options, card_gb):
+    """Returns a prediction, with "fits": whether a card holds it, and the largest micro-batch.
 
-    It is 0 if not even one fits. A stage without micro-batches takes its batch at once. The others
-    get a batch of at least two micro-batches for every process, so that the gradients of the first
-    exist during the forward pass of the second.
+    A stage without micro-batches takes its batch at once. The others get a batch of at least two
+    micro-batches for every process, so that the gradients of the first exist during the forward
+    pass of the second.
 
     Args:
-        run, options: as for simulation.predict.
-        budget_gb: GB that the allocator may reserve.
+        script, options: as of simulation.predict().
+        card_gb: the card's memory, in GB.
 
     Raises:
-        UserError: the stage cannot do this.
+        UserError: the script cannot do this.
     """
-    torch.set_num_threads(1)
-    simulation = Simulation(run, options)
-    args = simulation.args
-    if simulation.peaks(0, simulation.loaded)[0]["device_reserved_gb"] > budget_gb:
-        return 0
+    record, simulation, _ = predicted(script, options)
+    args, left, needs = simulation.args, card_gb - tables.allowance(record), tables.needs(record)
+    micro = args.micro_batch_size
 
-    def trial(n):
-        least = n * args.shares * (2 if args.micro_batch_size else 1)
-        batch_size = max(least, args.batch_size) if args.micro_batch_size else least
-        return needed(simulation, batch_size, args.micro_batch_size and n, options.updates)
+    def reserved(n):
+        least = n * args.shares * (2 if micro else 1)
+        batch_size = max(least, args.batch_size) if micro else least
+        return needed(simulation, batch_size, micro and n, options.updates)
 
-    return search(trial, budget_gb, args.micro_batch_size or args.batch_size // args.shares)
+    largest = 0
+    if record["load"]["device_reserved_gb"] <= left:
+        largest = search(reserved, left, micro or args.batch_size // args.shares)
+    fits = {"card_gb": card_gb, "needs_gb": needs, "fits": needs <= card_gb}
+    return {**record, "fits": {**fits, "largest_micro_batch": largest}}
+
+
+def with_way(script, options, card_gb, batch_size):
+    """Returns a prediction, with "way": the fastest of its script to a batch size on a card.
+
+    Args:
+        script, options, card_gb: as of with_fits().
+        batch_size: images or texts per update, over all devices.
+
+    Raises:
+        UserError: the script cannot do this.
+    """
+    record, simulation, _ = predicted(script, options)
+    args, left = simulation.args, card_gb - tables.allowance(record)
+    share, micro = max(batch_size // args.shares, 1), args.micro_batch_size
+    most = min(options.micro_batch_size or share, share)
+    load, train = (record[phase]["device_reserved_gb"] for phase in ("load", "train"))
+    found = {}  # GB reserved, and the bound, with n at once
+    if batch_size == args.batch_size:
+        found[min(micro or share, share)] = train, record["bound"]
+
+    def reserved(n):
+        if n not in found:
+            gb = needed(simulation, batch_size, micro and n)
+            found[n] = gb, simulation.costs()["bound"]
+        return found[n][0]
+
+    if micro:
+        at_once = search(reserved, left, most, most)
+    else:
+        at_once = share if reserved(share) <= left else 0
+    missing = "bf16" if "bf16" in args.precision and not simulation.card.bf16 else None
+    gb, bound = found[at_once or min(found)]
+    way = {
+        "card_gb": card_gb,
+        "needs_gb": max(load, gb) + tables.allowance(record),
+        "world_size": record["world_size"],
+        "batch_size": batch_size,
+        "share": share,
+        "at_once": at_once if load <= left and not missing else 0,
+        "missing": missing,
+        "bound": bound,
+        "techniques": list(options.techniques or ()),
+    }
+    return {**record, "way": way}
 
 
 def needed(simulation, batch_size, micro_batch_size, updates=None):
@@ -49,9 +96,6 @@ def needed(simulation, batch_size, micro_batch_size, updates=None):
     simulation.run(batch_size, micro_batch_size, updates)
     events = simulation.ledger.events[: simulation.loaded] + simulation.ledger.events[start:]
     return allocator.replay(events, simulation.device.type, simulation.loaded)[0] / 1e9
-
-
-MOST = 1_000_000  # images at once; the search ends here
 
 
 def search(needed, budget, guess, most=MOST):
@@ -81,7 +125,5 @@ def search(needed, budget, guess, most=MOST):
             (a, needs_a), (b, needs_b) = points[-2:]
             slope = max((needs_b - needs_a) / (b - a), 1e-9)
             guess = min(int(b + (budget - needs_b) / slope), 32 * b)
-        guess = min(max(guess, fits + 1), most)
-        guess = min(guess, too_many - 1) if too_many else guess
-        guess = max(guess, 1)
+        guess = min(max(guess, fits + 1), too_many - 1 if too_many else most)
     return fits

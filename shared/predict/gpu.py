@@ -3,9 +3,9 @@
 PyTorch's fake tensors have shape, type and device, but no data, so that a model of any size runs
 anywhere. The device is the one that PyTorch reserves for accelerators of other vendors, named "gpu"
 here, because with the real "cuda" the backward pass needs a driver. The private names of PyTorch
-that the predictor needs are here and in processes.py (those of the ledger are in
-shared/memory/torch_private.py), each with what goes wrong without it. All this holds for a whole
-process and cannot be undone, so every simulation needs a process of its own.
+that the predictor needs are here, in processes.py and in whereabouts.py, each with what goes wrong
+without it. All this holds for a whole process and cannot be undone, so every simulation needs a
+process of its own.
 """
 
 import contextlib
@@ -22,11 +22,9 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 from torch.nn.modules.module import register_module_buffer_registration_hook
-from torch.optim.optimizer import (
-    _foreach_supported_types,
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.optim.optimizer import _foreach_supported_types
+from torch.optim.optimizer import register_optimizer_step_post_hook as after_step
+from torch.optim.optimizer import register_optimizer_step_pre_hook as before_step
 from torch.utils._pytree import tree_map_only
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
@@ -213,8 +211,8 @@ def tensors_without_memory(card=cards.CARDS[cards.DEFAULT], version=cards.INSTAL
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         for hook in (
             register_module_buffer_registration_hook(_forget_numbers),
-            register_optimizer_step_pre_hook(lambda *_: stepping.append(True)),
-            register_optimizer_step_post_hook(lambda *_: stepping.pop() and None),
+            before_step(lambda *_: stepping.append(True)),
+            after_step(lambda *_: stepping.pop() and None),
         ):
             stack.callback(hook.remove)
         for owner, name, wrapper in (

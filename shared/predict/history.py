@@ -3,7 +3,7 @@
 import numpy as np
 
 from shared.memory.blocks import CATEGORIES
-from shared.records.record import on_host
+from shared.records.views import on_host
 
 TEXTS = ("category", "module", "shape", "dtype")
 POINTS = 300  # of a condensed history: as many as can be told apart on a page
@@ -21,8 +21,7 @@ def history(events, phases, since, device):
         {"phases": ["forward", "backward" or "step", one per event], "device": GB, (events,
         categories), in the order of CATEGORIES; "host": the same, None on a CPU}.
     """
-    column = {label: i for i, label in enumerate(CATEGORIES)}
-    shape = (len(events), len(CATEGORIES))
+    column, shape = {label: i for i, label in enumerate(CATEGORIES)}, (len(events), len(CATEGORIES))
     held = {kind: np.zeros(shape, dtype=np.int64) for kind in (device, "cpu")}
     for i, (block, change) in enumerate(events):
         if block.device in held:
@@ -65,24 +64,19 @@ def condensed(record, moments, watched, largest):
     starts = [i for i in range(len(lines)) if i == 0 or lines[i] != lines[i - 1]]
     for begin, end in zip(starts, [*starts[1:], len(lines)]):
         chosen.add(begin + int(total[begin:end].argmax()))
-    at = sorted(chosen)
-    texts = {}
+    at, texts = sorted(chosen), {}
+    parts = ["device", "host"] if moments["host"] is not None and on_host(record) else ["device"]
 
     def number(text):
         return None if text is None else texts.setdefault(text, len(texts))
 
-    parts = ["device", "host"] if moments["host"] is not None and on_host(record) else ["device"]
-
     def held(part):
-        if part not in parts:
-            return None
         columns = zip(CATEGORIES, moments[part][at].T)
         return {label: [round(float(gb) * 1e3, 2) for gb in c] for label, c in columns if c.any()}
 
     def packed(rows):
-        return {
-            key: [number(row[key]) if key in TEXTS else row[key] for row in rows] for key in rows[0]
-        }
+        columns = {key: [row[key] for row in rows] for key in rows[0]}
+        return {key: [*map(number, c)] if key in TEXTS else c for key, c in columns.items()}
 
     return {
         "script": record["script"],
@@ -94,19 +88,15 @@ def condensed(record, moments, watched, largest):
         "lines": [watched[i][1] for i in at],
         "chosen": [watched[i][2] for i in at],
         "device": held("device"),
-        "host": held("host"),
+        "host": held("host") if "host" in parts else None,
         "tensors": {part: packed(largest(at, part)) for part in parts},
         "texts": list(texts),
     }
 
 
 def expanded(moments):
-    """Returns a history made from what condensed() returned.
-
-    It has one entry more, "at": the numbers of the events.
-    """
-    zeros = [0] * len(moments["at"])
-    arrays = {}
+    """Returns a history of what condensed() returned, with "at", the numbers of the events."""
+    zeros, arrays = [0] * len(moments["at"]), {}
     for part in ("device", "host"):
         held = moments[part]
         rows = held and [held.get(label, zeros) for label in CATEGORIES]

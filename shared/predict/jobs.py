@@ -8,22 +8,16 @@ import contextlib
 import dataclasses
 import os
 import re
-import sys
-import time
 from concurrent.futures.process import BrokenProcessPool
 
-import torch
-from packaging.requirements import Requirement
 from tqdm import tqdm
 
 from shared.cli import UserError
 from shared.predict import cards, gpu
 from shared.predict.rates import Rates
 from shared.records.running import forks
-from shared.records.scripts import ROOT
 
 # What simulations import, and in a ladder the scripts before them.
-SILENCE = 30  # seconds after which those who wait are told how far it is
 PRELOADED = ["shared.metrics", "shared.images.cli", "shared.text.cli", "lightning.fabric"]
 
 
@@ -40,12 +34,12 @@ class Wanted:
         input_shapes: of texts, (n, length) for each update; if None, every length is max_length.
         trust_remote_code: whether a model may come with code of its own.
         late_zero_grad: free old gradients between forward and backward pass, not after the step.
+        techniques: of a folder with one_by_one.py, which to apply; None for the script itself.
         card: the GPU; that of cards.DEFAULT, if None.
         torch: whose behaviour to simulate, (major, minor).
         tensors_only: leave out what kernels and libraries allocate for themselves, and by how much
             blocks of memory are larger than the tensors in them.
         rates: of a computer without a GPU, rates.Rates; None for no bound of the time.
-        techniques: of a folder with one_by_one.py, which to apply; None for the script itself.
     """
 
     device: str
@@ -68,23 +62,6 @@ class Wanted:
     rates: Rates | None = None
 
 
-def supported_torch():
-    """Makes sure that the predictor, which uses private names of PyTorch, knows this version.
-
-    Raises:
-        UserError: it does not.
-    """
-    lines = (ROOT / "requirements.txt").read_text().splitlines()
-    requirements = (Requirement(line.partition("#")[0]) for line in lines if line[0].isalpha())
-    tested = next(requirement for requirement in requirements if requirement.name == "torch")
-    here = torch.__version__
-    if not tested.specifier.contains(here.partition("+")[0], prereleases=True):
-        raise UserError(
-            f"torch {here} is here; the predictor is tested with torch {tested.specifier}: "
-            f"pip install '{tested}'"
-        )
-
-
 def run_jobs(jobs):
     """Runs functions, each in a process of its own, two at a time.
 
@@ -97,41 +74,22 @@ def run_jobs(jobs):
     Raises:
         UserError: one of them raised it, or was killed.
     """
-    supported_torch()
     workers, context = min(2, os.cpu_count()), forks(PRELOADED)
     pool = concurrent.futures.ProcessPoolExecutor(
         workers, context, initializer=_without_gpu, max_tasks_per_child=1
     )
     with pool:
         waiting = [pool.submit(call, *job) for job in jobs]
+        ended = concurrent.futures.as_completed(waiting)
         try:
-            _watch(waiting)
-            return [job.result() for job in waiting]
+            # On a terminal, a bar shows how far it is.
+            for job in tqdm(ended, total=len(jobs), unit="script", leave=False, disable=None):
+                job.result()  # raises an error at once, before the others are done
         except BrokenProcessPool:
             raise UserError("a simulation was killed; each needs about 1 GB of memory") from None
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def _watch(waiting):
-    """Waits until all jobs are done or one has raised an error; shows that something happens."""
-    quiet, started = not sys.stderr.isatty(), time.monotonic()
-    said, left = started, set(waiting)
-    with tqdm(total=len(left), unit="script", leave=False, disable=quiet) as bar:
-        while left:
-            done, left = concurrent.futures.wait(left, 1, concurrent.futures.FIRST_COMPLETED)
-            for job in done:
-                job.result()  # raises an error at once, before the others are done
-            bar.update(len(done))
-            bar.refresh()
-            now = time.monotonic()
-            if quiet and left and now - said >= SILENCE:
-                said, finished = now, len(waiting) - len(left)
-                print(
-                    f"simulating for {now - started:.0f} s, {finished} of {len(waiting)} done",
-                    file=sys.stderr,
-                    flush=True,
-                )
+    return [job.result() for job in waiting]
 
 
 def _without_gpu():
@@ -143,7 +101,7 @@ def call(function, *arguments):
     """Calls the function of a job.
 
     Raises:
-        UserError: with one line for any error, also because not every exception can be pickled.
+        UserError: with one line for any error: a model may be one that cannot be simulated.
     """
     try:
         return function(*arguments)
@@ -156,19 +114,15 @@ def call(function, *arguments):
 def _why(error, name=None, options=None, *_):
     model = getattr(options, "model", None)
     what = f"{name} with {model}" if model else str(name)
-    said = str(error).strip().splitlines() or [""]
+    said = (str(error).strip().splitlines() or [""])[0]
     if isinstance(error, gpu.NEEDS_NUMBERS):
         return (
-            f"{what} cannot be simulated: the result of {said[0]} depends on the numbers in a "
-            "tensor, and simulated tensors have none"
+            f"{what} cannot be simulated: the result of {said} depends on the numbers in a tensor, "
+            "and simulated tensors have none"
         )
-    if missing := re.match(
-        rf"Could not run '(.+?)' with arguments from the '{gpu.DEVICE}'", said[0]
-    ):
+    if missing := re.match(f"Could not run '(.+?)' with arguments from the '{gpu.DEVICE}'", said):
         return f"{what} cannot be simulated: the simulated GPU does not know {missing[1]}"
-    if "overflow" in str(error):
-        return "a tensor would have more bytes than can be counted; choose smaller sizes"
-    return f"the simulation of {what} failed: {type(error).__name__}: {said[0][:300]}"
+    return f"the simulation of {what} failed: {type(error).__name__}: {said[:300]}"
 
 
 @contextlib.contextmanager

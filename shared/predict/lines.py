@@ -20,20 +20,13 @@ class Lines:
     """
 
     def __init__(self, script):
-        """Reads the script.
-
-        Args:
-            script: its module. The thread that makes this object is the one that trains.
-        """
+        """Reads a script, a module. The thread that makes this object is the one that trains."""
         self._file, self._thread = script.__file__, threading.get_ident()
         self._chosen = _chosen(script)  # name of a module or a package -> line
         self._of = functools.cache(self._line)
 
     def __call__(self):
-        """Returns the number of the line that is running, and of the line that chose it.
-
-        Either is None if there is none.
-        """
+        """Returns the numbers of the line at work and of the line that chose it, or None."""
         chosen = None
         # A simulated GPU's backward pass runs in a thread of its own, as a real one's does, while
         # the script's thread waits.
@@ -58,10 +51,8 @@ def _chosen(script):
     called and its arguments are made already.
     """
     found = {}
-    for function in CHOOSING:
-        if not hasattr(script, function):
-            continue
-        lines, first = inspect.getsourcelines(inspect.unwrap(getattr(script, function)))
+    for function in filter(None, (getattr(script, name, None) for name in CHOOSING)):
+        lines, first = inspect.getsourcelines(inspect.unwrap(function))
         for node in ast.walk(ast.parse("".join(lines))):
             if isinstance(node, (ast.Name, ast.Attribute)):
                 module = getattr(_named(node, script), "__module__", None) or ""
@@ -75,6 +66,4 @@ def _named(node, script):
     """Returns what a name such as torch.optim.SGD means in a script, None if it is a variable."""
     if isinstance(node, ast.Name):
         return getattr(script, node.id, None)
-    if isinstance(node, ast.Attribute):
-        return getattr(_named(node.value, script), node.attr, None)
-    return None
+    return getattr(_named(node.value, script), node.attr, None) if hasattr(node, "attr") else None

@@ -38,6 +38,22 @@ def pretend_processes(n, device):
     _fsdp_init._move_states_to_device = _moved
 
 
+def group_size(func, args):
+    """Returns how many processes take part in an operation that sends tensors to other processes.
+
+    Without this, it would not be known how much of a tensor comes from the others.
+    """
+    if func.namespace == "c10d":
+        groups = (
+            dist.ProcessGroup.unbox(a)
+            for a in args
+            if isinstance(a, torch.ScriptObject) and "ProcessGroup" in str(a._type())
+        )
+        return next(groups).size()
+    name = next(v for a, v in zip(func._schema.arguments, args) if a.name == "group_name")
+    return dist.distributed_c10d._resolve_process_group(name).size()
+
+
 def _moved(params, buffers, device):
     """Moves what is to be sharded to the device, as FSDP does with data that can be set."""
     for t in (*params, *buffers):

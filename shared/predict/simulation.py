@@ -14,22 +14,19 @@ import torch
 from lightning.fabric.utilities.warnings import PossibleUserWarning
 
 from shared.cli import UserError
-from shared.common import options as common
-from shared.common.devices import precision_on
-from shared.common.mapping import mappable
 from shared.memory.blocks import summit, tensors
-from shared.memory.ledger import Ledger
+from shared.metrics import Losses, precision_on
 from shared.predict import alive, allocator, cards, gpu, processes
-from shared.predict.arguments import STEADY, arguments, explained, one_by_one
+from shared.predict.arguments import STEADY, arguments, one_by_one
 from shared.predict.bound import bound
 from shared.predict.cost import Cost
 from shared.predict.history import condensed, history
-from shared.predict.limits import reasonable_peak
 from shared.predict.lines import Lines
+from shared.predict.recorder import Recorder
 from shared.predict.whereabouts import Whereabouts, plain
 from shared.predict.workspaces import Workspaces
+from shared.records import fields, scripts
 from shared.records import record as records
-from shared.records import scripts
 
 # Warnings that do not matter in a simulation.
 WARNINGS = (
@@ -38,6 +35,20 @@ WARNINGS = (
     "FSDP2-wrapped module .* returned a view tensor",  # the training itself says so
     "(.*GradScaler.*|User provided device_type of 'cuda').*CUDA is not available",
 )
+
+
+class Results:
+    """Keeps what a Meter keeps of an update's results; tensors of the same sizes."""
+
+    def __init__(self, task, device):
+        self.losses = Losses()
+        state = task.new_metric().metric_state.values()
+        self.kinds = [{"size": t.shape, "dtype": t.dtype, "device": device} for t in state]
+
+    def add(self, loss, logits, labels):
+        """Takes in the result of a micro-batch."""
+        self.losses.add(loss)
+        self.counts = [torch.zeros(**kind) for kind in self.kinds]
 
 
 class Simulation:
@@ -54,7 +65,8 @@ class Simulation:
         Raises:
             UserError: the script cannot do this.
         """
-        common.quiet(logging.ERROR)
+        for each in ("lightning.fabric", "lightning.pytorch"):
+            logging.getLogger(each).setLevel(logging.ERROR)
         # What fails there ends in one line.
         logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
         warnings.filterwarnings("ignore", category=PossibleUserWarning)
@@ -75,12 +87,12 @@ class Simulation:
         self.workspaces = None
         if options.device == "gpu" and not options.tensors_only:
             self.workspaces = Workspaces(self.card, options.torch)
-        hidden = self.workspaces and self.workspaces.of_gpu
-        place = lambda: (self.whereabouts.module(), gpu.Stream.current)  # noqa: E731
-        self.cost = Cost(self.device.type, lambda: gpu.Stream.current)
+        self.cost = Cost(self.device.type)
         self.rates = self.card.rates if options.device == "gpu" else options.rates
-        watch = lambda: (self.whereabouts.module(), *lines())  # noqa: E731
-        self.ledger = Ledger(place, hidden, watch=watch if watched else None)
+        module = self.whereabouts.module
+        hidden = self.workspaces and self.workspaces.of_gpu
+        watch = (lambda: (module(), *lines())) if watched else None
+        self.ledger = Recorder(module, hidden, watch=watch)
         with self.without_memory(), self.ledger:
             built = self.script.build(self.fabric or self.device, self.args)
             self.model, self.optimizer, *self.schedulers = built
@@ -99,8 +111,6 @@ class Simulation:
             args.accelerator = gpu.Accelerator() if with_fabric else gpu.DEVICE
         if self.script.DEVICES > 1:  # even if only one is wanted, as in main()
             processes.pretend_processes(args.world_size, gpu.DEVICE if on_gpu else "cpu")
-        if hasattr(self.script, "parallelize"):
-            self.script.parallelize = explained(self.script.parallelize, args)
         if with_fabric:
             self.fabric = self.script.make_fabric(args)
             self.fabric.launch()
@@ -112,26 +122,21 @@ class Simulation:
                 precision.device = gpu.DEVICE
         else:
             self.fabric, self.device = None, self.script.make_device(args)
-            args.precision = precision_on("cuda" if on_gpu else "cpu", self.script.PRECISION)
-        # The same file as models.checkpoint() writes, but without data.
+            args.precision = precision_on(
+                torch.device("cuda" if on_gpu else "cpu"), self.script.PRECISION
+            )
+        # The same file as models.weights() writes, but without data.
         self.folder = tempfile.TemporaryDirectory()
-        file = Path(self.folder.name) / "checkpoint.pt"
+        file = Path(self.folder.name) / "weights.pt"
         without_data = torch.serialization.skip_data(materialize_fake_tensors=True)
         with self.without_memory(), without_data:
             torch.save(args.task.model(args).state_dict(), file)
-        args.checkpoint_file = mappable(file)
+        args.weights_file = file
 
     def _zero_grad_late(self):
-        if self.args.micro_batch_size:
-            raise UserError(
-                f"{self.args.script}: --late-zero-grad would wipe out the sum of its "
-                "micro-batches; 01 to 04 have none"
-            )
-        if isinstance(self.optimizer, list):
-            raise UserError(
-                f"{self.args.script}: --late-zero-grad is about gradients that wait for a step; "
-                "here each is used at once"
-            )
+        if self.args.micro_batch_size or isinstance(self.optimizer, list):
+            needs = "gradients of one backward pass that wait for a step, as in 01 to 04"
+            raise UserError(f"{self.args.script}: --late-zero-grad needs {needs}")
         backward, zero_grad = self.fabric.backward, self.optimizer.zero_grad
         self.fabric.backward = lambda loss: (zero_grad(), backward(loss))
         self.optimizer.zero_grad = lambda: None
@@ -152,10 +157,8 @@ class Simulation:
         train_step = self.script.train_step
         if self.fabric:
             train_step = functools.partial(train_step, self.fabric)
-        starts, first_loss = [], None
+        starts, results = [], Results(args.task, self.device)
         with self.without_memory():
-            with self.device:
-                counts = [torch.zeros(1, dtype=kind) for kind in args.task.counts]
             for update in range(updates or STEADY):
                 starts.append(len(self.ledger.events))
                 # What the last update costs, every later one does, too.
@@ -167,15 +170,13 @@ class Simulation:
                 for t in tensors((inputs, labels)):
                     self.ledger.note(t, "inputs")
                 with self.ledger, self.whereabouts:
-                    loss, logits = train_step(self.model, self.optimizer, inputs, labels)
+                    train_step(self.model, self.optimizer, inputs, labels, results)
                     for scheduler in self.schedulers:
                         scheduler.step()
-                    # Meter keeps the first loss and the last one, two tensors from the third update
-                    # on, which the clone stands for; and torchmetrics' counts. torchmetrics
-                    # itself cannot be used here, since copying a fake tensor corrupts memory.
-                    if first_loss is None:
-                        first_loss = loss if updates else loss.clone()
-                    counts = [count + 1 for count in counts]
+                    results.losses.end()
+                    if update == 0 and not updates:
+                        # From the third update on, the first loss and the last are two tensors.
+                        results.losses.first = results.losses.first.clone()
         self._name("optimizer states")
         return starts
 
@@ -195,21 +196,26 @@ class Simulation:
             nbytes, blocks = allocator.replay(events, device, since, until)
             reserved = nbytes / 1e9
             events = events if self.tensors_only else blocks
-        peak, held, last = summit(events, device, since, until)
-        host_peak, host_held, _ = summit(events, "cpu", since, until)
+        (peak, held, last), (host_peak, host_held, _) = (
+            summit(events, kind, since, until) for kind in (device, "cpu")
+        )
         phase = {
             "device_peak_gb": peak / 1e9,
             "device_reserved_gb": reserved,
             "host_peak_gb": host_peak / 1e9 if on_gpu else None,
-            "breakdown_gb": {label: nbytes / 1e9 for label, nbytes in held.items()},
+            "breakdown_gb": _in_gb(held),
         }
-        host = {label: nbytes / 1e9 for label, nbytes in host_held.items()} if on_gpu else None
-        return phase, {"phase": last and last.phase, "module": last and last.module}, host
+        at = {"phase": last and last.phase, "module": last and last.module}
+        return phase, at, _in_gb(host_held) if on_gpu else None
 
     def costs(self):
         """Returns a record's Cost of the last update, and its Bound, None without rates."""
         found = bound(self.cost.operations, self.rates) if self.rates else None
         return {"cost": self.cost.totals(), "bound": found}
+
+
+def _in_gb(held):
+    return {label: nbytes / 1e9 for label, nbytes in held.items()}
 
 
 def predict(name, options, timeline=False):
@@ -234,10 +240,9 @@ def predict(name, options, timeline=False):
     if options.device == "gpu" and not options.tensors_only:
         _, events = allocator.replay(events, device, simulation.loaded)
     moments = history(events, ledger.phases, since, device)
-    kinds = {"device": device, "host": "cpu"}
 
     def largest(at, part):
-        return alive.tensors(events, since, at, kinds[part])
+        return alive.tensors(events, since, at, "cpu" if part == "host" else device)
 
     return record, {**moments, "shown": condensed(record, moments, ledger.watched[since:], largest)}
 
@@ -259,9 +264,7 @@ def predicted(name, options, watched=False):
     starts = simulation.run(args.batch_size, args.micro_batch_size, updates)
     load_phase, load_at, load_host = simulation.peaks(0, simulation.loaded)
     train_phase, train_at, train_host = simulation.peaks(simulation.loaded)
-    reasonable_peak(name, train_phase["device_peak_gb"])
-    record = records.new(
-        args.task,
+    known = dict(
         script=f"{scripts.get(name).folder}/before" if options.techniques == () else name,
         technique=simulation.technique,
         preset=args.preset,
@@ -282,4 +285,5 @@ def predicted(name, options, watched=False):
         **simulation.costs(),
         seconds=time.perf_counter() - started,
     )
+    record = records.new(args.task, **fields.unknown(args.task) | known)
     return record, simulation, starts[-1]

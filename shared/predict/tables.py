@@ -2,9 +2,19 @@
 
 from shared.memory.blocks import CATEGORIES
 from shared.records import scripts
-from shared.records.record import at_once, most_per_second, name, on_host, scale, unit, where
 from shared.records.tables import parent
-from shared.records.units import aligned, change, less
+from shared.records.views import (
+    aligned,
+    at_once,
+    change,
+    less,
+    most_per_second,
+    name,
+    on_host,
+    scale,
+    unit,
+    where,
+)
 
 # What a card holds besides what PyTorch's allocator has taken: an allowance, not measured here.
 # Others found 0.3 to 0.8 GB for the CUDA context with its kernels, most on the newest cards:
@@ -15,101 +25,101 @@ CONTEXT_GB = 0.8
 NCCL_GB = 0.8
 
 
+def table(records, columns):
+    """Returns a table as lines of text, a row for each record.
+
+    Args:
+        records: of any kind.
+        columns: {heading: function of a record that returns what to show}.
+    """
+    return aligned([*columns], [[str(show(r)) for show in columns.values()] for r in records])
+
+
 def predictions(records):
     """Returns the predictions of one model as lines of text: peaks, then who holds the memory."""
     gb_or_mb, factor = scale(records)
+    width = max(len(where(r)) for r in records)
 
     def amount(gb):
         return "" if gb is None else f"{gb * factor:.2f}"
 
-    heading = (
-        "script",
-        "devices",
-        unit(records[0]),
-        "at once",
-        f"load {gb_or_mb}",
-        f"load: host {gb_or_mb}",
-        f"allocated {gb_or_mb}",
-        f"reserved {gb_or_mb}",
-        f"host {gb_or_mb}",
-        "allocated vs first",
-        "reserved vs first",
-        "allocated vs parent",
-        "simulated in",
-        "peak in",
-    )
+    def peak(phase, key):
+        return lambda r: amount(r[phase][f"{key}_gb"])
+
+    def fallen(key):
+        return lambda r: less(*(x["train"][key] for x in (records[0], r))) if falls(r, key) else ""
+
+    def falls(r, key):
+        return r is not records[0] and r["train"][key]
 
     def against_parent(r):
         before = r["script"] in scripts.side_roads() and parent(r, records)
-        return before and change(*(x["train"]["device_peak_gb"] for x in (before, r))) or ""
+        return change(*(x["train"]["device_peak_gb"] for x in (before, r))) if before else ""
 
-    def fallen(key, r):
-        before, now = (record["train"][key] for record in (records[0], r))
-        return less(before, now) if now and r is not records[0] else ""
-
-    width = max(len(where(r)) for r in records)
-    rows = []
+    peaks = {
+        "script": name,
+        "devices": lambda r: r["world_size"],
+        unit(records[0]): lambda r: r["batch_size"],
+        "at once": at_once,
+        f"load {gb_or_mb}": peak("load", "device_peak"),
+        f"load: host {gb_or_mb}": peak("load", "host_peak"),
+        f"allocated {gb_or_mb}": peak("train", "device_peak"),
+        f"reserved {gb_or_mb}": peak("train", "device_reserved"),
+        f"host {gb_or_mb}": peak("train", "host_peak"),
+        "allocated vs first": fallen("device_peak_gb"),
+        "reserved vs first": fallen("device_reserved_gb"),
+        "allocated vs parent": against_parent,
+        "simulated in": lambda r: f"{r['seconds']:.1f} s",
+        "peak in": lambda r: where(r).ljust(width),
+    }
+    held = []  # (who, {category: GB})
     for r in records:
-        load, train = r["load"], r["train"]
-        rows.append(
-            (
-                name(r),
-                str(r["world_size"]),
-                str(r["batch_size"]),
-                str(at_once(r)),
-                amount(load["device_peak_gb"]),
-                amount(load["host_peak_gb"]),
-                amount(train["device_peak_gb"]),
-                amount(train["device_reserved_gb"]),
-                amount(train["host_peak_gb"]),
-                *(fallen(key, r) for key in ("device_peak_gb", "device_reserved_gb")),
-                against_parent(r),
-                f"{r['seconds']:.1f} s",
-                where(r).ljust(width),
-            )
-        )
-    held = []
-    for r in records:
-        parts = r["train"]["breakdown_gb"]
-        held.append((name(r), *(amount(parts.get(label)) for label in CATEGORIES)))
+        held.append((name(r), r["train"]["breakdown_gb"]))
         if on_host(r):
-            parts = r["host_breakdown_gb"]["train"]
-            held.append((f"{name(r)}, host", *(amount(parts.get(label)) for label in CATEGORIES)))
+            held.append((f"{name(r)}, host", r["host_breakdown_gb"]["train"]))
+    categories = {label: lambda its, label=label: amount(its[1].get(label)) for label in CATEGORIES}
     return [
-        *aligned(heading, rows),
+        *table(records, peaks),
         "",
         f"Who holds it at the peak, in {gb_or_mb}:",
-        *aligned(("script", *CATEGORIES), held),
+        *table(held, {"script": lambda its: its[0], **categories}),
     ]
 
 
 def costs(records):
     """Returns what an update costs each device, and its least time, as lines of text."""
 
-    def gb(amount):
-        return f"{amount:.2f}" if amount >= 0.005 else f"{amount:.3f}" if amount >= 5e-5 else ""
+    def gb(key):
+        def show(r):
+            amount = r["cost"][f"{key}_gb"]
+            return f"{amount:.2f}" if amount >= 0.005 else f"{amount:.3f}" if amount >= 5e-5 else ""
 
-    timed = all(r["bound"] for r in records)
-    heading = ["script", "TFLOP", "moved GB", "gathered", "reduced", "to device", "to host"]
-    heading += ["on host", "operations"]
-    if timed:
-        heading += ["at least ms", "in cache", f"at most {unit(records[0])}/s", "bounded by"]
-    rows = []
-    for r in records:
-        c, b = r["cost"], r["bound"]
-        sizes = [gb(n) for key, n in c.items() if key.endswith("_gb")]
-        row = [name(r), f"{c['tflop']:.4g}", *sizes, str(c["operations"])]
-        if timed:
-            speed = f"{most_per_second(r):,.0f}"
-            row += [f"{b['ms']:.4g}", f"{b['in_cache_ms']:.4g}", speed, b["by"]]
-        rows.append(tuple(row))
+        return show
+
     above = "What an update costs each device"
-    if timed:
+    columns = {
+        "script": name,
+        "TFLOP": lambda r: f"{r['cost']['tflop']:.4g}",
+        "moved GB": gb("moved"),
+        "gathered": gb("gathered"),
+        "reduced": gb("reduced"),
+        "to device": gb("to_device"),
+        "to host": gb("to_host"),
+        "on host": gb("moved_on_host"),
+        "operations": lambda r: r["cost"]["operations"],
+    }
+    if all(r["bound"] for r in records):
         above += (
             ", and how long it takes at least, by the highest rates; in cache: if whatever fits "
             "in the L2 cache stays there"
         )
-    return [f"{above}:", *aligned(tuple(heading), rows)]
+        columns |= {
+            "at least ms": lambda r: f"{r['bound']['ms']:.4g}",
+            "in cache": lambda r: f"{r['bound']['in_cache_ms']:.4g}",
+            f"at most {unit(records[0])}/s": lambda r: f"{most_per_second(r):,.0f}",
+            "bounded by": lambda r: r["bound"]["by"],
+        }
+    return [f"{above}:", *table(records, columns)]
 
 
 def allowance(record):
@@ -129,62 +139,22 @@ def fitting(records):
     Args:
         records: with "fits".
     """
-    rows = []
-    for r in records:
-        fits = r["fits"]
-        largest = str(fits["largest_micro_batch"] or "none fits")
-        needed = (str(r["world_size"]), f"{fits['needs_gb']:.2f}")
-        rows.append((name(r), *needed, "yes" if fits["fits"] else "no", largest))
-    first = next((r for r in records if r["fits"]["fits"]), None)
-    many = f"largest micro-batch, {unit(records[0])}"
-    heading = ("script", "GPUs", "each needs GB", "fits", many)
+    columns = {
+        "script": name,
+        "GPUs": lambda r: r["world_size"],
+        "each needs GB": lambda r: f"{r['fits']['needs_gb']:.2f}",
+        "fits": lambda r: "yes" if r["fits"]["fits"] else "no",
+        f"largest micro-batch, {unit(records[0])}": lambda r: (
+            r["fits"]["largest_micro_batch"] or "none fits"
+        ),
+    }
     above = (
         f"On a card of {records[0]['fits']['card_gb']:.4g} GB; {CONTEXT_GB:g} GB of it for CUDA's "
         f"context with its kernels, and with several GPUs {NCCL_GB:g} GB for NCCL, which are not "
         "simulated:"
     )
     below = "None of these fits as it is."
-    if first:
+    if first := next((r for r in records if r["fits"]["fits"]), None):
         n = first["world_size"]
         below = f"The first that fits: {name(first)} on {n} GPU{'s' * (n > 1)}"
-    return [above, *aligned(heading, rows), below]
-
-
-def differences(record):
-    """Yields (phase, what, measured GB, predicted GB, relative error, largest error allowed).
-
-    Args:
-        record: of a prediction, with "measured".
-    """
-    measured = record["measured"]
-    gpu = measured["train"]["device_reserved_gb"] is not None
-    peaks = (
-        ("allocated", "device_peak_gb", 0.02 if gpu else 0.01),
-        ("reserved", "device_reserved_gb", 0.08),
-    )
-    for phase in ("load", "train"):
-        for what, key, limit in peaks:
-            m, p = measured[phase][key], record[phase][key]
-            if m:
-                yield phase, what, m, p, p / m - 1, limit
-
-
-def compare(records):
-    """Returns predicted and measured peaks of one model side by side, as lines of text.
-
-    Args:
-        records: of predictions, with "measured".
-    """
-    gb_or_mb, factor = scale(records)
-    rows = []
-    for r in records:
-        for phase, what, m, p, error, _ in differences(r):
-            same = r[phase]["breakdown_gb"] == r["measured"][phase]["breakdown_gb"]
-            sizes = (f"{m * factor:.3f}", f"{p * factor:.3f}")
-            errors = (f"{error:+.2%}", f"{round((p - m) * 1e9):+,}")
-            # On a GPU the ledger measures tensors, and knows no blocks and no workspaces.
-            on_cpu = r["measured"][phase]["device_reserved_gb"] is None
-            last = ("same" if same else "differs") if on_cpu else ""
-            rows.append((name(r), phase, what, *sizes, *errors, last))
-    heading = ("script", "phase", "peak", f"measured {gb_or_mb}", f"predicted {gb_or_mb}")
-    return aligned((*heading, "error", "bytes", "breakdown"), rows)
+    return [above, *table(records, columns), below]

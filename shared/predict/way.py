@@ -8,64 +8,14 @@ advice takes offloading only if nothing else fits.)
 
 import dataclasses
 
-from shared.predict import fits
 from shared.predict.arguments import one_by_one
+from shared.predict.fits import with_way
 from shared.predict.jobs import run_jobs
-from shared.predict.simulation import predicted
-from shared.predict.tables import allowance
 from shared.records import scripts
-from shared.records.record import folder, name, unit
-from shared.records.scripts import ROOT
-from shared.records.units import aligned, listed
+from shared.records.views import aligned, folder, listed, name, unit
 
 NUMBERS = {1: "one", 2: "two", 4: "four", 8: "eight"}
 LEAST_GB = 0.1  # what is worth a word
-
-
-def with_way(script, options, card_gb, batch_size):
-    """Returns a prediction, with the fastest way of its script to a batch size on a card.
-
-    Args:
-        script, options: as of simulation.predict().
-        card_gb: the card's memory, in GB.
-        batch_size: images or texts per update, over all devices.
-
-    Raises:
-        UserError: the script cannot do this.
-    """
-    record, simulation, _ = predicted(script, options)
-    args, left = simulation.args, card_gb - allowance(record)
-    share, micro = max(batch_size // args.shares, 1), args.micro_batch_size
-    most = min(options.micro_batch_size or share, share)
-    load, train = (record[phase]["device_reserved_gb"] for phase in ("load", "train"))
-    found = {}
-    if batch_size == args.batch_size:
-        found[min(micro or share, share)] = train, record["bound"]
-
-    def needed(n):
-        if n not in found:
-            gb = fits.needed(simulation, batch_size, micro and n)
-            found[n] = gb, simulation.costs()["bound"]
-        return found[n][0]
-
-    if micro:
-        at_once = fits.search(needed, left, most, most)
-    else:
-        at_once = share if needed(share) <= left else 0
-    missing = "bf16" if "bf16" in args.precision and not simulation.card.bf16 else None
-    gb, bound = found[at_once or min(found)]
-    record["way"] = {
-        "card_gb": card_gb,
-        "needs_gb": max(load, gb) + allowance(record),
-        "world_size": record["world_size"],
-        "batch_size": batch_size,
-        "share": share,
-        "at_once": at_once if load <= left and not missing else 0,
-        "missing": missing,
-        "bound": bound,
-        "techniques": list(options.techniques or ()),
-    }
-    return record
 
 
 def find(jobs, card):
@@ -78,27 +28,28 @@ def find(jobs, card):
     modules = [scripts.get(script).load() for script, _ in jobs]
     sizes = {}  # of the last script of each kind: from 04 on all have the same
     for module, (_, options) in zip(modules, jobs):
-        sizes[module.cli.TASK] = options.batch_size or module.BATCH_SIZE
-    batches = [sizes[module.cli.TASK] for module in modules]
+        sizes[module.TASK] = options.batch_size or module.BATCH_SIZE
+    batches = [sizes[module.TASK] for module in modules]
     records = run_jobs([(with_way, *job, card.gb, size) for job, size in zip(jobs, batches)])
-    searches = []  # a record, the module one_by_one, and which combinations are still to be tried
+    searches = []  # a record, the name of what adds nothing, and what is still to be tried
     for (script, options), record, size in zip(jobs, records, batches):
-        folder, _, file = script.partition("/")
-        if file != "train" or not (ROOT / folder / "one_by_one.py").exists():
+        its = scripts.get(script)
+        if its.file != "train" or not its.path.with_name("one_by_one.py").exists():
             continue
         record["combinations"], module = [], one_by_one(script)
-        for devices in sorted({1, record["world_size"]}):
-            each = module.combinations(devices, card.bf16)
-            if record["world_size"] == devices:  # all techniques are the script itself
-                each = [chosen for chosen in each if chosen != module.TOGETHER]
-            changed = [{"devices": devices, "techniques": chosen} for chosen in each]
-            tries = [(script, dataclasses.replace(options, **c), card.gb, size) for c in changed]
-            searches += [(record, module, tries)] if tries else []
+        for n in sorted({1, record["world_size"]}):
+            tries = [
+                (script, dataclasses.replace(options, devices=n, techniques=c), card.gb, size)
+                for c in module.combinations(n, card.bf16)
+                # All techniques are the script itself.
+                if c != module.TOGETHER or n != record["world_size"]
+            ]
+            searches += [(record, module.FEW, tries)] if tries else []
     while searches:
         tried = [r["way"] for r in run_jobs([(with_way, *s[2].pop(0)) for s in searches])]
-        for (record, module, _), way in zip(searches, tried):
+        for (record, few, _), way in zip(searches, tried):
             if way["at_once"] == way["share"]:
-                way["techniques"].remove(module.FEW)
+                way["techniques"].remove(few)
             record["combinations"].append(way)
         searches = [s for s, w in zip(searches, tried) if s[2] and w["at_once"] < w["share"]]
     return records
@@ -122,9 +73,8 @@ def speed(way):
 def offloads(way):
     """Tells whether an update copies more than a few numbers between device and host."""
     its = way["bound"]
-    return sum(part.get("host link", 0) for part in (its["parts_ms"], its["beside_ms"])) > (
-        0.01 * its["ms"]
-    )
+    copying = sum(part.get("host link", 0) for part in (its["parts_ms"], its["beside_ms"]))
+    return copying > 0.01 * its["ms"]
 
 
 def table(records, card):
@@ -146,18 +96,18 @@ def rows(found):
     Args:
         found: from ways().
     """
-    made = []
-    for words, way in sorted(found, key=lambda w: _place(w[1])):
+
+    def row(words, way):
         at_once, fast = str(way["at_once"]), (f"{speed(way):,.0f}", way["bound"]["by"])
         if not way["at_once"]:
             at_once = f"no {way['missing']}" if way["missing"] else "none fits"
             fast = ("", "")
-        made.append((words, str(way["world_size"]), at_once, f"{way['needs_gb']:.2f}", *fast))
-    return made
+        return words, str(way["world_size"]), at_once, f"{way['needs_gb']:.2f}", *fast
 
+    def place(way):
+        return way["world_size"], not way["at_once"], -speed(way)
 
-def _place(way):
-    return way["world_size"], not way["at_once"], -speed(way)
+    return [row(*its) for its in sorted(found, key=lambda its: place(its[1]))]
 
 
 def advice(found, what, card):

@@ -4,9 +4,18 @@ import bisect
 import contextlib
 import re
 
+import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from shared.memory import torch_private
+
+def node_at_work():
+    """Returns the number of the node whose backward is running, None outside of a backward pass.
+
+    Without this private name, it would not be known for which module a gradient is computed. The
+    number of the next node, torch.autograd._get_sequence_nr(), increases in the forward pass.
+    """
+    node = torch._C._current_autograd_node()
+    return node._sequence_nr() if node else None
 
 
 def plain(name):
@@ -48,7 +57,7 @@ class Whereabouts:
         """
         if self._running:
             return self._running[-1]
-        node = torch_private.node_at_work()
+        node = node_at_work()
         i = bisect.bisect_right(self._nodes, node) if node is not None else 0
         return self._makers[i - 1] if i else None
 
@@ -65,6 +74,6 @@ class Whereabouts:
 
     def _changed(self):
         # Nodes that are made in the backward pass belong to recomputation, and do not count.
-        if torch_private.node_at_work() is None:
-            self._nodes.append(torch_private.next_node())
+        if node_at_work() is None:
+            self._nodes.append(torch.autograd._get_sequence_nr())
             self._makers.append(self._running[-1] if self._running else None)

@@ -1,14 +1,13 @@
 """The picture of a ladder: a bar per script, stacked by who holds the memory."""
 
 import json
+import os
 import warnings
 
 import matplotlib
 
-from shared.common.writing import whole
 from shared.memory.blocks import CATEGORIES
-from shared.records.record import by_model, scale, setting
-from shared.records.units import one_line
+from shared.records.views import by_model, one_line, scale, setting
 
 matplotlib.use("Agg")  # draws into files, needs no screen
 matplotlib.rcParams["text.parse_math"] = False  # a dollar in a name is a dollar
@@ -17,22 +16,13 @@ import matplotlib.pyplot as plt
 COLORS = dict(zip(CATEGORIES, plt.get_cmap("tab10").colors))
 
 
-def png_text(records):
-    """Returns the metadata of a picture's PNG file: the records' peaks.
-
-    By them a test can tell when the picture is stale.
-    """
-    peaks = {r["script"]: r["train"]["device_peak_gb"] for r in records}
-    return {"Description": json.dumps(peaks)}
-
-
 def draw(records, file):
     """Draws a bar per script: the peak while training, stacked by category; a mark for loading.
 
     Every model has a scale of its own. Bars that are too small there are drawn a second time.
     """
-    parts = []
-    for group in by_model(records):
+    parts, groups = [], by_model(records)
+    for group in groups:
         most = max(r["train"]["device_peak_gb"] for r in group)
         parts += [group, [r for r in group if r["train"]["device_peak_gb"] < most / 5]]
     parts = [part for part in parts if part]
@@ -44,8 +34,8 @@ def draw(records, file):
     for ax, part in zip(axes[0], parts):
         _draw_bars(ax, part)
     axes[0][0].legend(frameon=False)
-    on = [f", on {one_line(r['dataset'])}" if r["dataset"] else "" for r, *_ in by_model(records)]
-    what = "; ".join(setting(group[0]) + data for group, data in zip(by_model(records), on))
+    on = [f", on {one_line(r['dataset'])}" if r["dataset"] else "" for r, *_ in groups]
+    what = "; ".join(setting(group[0]) + data for group, data in zip(groups, on))
     r = records[0]
     made = f"{one_line(r['device'])}, torch {r['versions']['torch']}, {r['date']}"
     figure.suptitle(f"Peak device memory: {what}; {made}", fontsize=10)
@@ -55,15 +45,16 @@ def draw(records, file):
 def save(figure, file, records):
     """Writes a figure as a PNG file, and closes it.
 
-    Raises:
-        UserError: it cannot be written.
+    The records' peaks are in its metadata: by them a test can tell when the picture is stale.
     """
-    try:
-        with whole(file) as part, warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph .* missing from")  # in a name, such as CJK
-            figure.savefig(part, format="png", dpi=130, metadata=png_text(records))
-    finally:
-        plt.close(figure)
+    told = json.dumps({r["script"]: r["train"]["device_peak_gb"] for r in records})
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f"{file.name}.part")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # in a name, such as CJK
+        figure.savefig(part, format="png", dpi=130, metadata={"Description": told})
+    os.replace(part, file)
+    plt.close(figure)
 
 
 def _draw_bars(axes, records):

@@ -71,7 +71,6 @@ class Record(TypedDict, total=False):
     resumed_at: int | None  # updates before the last --resume, which are in steps too
     load: Phase
     train: Phase
-    save: Phase | None  # of a checkpoint, while it is written
     input_shapes: list | None  # of the first input of the updates that the ledger has seen
     images_per_second: float | None
     texts_per_second: float | None
@@ -104,3 +103,16 @@ class Record(TypedDict, total=False):
     # by the ladder:
     fingerprint: str  # of all that the measurement depends on
     ladder: str  # its command
+
+
+MEASURED = list(Record.__annotations__)[: list(Record.__annotations__).index("as_torch")]
+# Fields that are only for images, or texts, or models that are judged so.
+ONLY = dict.fromkeys(("image_px", "images_per_second"), "images")
+ONLY |= dict.fromkeys(("max_length", "texts_per_second"), "texts")
+ONLY |= dict.fromkeys((f"{part}_perplexity" for part in ("train", "val", "test")), "perplexity")
+
+
+def unknown(task):
+    """Returns the fields of a measurement, all None: what was not measured is null, never 0."""
+    fit = (None, task.unit, task.learned)
+    return dict.fromkeys(name for name in MEASURED if ONLY.get(name) in fit)

@@ -3,8 +3,7 @@
 import difflib
 
 from shared.records import scripts
-from shared.records.record import learned, setting, speed, unit
-from shared.records.units import change, size
+from shared.records.views import change, learned, listed, setting, size, speed, unit
 
 ORIGIN = "Where these figures come from"
 
@@ -23,11 +22,7 @@ def folded(summary, lines):
 def diff(before, after):
     """Returns what changes between two scripts, as lines: the command that shows it, and the diff.
 
-    Args:
-        before, after: names of scripts.
-
-    Returns:
-        the lines, and how much it is, in words.
+    It returns besides how much that is, in words.
     """
     names = [f"{name}.py" for name in (before, after)]
     texts = [scripts.get(name).lines for name in (before, after)]
@@ -68,4 +63,4 @@ def device(record):
 
 def models(records):
     """Writes which models records are of."""
-    return ", ".join(dict.fromkeys(map(setting, records)))
+    return listed(map(setting, records))

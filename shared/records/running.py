@@ -1,26 +1,23 @@
-"""Runs a script in a process of its own, for its record."""
+"""Runs a script in processes of its own, for its record."""
 
 import contextlib
 import multiprocessing
-import multiprocessing.connection
 import multiprocessing.forkserver
 import os
 import re
 import runpy
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
 import torch
+from torch.multiprocessing import ProcessExitedException, start_processes
 
-from shared.common.ending import LOST
-from shared.common.writing import saying
 from shared.records import scripts
-from shared.records.record import read
+from shared.records.views import read
 
 
 def forks(preload):
@@ -47,137 +44,112 @@ def run_script(name, options, log, processes=None, context=None):
         name: of the script, such as "06_sgd/train".
         options: its command line.
         log: file for what it prints.
-        processes: how many torchrun starts; None to run the script alone.
-        context: forks(), to start the processes in, several with what torchrun would put into
-            their environment: without a GPU that is as good, and much quicker; None to start them
-            as a user does.
+        processes: how many to run it in, which find in the environment what torchrun puts there;
+            None to run the script alone.
+        context: forks(), without a GPU; None to import all that the script needs anew.
 
     Returns:
-        its record, or None, and its last line of output; if it failed, the last one of its own.
+        its record, or None, and its last line of output; if it failed, the line that says why.
     """
     record_file = log.with_suffix(".jsonl")
     record_file.unlink(missing_ok=True)
-    options = [*options, "--record", str(record_file)]
-    with saying(log):
-        log.write_text("")
-    arguments = (scripts.get(name).path, options, log, processes)
-    running = Forked(context, *arguments) if context else Started(*arguments)
+    log.write_text("")
+    command = [str(scripts.get(name).path), *options, "--record", str(record_file)]
+    context = context or multiprocessing.get_context("spawn")
+    process = context.Process(target=become, args=(command, str(log), processes))
     started = time.perf_counter()
+    process.start()
     try:
-        while (code := running.wait(0.2)) is None:
+        while process.exitcode is None:
+            process.join(0.2)
             _live(f"{name:24} {time.perf_counter() - started:3.0f} s  {_last_line(log)}")
     finally:
-        running.end()
+        process.kill()  # first it alone: until it has a session of its own, there is no group
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.join()
         _live("")
-    last = _last_line(log)
     records, _ = read(record_file)
     record_file.unlink(missing_ok=True)
-    if code == 0 and records:
-        return records[-1], last
-    if code < 0:
-        return None, f"killed by signal {-code}"
+    if process.exitcode == 0 and records:
+        return records[-1], _last_line(log)
+    if process.exitcode < 0:
+        return None, f"killed by signal {-process.exitcode}"
     lines = log.read_text(errors="replace").splitlines()
-    said = [line for line in lines if line.startswith(f"{name}.py: ")]
-    # After it torchrun prints a lot; and that another process has ended is no cause.
-    causes = [line for line in said if LOST not in line]
-    return None, (causes or said or [last])[-1]
+    said = [line for line in lines if re.match(rf"(\S+/)?{scripts.get(name).file}\.py: ", line)]
+    return None, [*said, _last_line(log)][0]
 
 
-class Started:
-    """A script as a user starts it, alone or with torchrun."""
-
-    def __init__(self, path, options, log, processes):
-        module = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
-        command = [sys.executable, *(module if processes else []), str(path), *options]
-        with log.open("ab") as out:
-            # In a session of its own, so that all its processes can be ended together.
-            self.process = subprocess.Popen(
-                command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
-            )
-
-    def wait(self, seconds):
-        """Waits so long at most; returns the exit code, None if it still runs."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return self.process.wait(seconds)
-        return None
-
-    def end(self):
-        """Ends what still runs of it."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-
-class Forked:
-    """A script in forks; the first one speaks for all."""
-
-    def __init__(self, context, path, options, log, processes):
-        n = processes or 1
-        with socket.create_server(("localhost", 0)) as free:
-            port = free.getsockname()[1]
-        same = {"WORLD_SIZE": n, "LOCAL_WORLD_SIZE": n, "GROUP_RANK": 0, "TORCHELASTIC_RUN_ID": "-"}
-        same |= {"MASTER_ADDR": "localhost", "MASTER_PORT": port}
-        self.processes = []
-        for rank in range(n):
-            ranks = {"RANK": rank, "LOCAL_RANK": rank, **same} if processes else {}
-            environment = {key: str(value) for key, value in ranks.items()}
-            arguments = (str(path), options, str(log), environment)
-            self.processes.append(context.Process(target=become, args=arguments))
-            self.processes[-1].start()
-
-    def wait(self, seconds):
-        """Waits so long at most; returns the exit code, None if it still runs."""
-        codes = [process.exitcode for process in self.processes]
-        if all(code is None or code == 0 for code in codes) and None in codes:
-            running = [process.sentinel for process in self.processes if process.exitcode is None]
-            multiprocessing.connection.wait(running, seconds)
-            return None
-        if None in codes:  # one has failed: the others notice, and the first one reports for all
-            for process in self.processes:
-                process.join(5)
-        return next((code for code in codes if code), 0)
-
-    def end(self):
-        """Ends what still runs of it."""
-        for process in self.processes:
-            process.kill()  # first it alone: until it has a session of its own, there is no group
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.join()
-
-
-def become(path, options, log, environment):
-    """Turns this process, a fork, into a script as it is when Python starts with it.
+def become(command, log, processes=None):
+    """Turns this process into `python COMMAND`, which prints into a file, or several of its forks.
 
     Args:
-        path: of the script.
-        options: its command line.
-        log: file that gets what it prints.
-        environment: variables to set.
+        command: list, as run_python() takes it.
+        log: the file.
+        processes: as in run_script().
     """
     os.setsid()  # so that it can be ended together with its loaders' workers
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     out = os.open(log, os.O_WRONLY | os.O_APPEND)
     for standard in (sys.stdout, sys.stderr):
         os.dup2(out, standard.fileno())
-    os.environ.update(environment)
-    threads = torch.get_num_threads()
-    if "WORLD_SIZE" in environment and "OMP_NUM_THREADS" not in os.environ:  # as Fabric does
-        threads = max(1, os.cpu_count() // int(environment["WORLD_SIZE"]))
-    # A fork gets a new pool of threads at its first use, which must not be by two threads at once.
-    torch.set_num_threads(threads)
-    # A fork inherits how it was started itself. Loaders would start their workers in the same way,
-    # and these would import PyTorch anew.
+    # A process inherits how it was started itself. Loaders would start their workers in the same
+    # way, and these would import PyTorch anew.
     multiprocessing.set_start_method(None, force=True)
-    sys.argv, sys.path = [path, *options], [str(Path(path).parent), *sys.path]
-    runpy.run_path(path, run_name="__main__")
+    if processes:
+        try:
+            side_by_side(processes, run_python, command)
+        except ProcessExitedException as error:  # it has said why
+            sys.exit(error.exit_code)
+    else:
+        torch.set_num_threads(torch.get_num_threads())  # for the reason in _call()
+        run_python(command)
+
+
+def _end_with_parent():
+    """Waits until the process that wanted this one is gone, then ends it and its group."""
+    multiprocessing.parent_process().join()
+    os.killpg(os.getpid(), signal.SIGKILL)
+
+
+def run_python(command):
+    """Does what `python COMMAND` does: a script or "-m" and a module, and options."""
+    try:
+        if command[0] == "-m":
+            sys.argv = command[1:]
+            runpy.run_module(command[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv, sys.path = command, [str(Path(command[0]).resolve().parent), *sys.path]
+            runpy.run_path(command[0], run_name="__main__")
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+        sys.exit(1)
+
+
+def side_by_side(n, function, *arguments):
+    """Calls a function in n forks, which find in the environment what torchrun puts there.
+
+    When one of them fails, the others are ended.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    told = {"WORLD_SIZE": n, "LOCAL_WORLD_SIZE": n, "GROUP_RANK": 0, "TORCHELASTIC_RUN_ID": "-"}
+    told |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    start_processes(_call, (told, function, arguments), nprocs=n, start_method="fork")
+
+
+def _call(rank, told, function, arguments):
+    told = {**told, "RANK": rank, "LOCAL_RANK": rank}
+    os.environ.update({name: str(value) for name, value in told.items()})
+    # A fork gets a new pool of threads at its first use, which must not be by two threads at once.
+    share = max(1, os.cpu_count() // told["WORLD_SIZE"])
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", share)))
+    function(*arguments)
 
 
 def _last_line(log):
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - 4000))
-        text = file.read().decode(errors="replace")
-    lines = [line for line in re.split(r"[\r\n]+", text) if line.strip()]
-    return lines[-1].strip() if lines else "starting"
+    lines = re.split(r"[\r\n]+", log.read_bytes()[-4000:].decode(errors="replace"))
+    return next((line.strip() for line in reversed(lines) if line.strip()), "starting")
 
 
 def _live(text):

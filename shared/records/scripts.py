@@ -7,23 +7,21 @@ All of that is in the first line of a script's docstring, one of these:
 A stage that names no parent builds on the file of the same name in the folder before it.
 """
 
+import argparse
 import ast
 import dataclasses
 import functools
 import importlib.util
 import re
-from pathlib import Path
 
-from shared.common.errors import UserError
-from shared.common.errors import missing
+from shared.cli import UserError
+from shared.records.record import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDER = "[0-9][0-9]_*"
 FIRST_LINE = re.compile(
-    r"(?P<kind>Stage|Side road)( (?P<number>\d\d))?( from (?P<parent>\S+)\.py)?, "
+    r"(?P<kind>Stage|Side road)( \d\d)?( from (?P<parent>\S+)\.py)?, "
     r"(?P<title>.+?): (?P<idea>.+?)\.?"
 )
-PLAIN = ", in plain PyTorch"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,18 +67,14 @@ class Script:
         """Imports the script as a new module, another one with each call.
 
         The module's constants are BATCH_SIZE, DEVICES, MICRO_BATCH_SIZE if it has micro-batches,
-        SHARES if not each device has its own share of a batch, and in plain.py PRECISION. Its
-        cli.TASK says what it is about.
-
-        Raises:
-            UserError: a package that it imports is not there.
+        SHARES if not each device has its own share of a batch, and in plain.py PRECISION; and TASK,
+        what it is about, which it gets here from what it imports.
         """
         spec = importlib.util.spec_from_file_location(self.name.replace("/", "_"), self.path)
         module = importlib.util.module_from_spec(spec)
-        try:
-            spec.loader.exec_module(module)
-        except ModuleNotFoundError as error:
-            raise UserError(f"{self.name}: {missing(error)}") from None
+        spec.loader.exec_module(module)
+        if found := getattr(module, "cli", None) or getattr(module, "causal", None):
+            module.TASK = found.TASK
         return module
 
 
@@ -90,28 +84,20 @@ def every():
 
     Other files in the folders are left out.
     """
-    found = {}
+    lines = {}
     for path in sorted(ROOT.glob(f"{FOLDER}/*.py")):
         docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
         if line := FIRST_LINE.fullmatch(docstring.partition("\n")[0]):
-            name = f"{path.parent.name}/{path.stem}"
-            found[name] = line, path
-    parents = {name: _parent(name, line, found) for name, (line, _) in found.items()}
-    scripts = [
-        Script(name, line["title"], line["idea"], parents[name], line["kind"] == "Side road")
-        for name, (line, _) in found.items()
-    ]
-    scripts.sort(key=lambda script: (script.folder, script.side_road))
-    return {script.name: script for script in scripts}
-
-
-def _parent(name, line, found):
-    if line["parent"]:
-        return line["parent"]
-    folder, _, file = name.partition("/")
-    before = [other for other in found if other.endswith(f"/{file}") and other < name]
-    follows = [other for other in before if int(other[:2]) == int(folder[:2]) - 1]
-    return follows[-1] if follows else None
+            lines[f"{path.parent.name}/{path.stem}"] = line
+    found = []
+    for name, line in lines.items():
+        number, file = int(name[:2]), name.partition("/")[2]
+        before = [other for other in lines if other[:2] == f"{number - 1:02d}"]
+        follows = next((other for other in before if other.endswith(f"/{file}")), None)
+        road = line["kind"] == "Side road"
+        found.append(Script(name, line["title"], line["idea"], line["parent"] or follows, road))
+    found.sort(key=lambda script: (script.folder, script.side_road))
+    return {script.name: script for script in found}
 
 
 def get(name):
@@ -131,11 +117,7 @@ def folders():
 
 
 def stages(among=None):
-    """Returns the scripts that folders' names stand for: before.py if there is one, and train.py.
-
-    Args:
-        among: folders' names; None for all.
-    """
+    """Returns the scripts that folders, or all, stand for: before.py, if any, and train.py."""
     wanted = folders() if among is None else among
     names = [f"{folder}/{file}" for folder in wanted for file in ("before", "train")]
     return [name for name in names if name in every()]
@@ -148,29 +130,16 @@ def ladder():
 
 
 def plain(names=None):
-    """Returns the scripts in plain PyTorch beside others.
-
-    Args:
-        names: of scripts; None for those of the ladder.
+    """Returns the scripts in plain PyTorch beside others, by default those of the ladder.
 
     Raises:
         UserError: there is none beside one of them.
     """
-    wanted = [f"{name.partition('/')[0]}/plain" for name in (ladder() if names is None else names)]
-    for name in wanted:
-        if name not in every():
-            first, last = (found.partition("/")[0] for found in (ladder()[0], ladder()[-1]))
-            folder = name.partition("/")[0]
-            raise UserError(f"{folder} has no plain.py; {first} to {last} have one")
-    return wanted
+    return [get(f"{name.partition('/')[0]}/plain").name for name in names or ladder()]
 
 
 def side_roads(among=None):
-    """Returns the side roads in order.
-
-    Args:
-        among: folders' names; None for all.
-    """
+    """Returns the side roads in order, by default of all folders."""
     found = (script for script in every().values() if script.side_road)
     return [script.name for script in found if among is None or script.folder in among]
 
@@ -191,34 +160,43 @@ def select(texts, option):
         option: what to call these texts when they are wrong.
 
     Raises:
-        UserError: it means none, or one that is not there.
+        UserError: one of them is not there.
     """
     numbers = {name[:2]: name for name in folders()}
     chosen = set()
     for part in ",".join(texts).split(","):
-        part = part.strip().rstrip("/").removesuffix(".py")
-        if part in every():
-            chosen.add(part)
-            continue
-        if part in numbers.values():
-            chosen.update(stages([part]))
-            continue
-        if there := [s.file for s in every().values() if part.startswith(f"{s.folder}/")]:
-            folder = part.partition("/")[0]
-            raise UserError(
-                f"{option} {part}: there is no such script; {folder} has {', '.join(there)}"
-            )
-        if not re.fullmatch(r"\d{1,2}(-\d{1,2})?", part):
-            raise UserError(
-                f"{option} {part}: there is no such stage; write numbers and ranges, "
-                "such as 01-06,08, or names, such as 08_fsdp or 06_sgd/plain"
-            )
-        first, last = (part.split("-") * 2)[:2]
-        wanted = [f"{n:02d}" for n in range(int(first), int(last) + 1)]
-        missing = [n for n in wanted if n not in numbers]
-        if missing or not wanted:
-            which = f"stage {missing[0]}" if missing else "stage in it"
-            there = f"{min(numbers)} to {max(numbers)}"
-            raise UserError(f"{option} {part}: there is no {which}; there are {there}")
-        chosen.update(stages([numbers[n] for n in wanted]))
+        name = part.strip().rstrip("/").removesuffix(".py")
+        if name in every():
+            chosen.add(name)
+        elif name in numbers.values():
+            chosen.update(stages([name]))
+        elif span := re.fullmatch(r"(\d{1,2})(?:-(\d{1,2}))?", name):
+            first, last = int(span[1]), int(span[2] or span[1])
+            wanted = [f"{n:02d}" for n in range(first, last + 1)]
+            if not wanted or {*wanted} - {*numbers}:
+                there = f"there are {min(numbers)} to {max(numbers)}"
+                raise UserError(f"{option} {name}: there is no stage {name}; {there}")
+            chosen.update(stages([numbers[n] for n in wanted]))
+        else:
+            such = "numbers and ranges, such as 01-06,08, or names, such as 08_fsdp or 06_sgd/plain"
+            raise UserError(f"{option} {name}: there is no such script; write {such}")
     return [name for name in every() if name in chosen]
+
+
+def add_stages(parser):
+    """Adds the arguments that tell a command which scripts; selected() reads them.
+
+    Stages may have spaces or commas between them. --stages is for commands written down earlier.
+    """
+    which = "which, such as 06, 01-06,08 or 06_sgd/plain (default: all stages that --model suits)"
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help=which)
+    older = {"dest": "further", "action": "append", "default": [], "help": argparse.SUPPRESS}
+    parser.add_argument("--stages", metavar="LIST", **older)
+    beside = "and the side roads in their folders, other techniques, each with what it changes"
+    parser.add_argument("--side-roads", "--all", action="store_true", help=beside)
+
+
+def selected(args):
+    """Returns the scripts that the arguments of add_stages() name, None if they name none."""
+    texts = [*args.stages, *args.further]
+    return select(texts, "stage") if texts else None

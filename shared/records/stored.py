@@ -2,47 +2,31 @@
 
 import json
 
-from shared.records.record import RESULTS, by_model, by_script, read, read_list
+from shared.records.views import RESULTS, by_model, by_script, read, read_list
 
-# What `python -m shared.predict --json` printed:
-PREDICTED = RESULTS / "predicted-full.json"
-# The same with --timeline; the condensed timelines that it left beside its pictures:
-TIMELINES = RESULTS / "predicted-full-timelines.json"
-# What the same printed with `--card h100`:
-CARDS = RESULTS / "predicted-h100.json"
-# What `python -m shared.lessons.ways` has stored:
-WAYS = RESULTS / "predicted-ways.json"
-# What `python -m shared.predict --all --tensors-only --json` printed:
-TENSORS = RESULTS / "predicted-tensors.json"
-# What `python -m shared.predict --all --json` printed of side roads and of the plain.py that one
-# of them changes:
-SIDE_ROADS = RESULTS / "predicted-side-roads.json"
-# Those of `python -m shared.ladder --preset tiny --side-roads`:
+# Lists that `python -m shared.predict ... --json` has printed:
+PREDICTED = RESULTS / "predicted-full.json"  # without options
+TIMELINES = RESULTS / "predicted-full-timelines.json"  # what --timeline left beside its pictures
+CARDS = RESULTS / "predicted-h100.json"  # --card h100
+TENSORS = RESULTS / "predicted-tensors.json"  # --all --tensors-only
+SIDE_ROADS = RESULTS / "predicted-side-roads.json"  # --all, and the plain.py that one changes
+VITS = RESULTS / "predicted-vits.json"  # 01-10 --model vit_b_16,vit_h_14
+# Several of them, joined:
+TEXT = RESULTS / "predicted-text.json"  # language models
+ONE_GPU = RESULTS / "predicted-text-one-gpu.json"  # the same with --one-by-one --devices 1
+CHECKED = RESULTS / "checked-full-cpu.json"  # --check
+# What `python -m shared.ladder --preset tiny --side-roads` has measured of these:
 TINY_SIDE_ROADS = RESULTS / "tiny-cpu-side-roads.jsonl"
-# What `python -m shared.evidence.on_cpu` has stored: predictions for the tiny ladder on a CPU:
-TINY = RESULTS / "predicted-tiny-cpu.json"
-# For language models, the lists that several commands printed, joined:
-TEXT = RESULTS / "predicted-text.json"
-# The same with `--one-by-one --devices 1`:
-ONE_GPU = RESULTS / "predicted-text-one-gpu.json"
-# What `python -m shared.predict 01-10 --model vit_b_16,vit_h_14 --json` printed:
-VITS = RESULTS / "predicted-vits.json"
-# The lists that several `python -m shared.predict --check ... --json` printed, joined:
-CHECKED = RESULTS / "checked-full-cpu.json"
-# What `python -m shared.evidence.families` has stored:
-FAMILIES = RESULTS / "families.json"
-# What `python -m shared.evidence.variants` has stored:
-VARIANTS = RESULTS / "predicted-variants.json"
-# What `python -m shared.evidence.guide` has stored:
-GUIDE = RESULTS / "predicted-guide.json"
-# What `python -m shared.evidence.published` has stored:
-PUBLISHED = RESULTS / "published.json"
-# What `python -m shared.evidence.hugging_face` has stored, two records for each technique:
-HUGGING_FACE = RESULTS / "hugging-face.json"
-# What `python -m shared.evidence.lost_updates` has stored:
-LOST_UPDATES = RESULTS / "lost-updates.json"
-# What `python -m shared.lessons.exercises` has stored:
+# What a command of that name in shared.lessons or shared.evidence has stored:
+WAYS = RESULTS / "predicted-ways.json"
 EXERCISES = RESULTS / "exercises.json"
+TINY = RESULTS / "predicted-tiny-cpu.json"  # on_cpu: predictions for the tiny ladder on a CPU
+FAMILIES = RESULTS / "families.json"
+VARIANTS = RESULTS / "predicted-variants.json"
+GUIDE = RESULTS / "predicted-guide.json"
+PUBLISHED = RESULTS / "published.json"
+HUGGING_FACE = RESULTS / "hugging-face.json"  # two records for each technique
+LOST_UPDATES = RESULTS / "lost-updates.json"
 
 # GB reserved, with Fabric, from the article of 2023 that the ladder follows, by the script of the
 # same step.
@@ -68,7 +52,7 @@ def tensors():
 
 def on_a_cpu():
     """Returns the predictions for a computer without a GPU: (file, list of records)."""
-    return [(file, read_list(file)) for file in (TINY, CHECKED) if file.exists()]
+    return [(file, read_list(file)) for file in (TINY, CHECKED)]
 
 
 def results():

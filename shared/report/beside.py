@@ -3,9 +3,7 @@
 import re
 
 from shared.records import stored
-from shared.records.origin import is_prediction, origin
-from shared.records.record import read_list, setting, unit
-from shared.records.units import listed
+from shared.records.views import is_prediction, listed, origin, read_list, setting, unit
 
 OF_GPUS = (stored.PREDICTED, stored.SIDE_ROADS, stored.VITS, stored.TEXT, stored.CARDS)
 

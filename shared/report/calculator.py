@@ -7,7 +7,7 @@ chosen, it tells by how much the formulas miss it.
 from shared.predict import shapes
 from shared.predict.arguments import one_by_one
 from shared.records import scripts, stored
-from shared.records.record import read_list
+from shared.records.views import read_list
 from shared.report import arithmetic, formulas, inputs
 
 FILES = (stored.PREDICTED, stored.VITS, stored.TEXT, stored.ONE_GPU, stored.SIDE_ROADS)
@@ -69,7 +69,7 @@ def _way(name, switches):
         "name": name,
         "script": name,
         "technique": None,
-        "unit": module.cli.TASK.unit,
+        "unit": module.TASK.unit,
         **switches,
         "batch": module.BATCH_SIZE,
         "micro": getattr(module, "MICRO_BATCH_SIZE", None),

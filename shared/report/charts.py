@@ -4,20 +4,22 @@ import math
 
 from shared.memory.blocks import CATEGORIES
 from shared.records import scripts, stored
-from shared.records.origin import is_prediction, origin
-from shared.records.record import (
+from shared.records.views import (
     by_model,
     by_script,
+    is_prediction,
     learned,
     on_host,
+    one_line,
+    origin,
+    read,
     scale,
     setting,
+    size,
     speed,
     unit,
-    usable,
     where,
 )
-from shared.records.units import one_line, size
 from shared.report import beside
 
 
@@ -46,7 +48,7 @@ def datasets(own=()):
 def measurements(file, name=""):
     """Returns a dictionary as in datasets() for each model of a file of records."""
     found = []
-    for records in by_model(usable(file)[0]):
+    for records in by_model(read(file)[0]):
         group = [record for _, record in sorted(by_script(records).items())]
         roads = {r["script"] for r in group} <= {*scripts.side_roads()}
         what = f"{setting(group[0])}, {'side roads ' if roads else ''}measured on"

@@ -6,11 +6,10 @@ index.html contains everything that it shows, so that it opens from a disk witho
 from pathlib import Path
 
 from shared.cli import Parser, UserError
-from shared.common.files import writable_folder
-from shared.common.writing import replaceable, room, write_text
 from shared.predict import timeline
 from shared.records import bars, stored
-from shared.records.record import usable
+from shared.records.views import read
+from shared.records.writing import write_text
 from shared.report import moments, page
 
 WHAT = "pass what --record or the ladder has written, such as out/ladder.jsonl"
@@ -36,15 +35,13 @@ def parse(argv):
     for file in args.records:
         _check(file)
     moments.with_own(args.timelines)
-    writable_folder(args.out, "--out")
-    replaceable(args.out / "index.html")
-    room(args.out, megabytes=10)
+    args.out.mkdir(parents=True, exist_ok=True)
     return args
 
 
 def _check(file):
     try:
-        records, left_out = usable(file)
+        records, left_out = read(file)
     except OSError as error:
         raise UserError(f"--records {file}: {error.strerror}; {WHAT}") from None
     if not records:

@@ -11,8 +11,7 @@ from shared.lessons.answers import Row
 from shared.memory.blocks import CATEGORIES
 from shared.predict.history import expanded
 from shared.records import scripts, stored
-from shared.records.record import at_once, on_host, setting, unit, where
-from shared.records.units import NOTHING, amount, size
+from shared.records.views import NOTHING, amount, at_once, on_host, setting, size, unit, where
 from shared.report import side_by_side
 
 SHOWN = ("parallelize", "build", "train_step")  # functions of a script beside its timeline

@@ -15,10 +15,19 @@ from shared.lessons import exercises
 from shared.memory.blocks import CATEGORIES
 from shared.predict import cards, tables
 from shared.records import scripts, stored
-from shared.records.machine import git_commit
-from shared.records.origin import origin
-from shared.records.record import by_model, most_per_second, name, on_host, read_list, setting, unit
-from shared.records.units import listed, size
+from shared.records.record import git_commit
+from shared.records.views import (
+    by_model,
+    listed,
+    most_per_second,
+    name,
+    on_host,
+    origin,
+    read_list,
+    setting,
+    size,
+    unit,
+)
 from shared.report import (
     calculator,
     charts,

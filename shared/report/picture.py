@@ -8,9 +8,7 @@ import os
 import shutil
 from pathlib import Path
 
-from shared.cli import Parser, UserError, run
-from shared.common.errors import missing
-from shared.common.writing import replaceable, whole
+from shared.cli import Parser, UserError
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 QUIET = ("--no-first-run", "--disable-background-networking", "--disable-sync")
@@ -38,7 +36,6 @@ def parse(argv):
         raise UserError(f"{args.file}: the picture's name must end in .png")
     if not args.page.is_file():
         raise UserError(f"--page {args.page}: no such file; `python -m shared.report` writes it")
-    replaceable(args.file)
     return args
 
 
@@ -53,10 +50,8 @@ def take(page, part=PART, state=ADDRESS):
     Raises:
         UserError: there is no browser, it does not start, or the page has no such part to see.
     """
-    try:
-        from playwright.sync_api import Error, sync_playwright
-    except ModuleNotFoundError as error:
-        raise UserError(missing(error)) from None
+    from playwright.sync_api import Error, sync_playwright
+
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     # Chromium refuses to start its sandbox for root; the page is a file of one's own.
     options = [*QUIET, "--no-sandbox"] if os.geteuid() == 0 else [*QUIET]
@@ -85,10 +80,9 @@ def take(page, part=PART, state=ADDRESS):
 def main(argv=None):
     args = parse(argv)
     picture = take(args.page, args.part, args.state)
-    with whole(args.file) as part:
-        part.write_bytes(picture)
+    args.file.write_bytes(picture)
     print(f"{args.file}: {args.part} of {args.page}")
 
 
 if __name__ == "__main__":
-    run(main)
+    main()

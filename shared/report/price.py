@@ -3,9 +3,15 @@
 import math
 
 from shared.records import scripts, stored
-from shared.records.origin import origin
-from shared.records.record import computes_on_host, least_ms, read_list, setting
-from shared.records.units import duration, size
+from shared.records.views import (
+    computes_on_host,
+    duration,
+    least_ms,
+    origin,
+    read_list,
+    setting,
+    size,
+)
 from shared.report import charts
 
 ROOM = 0.1  # left free on each side of the points, as a share of an axis before it

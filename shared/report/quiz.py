@@ -3,7 +3,7 @@
 from shared.lessons import exercises
 from shared.lessons.answers import title
 from shared.records import scripts, stored
-from shared.records.record import setting
+from shared.records.views import setting
 
 
 def asked():

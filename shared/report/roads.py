@@ -4,9 +4,7 @@ import math
 
 from shared.lessons import side_roads
 from shared.records import scripts, stored
-from shared.records.origin import origin
-from shared.records.record import least_ms, on_host, setting, unit
-from shared.records.units import change, less, size
+from shared.records.views import change, least_ms, less, on_host, origin, setting, size, unit
 from shared.report import charts
 
 # On the logarithmic scale, a bar has no length at this share of the longest bar of its model.

@@ -4,7 +4,7 @@ import json
 
 from shared.predict import way
 from shared.records import stored
-from shared.records.origin import origin
+from shared.records.views import origin
 
 
 def stored_ways():

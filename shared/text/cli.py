@@ -1,16 +1,109 @@
-"""The command line of the scripts about texts."""
+"""The command line of the scripts about texts, and what is particular to them."""
 
-from shared.common import options
-from shared.common.ending import run
-from shared.text.task import TASK
+import functools
+from pathlib import Path
 
-__all__ = ["TASK", "parse", "run"]
+import torch
+from transformers import AutoModelForSequenceClassification
+
+from shared import cli
+from shared.cli import UserError, positive
+from shared.metrics import Accuracy
+from shared.text import data, models
 
 
-def parse(file, argv, **meant_for):
-    """Parses a script's command line; see shared.common.options.parse.
+class Texts:
+    """What Meter and the commands must know about scripts on texts; as images.cli.Images."""
 
-    Raises:
-        UserError: an option is unknown, out of range, or does not fit this script or machine.
-    """
-    return options.parse(file, argv, TASK, **meant_for)
+    unit, packages, classes = "texts", ("transformers", "datasets"), 2
+    learned, new_metric = "accuracy", Accuracy
+    auto, tiny = AutoModelForSequenceClassification, models.TINY  # which is made here
+    does, such_as = "classify text", "bert-base-uncased"  # what models of that class can do
+    presets = {
+        "tiny": {"model": models.TINY, "data": "reviews"},
+        "full": {"model": "distilbert-base-uncased", "data": "imdb"},
+    }
+    without_bf16 = "11_llm/before.py computes in fp32"
+    model_help = f"{tiny}, or folder or Hugging Face id of a model that can {does}"
+    data_help = (
+        "reviews (made up, part of this repository), imdb, fake, a folder like aclImdb, or CSV or "
+        "JSONL files with the columns text and label"
+    )
+    saved_help = "as Hugging Face's from_pretrained() reads it"
+
+    def knows(self, model):
+        other = model in (models.TINY, models.TINY_GPT) and model != self.tiny
+        return not model.startswith("vit_") and not other
+
+    def suits(self, what):
+        path = Path(what)
+        texts = any(any(path.glob(f"**/*{end}")) for end in data.KINDS) if path.is_dir() else False
+        return what in ("reviews", "imdb", "fake") or path.is_file() or texts
+
+    def add_options(self, parser):
+        limit = "train with N texts, and validate and test with at most N each (default: all)"
+        parser.add_argument("--limit", type=positive, metavar="N", help=limit)
+        add_model_options(parser)
+
+    def choose(self, args):
+        """Fills in args.config (a transformers.PreTrainedConfig) and max_length.
+
+        Raises:
+            UserError: there is no such model, it cannot be fetched, it cannot do this, or
+                --max-length is more than it takes.
+        """
+        args.pretrained = args.pretrained and args.model != self.tiny
+        args.config = models.configuration(args)
+        longest = models.longest(args)
+        if longest and args.max_length and args.max_length > longest:
+            takes = f"{args.model} takes {longest} tokens at most"
+            raise UserError(f"--max-length {args.max_length}: {takes}")
+        args.wanted_length = args.max_length
+        args.max_length = args.max_length or min(512, longest or 512)
+
+    def settings(self, args):
+        return {"max_length": args.max_length}
+
+    def passed_on(self, args):
+        options = ["--max-length", args.wanted_length] if args.wanted_length else []
+        options += ["--limit", args.limit] if args.limit else []
+        return options + ["--trust-remote-code"] * args.trust_remote_code
+
+    def prepare(self, args):
+        self.prepared(args)
+        models.weights(args)
+
+    prepared = staticmethod(data.prepared)  # the texts as the model takes them, and the tokenizer
+    weights = staticmethod(models.weights)
+    model = staticmethod(models.classifier)
+    whole = staticmethod(models.without_adapters)
+    save = staticmethod(models.save)
+
+    def collate(self, args):
+        """Returns the function that makes a batch of examples."""
+        return data.Padding(args.config.pad_token_id, args.max_length)
+
+    def outputs(self, model, tokens, labels):
+        return None, model(**tokens).logits
+
+    def use_of(self, folder):
+        return f'python 11_llm/classify.py {folder} "a text"'
+
+    def fake_batch(self, args, n, update, device):
+        """Returns texts as long as args.input_shapes says, or all of args.max_length tokens."""
+        length = args.input_shapes[update][1] if args.input_shapes else args.max_length
+        names = ("input_ids", "attention_mask")
+        tokens = {name: torch.empty(n, length, dtype=torch.long, device=device) for name in names}
+        return tokens, torch.empty(n, dtype=torch.long, device=device)
+
+
+def add_model_options(parser):
+    """Adds those options that the predictor has too."""
+    length = "cut texts off after N tokens (default: 512, or what the model takes if that is less)"
+    code = "run the Python code that comes with some models; without this they are refused"
+    parser.add_argument("--max-length", type=positive, metavar="N", help=length)
+    parser.add_argument("--trust-remote-code", action="store_true", help=code)
+
+
+TASK = Texts()
+parse = functools.partial(cli.parse, TASK)

@@ -1,43 +1,221 @@
-"""Texts and labels: read, tokenized once and kept, padded batch by batch."""
+"""Texts and labels: read by `datasets`, tokenized once and kept, padded batch by batch."""
 
 import hashlib
 import json
-import os
+import logging
 from pathlib import Path
 
 import datasets
 import torch
-from datasets import DatasetDict
+import torchvision
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from transformers import AutoTokenizer
 
-from shared.common.errors import UserError
-from shared.common.files import cache_folder, cannot_cache, lock, remove, stamps
-from shared.common.loading import SPLIT_SEED, loader, set_updates
-from shared.text import configs, reviews
-from shared.text.sources import PARTS, source
+from shared import loading
+from shared.cli import UserError
+from shared.loading import SPLIT_SEED, made_once, split
+from shared.text import models, reviews
 from shared.text.tokenizer import new_tokenizer
+
+PARTS = ("train", "val", "test")
+KINDS = {".csv": "csv", ".jsonl": "json", ".txt": "text"}
+datasets.disable_progress_bars()
+logging.getLogger("datasets").setLevel(logging.ERROR)
 
 
 def loaders(args):
     """Returns the loaders of this process' share of the training, validation and test texts.
 
     A batch is tokens, {"input_ids": (n, length), "attention_mask": (n, length)}, and labels, (n,),
-    all int64, with n = args.batch_size // args.shares and the length of its longest text. The
-    k-th batches of all processes together hold the same texts as the k-th batch of a single
-    process.
+    all int64, with n = args.batch_size // args.shares and the length of its longest text. For
+    next-token prediction it is as causal.batch() makes it.
 
-    Fills in what depends on the data: args.num_classes, args.dataset, args.config.pad_token_id and
-    label names, args.updates (updates in the whole training, after --epochs or --max-steps) and
-    args.epochs (as many as these updates need).
+    Fills in args.num_classes, args.dataset, the padding and labels in args.config, and what
+    loading.loaders() does.
 
     Raises:
         UserError: the texts are missing, unusable, or cannot be downloaded.
     """
-    sets, args.tokenizer = prepared(args)
-    pad = Padding(args.config.pad_token_id, args.max_length)
-    parts = [loader(args, sets[part], shuffle=part == "train", collate_fn=pad) for part in PARTS]
-    set_updates(args, len(parts[0]))
-    return parts
+    sets, args.tokenizer = args.task.prepared(args)
+    parts = [sets[part] for part in PARTS]
+    return loading.loaders(args, parts, args.task.collate(args))
+
+
+def prepared(args):
+    """Returns the tokenized texts, {"train", "val", "test"}, and the tokenizer; of fake ones, None.
+
+    Fills in args.num_classes, args.dataset, and in args.config the labels and the padding.
+
+    Raises:
+        UserError: the texts are missing, unusable, or cannot be downloaded.
+    """
+    config, args.dataset = args.config, Path(args.data).resolve().stem
+    if args.data == "fake":
+        names, tokenizer, sets = reviews.CLASSES, None, {}
+        for part, n in zip(PARTS, (4096, 256, 256)):
+            sets[part] = fake_texts(n, config.get_text_config(), args.max_length)
+    else:
+        sets, tokenizer = kept(args, lambda: _tokenized(args, read(args.data)))
+        names = sets["train"].features["label"].names
+        for part in (config, config.get_text_config()):
+            part.pad_token_id = tokenizer.pad_token_id
+    args.num_classes = len(names)
+    config.id2label = dict(enumerate(names))
+    config.label2id = {name: i for i, name in enumerate(names)}
+    return sets, tokenizer
+
+
+def kept(args, make):
+    """Returns what make() does, tokenized texts and their tokenizer, from the cache once made.
+
+    There is a folder for each combination of data, task, model, --max-length and --limit.
+    """
+    made_of = [args.data, args.task.learned, args.model, getattr(args.config, "_commit_hash", None)]
+    made_of += [args.max_length, args.limit, models.stamps(args.data), models.stamps(args.model)]
+    made_of += [models.stamps(reviews.__file__)]
+    name = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
+
+    def write(part):
+        sets, tokenizer = make()
+        sets.save_to_disk(part / "texts")
+        tokenizer.save_pretrained(part / "tokenizer")
+
+    folder = made_once(f"texts-{name}", write)
+    sets = DatasetDict.load_from_disk(folder / "texts")
+    code = args.trust_remote_code
+    return sets, AutoTokenizer.from_pretrained(folder / "tokenizer", trust_remote_code=code)
+
+
+def read(data):
+    """Returns texts to train, validate and test with, a DatasetDict with text and label.
+
+    Args:
+        data: reviews; imdb; a CSV or JSONL file with the columns text and label; a folder of such
+            files, train and test; or a folder of text files, train/<class>/* and test/<class>/*,
+            or <class>/*.
+
+    Raises:
+        UserError: there is nothing of that name, or it is none of these.
+    """
+    if data == "reviews":
+        texts, labels = reviews.reviews(4000)
+        return parts({"train": labelled(texts, labels, reviews.CLASSES)})
+    found = text_folder(Path(data)) or load(data)
+    for part, texts in found.items():
+        if not {"text", "label"} <= set(texts.column_names):
+            raise UserError(f"--data {data}: there must be columns text and label")
+        texts = texts.select_columns(["text", "label"])
+        if not isinstance(texts.features["label"], ClassLabel):
+            texts = texts.class_encode_column("label")
+        found[part] = texts
+    names = [texts.features["label"].names for texts in found.values()]
+    if len(names[0]) < 2 or any(other != names[0] for other in names):
+        raise UserError(f"--data {data}: there must be two classes or more, the same in all parts")
+    return parts(found)
+
+
+def load(data, kinds=("csv", "json")):
+    """Returns what `datasets` reads from a file or folder, or the hub's IMDb, as a DatasetDict.
+
+    Raises:
+        UserError: there is nothing of that name, or it cannot be read.
+    """
+    path = Path(data)
+    kind = KINDS.get(path.suffix)
+    try:
+        if data == "imdb":  # Maas et al. 2011, https://aclanthology.org/P11-1015/
+            return datasets.load_dataset("stanfordnlp/imdb")
+        if path.is_file() and kind in kinds:
+            whole = {"sample_by": "document"} if kind == "text" else {}
+            return datasets.load_dataset(kind, data_files=data, **whole)
+        if path.is_dir() and "text" in kinds and any(path.rglob("*.txt")):
+            return datasets.load_dataset("text", data_dir=data, sample_by="document")
+        if path.is_dir():
+            return datasets.load_dataset(data)
+    except Exception as error:  # without a network, or with a damaged file, it has many
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"--data {data}: it cannot be read or downloaded ({why})") from None
+    raise UserError(
+        f"--data {data}: there is no such file or folder; pass reviews, imdb, fake, a folder, or a"
+        f" file whose name ends in {' or '.join(end for end in KINDS if KINDS[end] in kinds)}"
+    )
+
+
+def text_folder(path):
+    """Returns the texts of a folder of text files, one folder per class; None if it is no such."""
+    both = [path / part for part in ("train", "test")]
+    roots = both if all(part.is_dir() for part in both) else [path]
+    found = {}
+    for name, root in zip(("train", "test"), roots):
+        if not any(root.glob("*/*.txt")):
+            return None
+        folder = torchvision.datasets.DatasetFolder(root, str, extensions=(".txt",))
+        kept = [(f, y) for f, y in folder.samples if folder.classes[y] != "unsup"]  # of aclImdb
+        texts = [Path(file).read_text(encoding="utf-8") for file, _ in kept]
+        names = [name for name in folder.classes if name != "unsup"]
+        found[name] = labelled(texts, [names.index(folder.classes[y]) for _, y in kept], names)
+    return found
+
+
+def labelled(texts, labels, names):
+    """Returns a Dataset of texts and their labels, numbers of names."""
+    features = Features({"text": Value("string"), "label": ClassLabel(names=list(names))})
+    return Dataset.from_dict({"text": texts, "label": labels}, features)
+
+
+def parts(found):
+    """Returns texts to train, validate and test with; what is missing is a tenth of train.
+
+    Args:
+        found: {"train": Dataset}, perhaps with "test" and "validation" or "val".
+    """
+    whole, test = found["train"], found.get("test")
+    val = found.get("val", found.get("validation"))
+    if test is not None and val is not None:
+        return DatasetDict({"train": whole, "val": val, "test": test})
+    cuts = split(len(whole), (0.8, 0.1, 0.1) if test is None else (0.9, 0.1))
+    cut = [whole.select(sorted(positions)) for positions in cuts]
+    return DatasetDict(dict(zip(PARTS, cut if test is None else [*cut, test])))
+
+
+def fake_texts(n, config, max_length):
+    """Returns n texts of random tokens with random labels, for measuring memory and speed.
+
+    All are one token shorter than possible, so that there is padding to mask, as in real batches.
+    """
+    generator = torch.Generator().manual_seed(SPLIT_SEED)
+    # A few texts are enough, and are repeated.
+    shape = (64, max(max_length - 1, 1))
+    ids = torch.randint(config.vocab_size, shape, generator=generator)
+    end = getattr(config, "eos_token_id", None)
+    special = [i for i in (config.pad_token_id, end) if isinstance(i, int)]
+    usual = next(i for i in range(config.vocab_size) if i not in special)
+    ids[torch.isin(ids, torch.tensor(special))] = usual
+    if isinstance(end, int):
+        ids[:, -1] = end  # some models look for it at the end of a text
+    labels = torch.randint(2, (n,), generator=generator)
+    return [{"input_ids": ids[i % len(ids)].tolist(), "label": int(labels[i])} for i in range(n)]
+
+
+def _tokenized(args, sets):
+    if args.limit:
+        sets = limited(sets, args.limit)
+    if args.model == models.TINY:
+        tokenizer = new_tokenizer(sets["train"]["text"], args.config.vocab_size)
+    else:
+        tokenizer = models.tokenizer(args)
+    tokenizer.model_max_length = min(args.max_length, tokenizer.model_max_length)
+
+    def ids(texts):
+        return {"input_ids": tokenizer(texts["text"], truncation=True)["input_ids"]}
+
+    return sets.map(ids, batched=True, remove_columns="text"), tokenizer
+
+
+def limited(sets, n):
+    """Returns at most n texts of each part of a DatasetDict, chosen at random."""
+    some = {name: t.shuffle(SPLIT_SEED).select(range(min(n, len(t)))) for name, t in sets.items()}
+    return DatasetDict(some)
 
 
 class Padding:
@@ -61,173 +239,6 @@ class Padding:
             mask[i, : len(x)] = 1
         labels = torch.tensor([e["label"] for e in examples])
         return {"input_ids": input_ids, "attention_mask": mask}, labels
-
-
-def prepared(args):
-    """Returns the tokenized texts, {"train", "val", "test"}, and the tokenizer; of fake ones, None.
-
-    They are cached in one folder for each combination of data, tokenizer and --max-length. Fills in
-    args.num_classes, args.dataset, and in args.config the labels and the padding.
-
-    Raises:
-        UserError: the texts are missing, unusable, or cannot be downloaded.
-    """
-    config = args.config
-    if args.data == "fake":
-        args.dataset, names, tokenizer = "fake", reviews.CLASSES, None
-        sets = {}
-        for part, n in zip(PARTS, (4096, 256, 256)):
-            sets[part] = fake_texts(n, config.get_text_config(), args.max_length)
-    else:
-        args.dataset, fingerprint, read = source(args)
-        sets, tokenizer = tokenized(args, fingerprint, lambda: _made(args, read))
-        names = sets["train"].features["label"].names
-        for part in (config, config.get_text_config()):
-            part.pad_token_id = tokenizer.pad_token_id
-    args.num_classes = len(names)
-    config.id2label = dict(enumerate(names))
-    config.label2id = {name: i for i, name in enumerate(names)}
-    return sets, tokenizer
-
-
-def fake_texts(n, config, max_length):
-    """Returns n texts of random tokens with random labels, for measuring memory and speed.
-
-    All are one token shorter than possible, so that there is padding to mask, as in real batches.
-    """
-    generator = torch.Generator().manual_seed(SPLIT_SEED)
-    # A few texts are enough, and are repeated.
-    shape = (64, max(max_length - 1, 1))
-    ids = torch.randint(config.vocab_size, shape, generator=generator)
-    end = getattr(config, "eos_token_id", None)
-    special = [i for i in (config.pad_token_id, end) if isinstance(i, int)]
-    usual = next(i for i in range(config.vocab_size) if i not in special)
-    ids[torch.isin(ids, torch.tensor(special))] = usual
-    if isinstance(end, int):
-        ids[:, -1] = end  # some models look for it at the end of a text
-    labels = torch.randint(2, (n,), generator=generator)
-    return [{"input_ids": ids[i % len(ids)].tolist(), "label": int(labels[i])} for i in range(n)]
-
-
-def tokenized(args, fingerprint, make):
-    """Returns the tokenized texts and the tokenizer from the cache.
-
-    They are in a folder, in data/ and tokenizer/, which is made if it is not there yet or of no
-    use. contents.json tells what was written.
-
-    Args:
-        args: the options.
-        fingerprint: what identifies the texts, and what make() does with them.
-        make: function that returns the texts, a DatasetDict of PARTS, and the tokenizer.
-
-    Raises:
-        UserError: make() raises it, or the folder cannot be written.
-    """
-    own, commit = stamps(Path(args.model).glob("*")), getattr(args.config, "_commit_hash", None)
-    key = json.dumps([fingerprint, args.model, own, commit, args.max_length, args.limit])
-    folder = cache_folder() / "tokenized" / hashlib.sha256(key.encode()).hexdigest()[:16]
-    if found := _kept(args, folder):
-        return found
-    part = folder.with_suffix(".part")
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with lock(f"{folder}.lock"):  # one process tokenizes, the others wait
-            if found := _kept(args, folder):
-                return found
-            if os.path.lexists(folder):
-                print(f"- {folder} is damaged: it is made again", flush=True)
-            remove(part)
-            sets, tokenizer = make()
-            try:
-                datasets.disable_progress_bars()
-                sets.save_to_disk(part / "data")
-                tokenizer.save_pretrained(part / "tokenizer")
-                (part / CONTENTS).write_text(json.dumps(_contents(part)))
-                remove(folder)
-                os.replace(part, folder)
-            finally:
-                remove(part)
-    except OSError as error:
-        raise cannot_cache(folder, error) from None
-    return _kept(args, folder) or (sets, tokenizer)
-
-
-CONTENTS = "contents.json"
-
-
-def _contents(folder):
-    """Returns the size of every file in a folder, and the hash of those that are not texts."""
-    found = {}
-    for file in sorted(folder.glob("*/**/*")):
-        if file.is_file():
-            digest = None if file.suffix == ".arrow" else hashlib.sha256(file.read_bytes())
-            size = file.stat().st_size
-            found[str(file.relative_to(folder))] = [size, digest and digest.hexdigest()]
-    return found
-
-
-def _kept(args, folder):
-    """Returns the tokenized texts and the tokenizer in a folder; None if it is damaged."""
-    contents = folder / CONTENTS
-    if not os.path.isfile(contents):  # opening a named pipe would wait
-        return None
-    try:
-        # Others may have put files there, but what was written must be as it was.
-        if not json.loads(contents.read_text()).items() <= _contents(folder).items():
-            return None
-        sets = DatasetDict.load_from_disk(folder / "data")
-        for part in PARTS:
-            sets[part].data.validate(full=True)  # a false length in it would end the process
-        tokenizer = AutoTokenizer.from_pretrained(
-            folder / "tokenizer", trust_remote_code=args.trust_remote_code
-        )
-    except Exception:  # a damaged file has many names: those of json, Arrow and tokenizers
-        return None
-    return sets, tokenizer
-
-
-def _made(args, read):
-    sets = read()
-    if args.limit:
-        sets = _limited(sets, args.limit)
-    if args.model == configs.TINY:
-        tokenizer = new_tokenizer(sets["train"]["text"])
-    else:
-        tokenizer = configs.tokenizer(args)
-    set_longest(args, tokenizer)
-    return _tokenized(sets, tokenizer), tokenizer
-
-
-def set_longest(args, tokenizer):
-    """Tells a tokenizer how many tokens a text has at most, for whoever loads it after --save.
-
-    Raises:
-        UserError: it allows fewer than --max-length says.
-    """
-    longest = min(args.max_length, tokenizer.model_max_length)
-    if args.wanted_length and longest < args.wanted_length:
-        raise UserError(
-            f"--max-length {args.max_length}: the tokenizer of {args.model} allows"
-            f" {longest} tokens at most"
-        )
-    tokenizer.model_max_length = longest
-
-
-def _limited(sets, n):
-    found = {}
-    for name, texts in sets.items():
-        found[name] = texts.shuffle(SPLIT_SEED).select(range(min(n, len(texts))))
-    return DatasetDict(found)
-
-
-def _tokenized(sets, tokenizer):
-    longest = tokenizer.model_max_length
-
-    def ids(texts):
-        found = tokenizer(texts["text"], truncation=True, max_length=longest)
-        return {"input_ids": found["input_ids"]}
-
-    return sets.map(ids, batched=True, remove_columns="text", desc="tokenizing, once")
 
 
 def micro_batches(tokens, labels, size):

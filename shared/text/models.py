@@ -3,19 +3,107 @@
 The functions here also serve to shard it, checkpoint it, load it without a second copy and save it.
 """
 
+import contextlib
 import hashlib
 import json
-from functools import partial
+import logging
+import os
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForSequenceClassification
+import transformers
+from transformers import AutoConfig, AutoTokenizer
 
-from shared.common.errors import UserError
-from shared.common.files import cache_folder, stamps, written_once
-from shared.common.mapping import mappable
-from shared.common.weights import wrong
-from shared.text.configs import explained
+from shared.cli import UserError
+from shared.loading import made_once
+
+transformers.logging.set_verbosity_error()  # it warns of new heads, which are intended here
+transformers.logging.disable_progress_bar()  # of loading; downloads have one of their own
+# Without a network, the hub's client would report every attempt.
+logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+
+# Folders with a config.json each: models that are known here, so that memory can be predicted
+# without a network. The figures are those of the models' config.json on the Hugging Face hub; what
+# is not named is the default of its class in transformers. The two tiny ones are made here.
+CONFIGS = Path(__file__).parent / "configs"
+# DistilBERT (https://arxiv.org/abs/1910.01108) at a sixth of its width and a third of its depth,
+# and GPT-2 (https://github.com/openai/gpt-2), as small, for going on with texts.
+TINY, TINY_GPT = "distilbert_tiny", "gpt_tiny"
+KNOWN = {f.name.replace("--", "/"): f for f in sorted(CONFIGS.iterdir())}
+
+
+def configuration(args):
+    """Returns the transformers.PreTrainedConfig of args.model.
+
+    No network is needed for a model in KNOWN whose weights are not wanted.
+
+    Raises:
+        UserError: there is no such model, it cannot be fetched, or it cannot do what args.task
+            does.
+    """
+    here = None if args.pretrained else KNOWN.get(args.model)
+    with explained(args):
+        config = AutoConfig.from_pretrained(
+            here or args.model, trust_remote_code=args.trust_remote_code
+        )
+    auto, own_code = args.task.auto, getattr(config, "auto_map", {})
+    if type(config) not in auto._model_mapping and auto.__name__ not in own_code:
+        raise UserError(
+            f"--model {args.model}: {config.model_type} models cannot {args.task.does}; choose"
+            f" another, such as {args.task.such_as}"
+        )
+    config.name_or_path = args.model
+    config.dtype = None  # it is the type that the weights were saved in; the script chooses its own
+    # The two are the same object, except in models that also take pictures.
+    for part in (config, config.get_text_config()):
+        # The cache holds keys and values of earlier tokens, for generating text. With activation
+        # checkpointing, they would be kept twice.
+        part.use_cache = False
+        pad = getattr(part, "pad_token_id", None)  # one that takes pictures may have none itself
+        part.pad_token_id = 0 if pad is None else pad  # until it is read from the tokenizer
+    return config
+
+
+@contextlib.contextmanager
+def explained(args):
+    """Says in one line why transformers could not fetch a model or read it in the context."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        why = str(error).strip().splitlines()[0]
+        if "trust_remote_code" in str(error):
+            why = "it comes with Python code of its own; if you trust it, pass --trust-remote-code"
+        elif not os.path.exists(args.model):
+            why = "there is no such folder, and the Hugging Face hub does not have it or cannot be"
+            why += f" reached; pass a model's folder, or {args.task.tiny}"
+            why += ", or --no-pretrained --data fake" * (args.model in KNOWN)
+        raise UserError(f"--model {args.model}: {why}") from None
+
+
+def tokenizer(args):
+    """Returns the tokenizer of args.model, a pretrained model.
+
+    Raises:
+        UserError: it cannot be fetched.
+    """
+    with explained(args):
+        found = AutoTokenizer.from_pretrained(args.model, trust_remote_code=args.trust_remote_code)
+    # Some models, such as Llama, were trained without padding. The attention mask hides it.
+    found.pad_token = found.pad_token or found.eos_token
+    return found
+
+
+def longest(args):
+    """Returns how many tokens args.config allows, None if it sets no limit."""
+    positions = getattr(args.config.get_text_config(), "max_position_embeddings", None)
+    if not positions or positions < 0:  # BLOOM and T5 have no limit; XLNet has -1
+        return None
+    with torch.device("meta"):
+        model = built(args)
+    tables = [m for name, m in model.named_modules() if name.endswith("position_embeddings")]
+    # RoBERTa and similar models count positions from padding_idx + 1 on.
+    found = (getattr(table, "padding_idx", None) for table in tables)
+    return positions - max((n + 1 for n in found if n is not None), default=0)
 
 
 def classifier(args):
@@ -23,55 +111,51 @@ def classifier(args):
 
     Input: input_ids and attention_mask, both (batch, tokens), int64; output: an object with logits,
     (batch, classes).
-
-    Raises:
-        UserError: transformers cannot build it.
     """
     args.config.num_labels = args.num_classes
     return built(args)
 
 
+def language_model(args):
+    """Builds `args.model` for next-token prediction, with random weights.
+
+    Input: input_ids, (batch, tokens), int64; output: an object with logits, (batch, tokens,
+    vocabulary), for the token after each.
+    """
+    return built(args)
+
+
 def built(args):
-    """Builds `args.model` for what `args.task` does, with random weights.
+    """Builds `args.model` for what `args.task` does, with random weights."""
+    return args.task.auto.from_config(args.config, trust_remote_code=args.trust_remote_code)
+
+
+def weights(args):
+    """Returns the path of the file with the weights that all scripts start from.
+
+    It is a state dict in fp32, written when it is first needed: from pretrained weights, with a new
+    head if they have none for `args.num_classes` classes; or from random ones, which depend on
+    `args.seed` alone. A simulation has a file of its own, `args.weights_file`.
 
     Raises:
-        UserError: transformers cannot build it.
+        UserError: the weights cannot be downloaded.
     """
-    with explained(args):
-        return args.task.auto.from_config(args.config, trust_remote_code=args.trust_remote_code)
-
-
-def checkpoint(args):
-    """Returns the path of the file with the weights that both scripts start from.
-
-    It holds a state dict in fp32. The file is written when it is first needed, and again if it is
-    damaged: from pretrained weights, with a new head if they have none for `args.num_classes`
-    classes; or from random ones.
-    What is random depends on `args.seed` alone. A simulation has a file of its own,
-    `args.checkpoint_file`.
-
-    Raises:
-        UserError: the weights cannot be downloaded, are damaged, or cannot be written.
-    """
-    if args.checkpoint_file:
-        return args.checkpoint_file
+    if hasattr(args, "weights_file"):
+        return args.weights_file
     if args.num_classes:
         args.config.num_labels = args.num_classes
-    source = [
-        args.config.to_json_string(),
-        getattr(args.config, "_commit_hash", None),
-        args.pretrained,
-        args.seed,
-    ]
-    folder = Path(args.model)
-    source.append(stamps(folder.glob("*")))  # another model may have been saved there since
-    name = folder.resolve().name if folder.is_dir() else args.model.replace("/", "--")
+    commit = getattr(args.config, "_commit_hash", None)
+    # Another model may have been saved in the same folder since.
+    source = [args.config.to_json_string(), commit, args.pretrained, args.seed, stamps(args.model)]
     digest = hashlib.sha256(json.dumps(source).encode()).hexdigest()[:16]
-    path = cache_folder() / f"{name}-{digest}.pt"
-    written_once(
-        path, lambda: _state_dict(args), partial(wrong, build=lambda: args.task.model(args))
-    )
-    return mappable(path)
+    name = f"{Path(args.model).name}-{digest}.pt"
+    return made_once(name, lambda part: torch.save(_state_dict(args), part))
+
+
+def stamps(path):
+    """Returns what tells whether a file, or what is in a folder, has changed; [] for neither."""
+    files = [Path(path), *sorted(Path(path).rglob("*"))]
+    return [[str(f), f.stat().st_size, f.stat().st_mtime_ns] for f in files if f.is_file()]
 
 
 def _state_dict(args):
@@ -80,20 +164,17 @@ def _state_dict(args):
         if not args.pretrained:
             return args.task.model(args).state_dict()
         with explained(args):
-            model = args.task.auto.from_pretrained(
+            return args.task.auto.from_pretrained(
                 args.model,
                 config=args.config,
                 dtype=torch.float32,
                 ignore_mismatched_sizes=True,  # a head for other classes is replaced by a new one
                 trust_remote_code=args.trust_remote_code,
-            )
-        return model.state_dict()
+            ).state_dict()
 
 
 def blocks(model):
-    """Returns the blocks that a transformer repeats, in order.
-
-    They are the members of its outermost nn.ModuleLists.
+    """Returns the blocks that a transformer repeats: the members of its outermost ModuleLists.
 
     Raises:
         UserError: it has none.
@@ -109,15 +190,12 @@ def blocks(model):
 
     look(model, False)
     if not found:
-        raise UserError(
-            f"{type(model).__name__} has no blocks (no nn.ModuleList), so there is nothing to shard"
-            " and checkpoint one by one; choose another --model"
-        )
+        raise UserError(f"{type(model).__name__} has no blocks (no nn.ModuleList) to shard")
     return found
 
 
 def restore_buffers(model, device):
-    """Computes the buffers that no checkpoint holds, such as positions and rotary frequencies.
+    """Computes the buffers that no file of weights holds, such as positions and frequencies.
 
     In a model that was built empty they are uninitialised, and conversion to 16 bit would round
     them. So they are made again, in the type that transformers gives them, and filled by the
@@ -138,9 +216,7 @@ def restore_buffers(model, device):
     for p in model.parameters():
         p._is_hf_initialized = True
     with torch.device("meta"):
-        twin = AutoModelForSequenceClassification.from_config(
-            model.config, dtype=model.dtype, trust_remote_code=model.is_custom_code()
-        )
+        twin = type(model)._from_config(model.config, dtype=model.dtype)
     made = {}
     for name, wanted in twin.named_non_persistent_buffers():
         owner, _, leaf = name.rpartition(".")
@@ -181,17 +257,12 @@ def without_adapters(model, state):
 
 
 def save(args, state, folder):
-    """Writes a trained model into a folder, in Hugging Face's format.
-
-    args.task.auto.from_pretrained(folder) loads it, and so does --model.
+    """Writes a trained model into a folder; args.task.auto.from_pretrained() and --model load it.
 
     Args:
         args: the options.
         state: its state dict, whole, on the host.
         folder: pathlib.Path.
-
-    Raises:
-        OSError: it cannot be written.
     """
     with torch.device("meta"):  # it needs no weights, since save_pretrained() gets the state
         plain = args.task.model(args)

@@ -7,7 +7,7 @@ import json
 
 from conftest import paint, run
 
-from shared.memory import bf16, torch_private
+from shared.memory import bf16
 
 WITHOUT = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
 COMPUTE = """
@@ -71,6 +71,6 @@ def test_a_script_says_so_once_and_holds_the_same(tmp_path):
     options = ["--preset", "tiny", "--data", tmp_path / "few", "--max-steps", 3, "--record", file]
     printed = run("06_sgd/train.py", *options, **WITHOUT)
     assert printed.count(bf16.NOTE) == 1
-    run("06_sgd/train.py", *options, **(WITHOUT if torch_private.cpu_multiplies_bf16() else {}))
+    run("06_sgd/train.py", *options, **(WITHOUT if bf16.cpu_multiplies() else {}))
     first, second = (json.loads(line) for line in file.read_text().splitlines())
     assert first["train"] == second["train"] and first["load"] == second["load"]

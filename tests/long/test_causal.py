@@ -9,18 +9,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 import transformers
-from alone import losses
+from alone import Results, losses
 from conftest import run
 from lightning.fabric import Fabric
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
-from shared.causal import cli, data, models
 from shared.cli import UserError
 from shared.evidence import hugging_face
 from shared.memory.blocks import tensors
 from shared.records import scripts, stored
-from shared.records.record import read_list
-from shared.text import configs, reviews
+from shared.records.views import read_list
+from shared.text import causal, data, reviews
 
 CAUSAL, CHUNKED = (scripts.get(f"11_llm/{name}") for name in ("causal", "causal_chunked"))
 TINY = ["--preset", "tiny"]
@@ -45,7 +44,7 @@ def small(family):
 
 
 def parsed(*options, script=CAUSAL):
-    return cli.parse(script.path, [*TINY, *map(str, options)], batch_size=12)
+    return causal.parse(script.path, [*TINY, *map(str, options)], 12)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -59,8 +58,9 @@ def test_in_parts_and_whole(family):
         model = small(family)
         wrapped, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=1))
         before = [p.detach().clone() for p in model.parameters()]
-        loss, _ = script.load().train_step(fabric, wrapped, optimizer, {"input_ids": ids}, labels)
-        results.append([loss, *(b - p for b, p in zip(before, model.parameters()))])
+        kept, tokens = Results(), {"input_ids": ids}
+        script.load().train_step(fabric, wrapped, optimizer, tokens, labels, kept)
+        results.append([kept.loss, *(b - p for b, p in zip(before, model.parameters()))])
     assert max(g.abs().max() for g in results[0][1:]) > 1e-3
     for a, b in zip(*results, strict=True):
         torch.testing.assert_close(a.double(), b.double(), rtol=1e-4, atol=1e-6)
@@ -74,7 +74,7 @@ def test_in_parts_and_whole(family):
 @pytest.mark.parametrize("family", SCALED)
 def test_logits_that_are_changed_later_are_not_made_in_parts(family):
     with pytest.raises(UserError, match="are not those of a single layer .*; 11_llm/causal.py"):
-        models.head(small(family))
+        causal.head(small(family))
 
 
 def test_every_token_is_guessed_once(tmp_path):
@@ -85,7 +85,7 @@ def test_every_token_is_guessed_once(tmp_path):
     for i, text in enumerate(texts):
         (folder / ("deep" if i % 2 else "") / f"{i}.txt").write_text(text, encoding="utf-8")
     args = parsed("--data", folder, "--max-length", 16)
-    sets, tokenizer = data.packed(args)
+    sets, tokenizer = causal.packed(args)
     assert args.dataset == "notes" and tokenizer.model_max_length == 16
     pieces = [row["input_ids"] for part in ("train", "val", "test") for row in sets[part]]
     assert {len(piece) for piece in pieces} == {17}
@@ -117,7 +117,7 @@ def writer(tmp_path_factory):
 
 def test_what_is_saved_goes_on_with_a_text(writer):
     folder, (seen, record) = writer
-    assert seen[-1] < seen[0] - 2 and record["test_accuracy"] is None
+    assert seen[-1] < seen[0] - 2 and "test_accuracy" not in record
     printed = run("11_llm/generate.py", folder, "The film", "I found", "--tokens", 8)
     assert printed.splitlines()[0].startswith("The film") and "\nI found" in printed
     assert run("11_llm/generate.py", folder, "The film", "I found", "--tokens", 8) == printed
@@ -128,7 +128,7 @@ def test_perplexity_is_that_of_the_saved_model(writer):
     folder, (_, record) = writer
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
     args = parsed("--max-length", 64)
-    test = data.packed(args)[0]["test"]["input_ids"][: 12 * 12]  # as --max-steps has it
+    test = causal.packed(args)[0]["test"]["input_ids"][: 12 * 12]  # as --max-steps has it
     ids = torch.tensor(test)
     with torch.no_grad():
         logits = model(input_ids=ids[:, :-1]).logits
@@ -149,7 +149,7 @@ def learned(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["lora", "qlora"])
-def test_few_weights_learn_what_is_new(learned, tmp_path, capsys, name):
+def test_few_weights_learn_what_is_new(learned, tmp_path, name):
     """And what is saved computes the same, without peft."""
     module, built = scripts.get(f"11_llm/{name}").load(), []
     build = module.build
@@ -157,12 +157,10 @@ def test_few_weights_learn_what_is_new(learned, tmp_path, capsys, name):
     at = (("--model", learned / "model"), ("--data", learned / "others.jsonl"))
     given = [str(x) for option in at for x in option]
     adam = torch.optim.Adam  # of a small model, which needs larger steps
-    faster = SimpleNamespace(Adam=lambda parameters, lr: adam(parameters, lr=40 * lr))
+    faster = SimpleNamespace(Adam=lambda parameters, lr: adam(parameters, lr=7 * lr))
     module.torch = SimpleNamespace(**{**vars(torch), "optim": faster})
     given += ["--save", str(tmp_path / "new"), "--save-minutes", "0.00001", "--max-steps", "60"]
     seen, record = losses(module, *given)
-    refused = "no checkpoint after update 10: weights in a few bits cannot be kept"
-    assert (refused in capsys.readouterr().out) == (name == "qlora")
     assert seen[0] > 2 and sum(seen[-10:]) / 10 < 0.5  # it knew the opposite
     assert record["test_accuracy"] > 0.8
     model = built[0][0].module.eval()
@@ -185,12 +183,11 @@ def test_4_bit_stays_4_bit_in_bf16():
     """Fabric would convert the weights to bf16, if they were in 4 bit before."""
     module = scripts.get("11_llm/qlora").load()
     module.Fabric = lambda **options: Fabric(**{**options, "precision": "bf16-true"})
-    args = module.cli.parse(module.__file__, [*TINY, "--data", "fake"], batch_size=12)
+    args = module.cli.parse(module.__file__, [*TINY, "--data", "fake"], 12)
     fabric, args.num_classes = module.make_fabric(args), 2
     model, _ = module.build(fabric, args)
     kinds = {n: type(p).__name__ for n, p in model.named_parameters() if ".base_layer.weight" in n}
     assert set(kinds.values()) == {"NF4Tensor"} and len(kinds) == 2 * 6
-    assert configs.TINY_OPTIONS["n_layers"] == 2
 
 
 def test_the_trainer_does_the_same():

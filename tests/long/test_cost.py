@@ -11,12 +11,12 @@ from simulations import simulated
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
-from shared.memory.ledger import Ledger
 from shared.predict import cards, rates, simulation
 from shared.predict.bound import Cache, bound
 from shared.predict.cost import BESIDE, Cost, Operation, touched
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.rates import Rates
+from shared.predict.recorder import Recorder
 from shared.records import stored
 
 BLOCKS, WIDTH, TOKENS, PATCHES, PIXELS = 24, 1024, 197, 196, 3 * 16 * 16  # of ViT-L
@@ -25,7 +25,7 @@ BLOCKS, WIDTH, TOKENS, PATCHES, PIXELS = 24, 1024, 197, 196, 3 * 16 * 16  # of V
 def counted(function, *args):
     """Returns the Cost of calling a function on a CPU, and what it returns."""
     cost = Cost("cpu")
-    with Ledger(seen=cost.note):
+    with Recorder(seen=cost.note):
         out = function(*args)
     return cost, out
 
@@ -202,12 +202,13 @@ def test_a_cache_keeps_what_was_used_last():
 
 
 def test_every_kind_of_arithmetic_has_its_rate():
-    a100, v100 = (rates.OF_CARDS[name] for name in ("a100", "v100"))
+    a100, v100 = (cards.CARDS[name].rates for name in ("a100", "v100"))
     kinds = ("fp32", "tf32", "fp16", "bf16", "attention")
     assert [a100.flops(kind) / 1e12 for kind in kinds] == [19.5, 156, 312, 312, 52]
     assert [v100.flops(kind) / 1e12 for kind in kinds] == [15.7, 15.7, 125, 15.7, 15.7]
-    for name, card in rates.OF_CARDS.items():
-        assert card.bf16 == cards.CARDS[name].bf16 == (name not in ("v100", "v100-32", "t4"))
+    for name, its in cards.CARDS.items():
+        card = its.rates
+        assert card.bf16 == its.bf16 == (name not in ("v100", "v100-32", "t4"))
         assert card.fp32 < card.half and (card.tf32 or card.fp32) <= card.half
 
 

@@ -11,7 +11,7 @@ from shared.predict import cards
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.simulation import predict
 from shared.records import scripts
-from shared.records.record import by_script, read
+from shared.records.views import by_script, read
 
 HERE = torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
 SHORT = ["--preset", "full", "--data", "fake", "--no-pretrained", "--max-steps", 6]
@@ -27,8 +27,8 @@ def measured(out, *options):
 
 
 def folder(tmp_path_factory, name):
-    """Returns a folder for a ladder: one that stays, so that it goes on, if CUDA_TESTS names it."""
-    kept = os.environ.get("CUDA_TESTS")  # set by `python -m shared.evidence.calibrate`
+    """Returns a folder for a ladder; CUDA_TESTS names one that stays, in which it goes on."""
+    kept = os.environ.get("CUDA_TESTS")
     return Path(kept, name) if kept else tmp_path_factory.mktemp(name)
 
 

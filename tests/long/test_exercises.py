@@ -8,7 +8,7 @@ from shared.metrics import LEDGER_UPDATES
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.simulation import predict
 from shared.records import scripts
-from shared.records.record import TINY_MEASURED, by_script, read
+from shared.records.views import TINY_MEASURED, by_script, read
 
 EXERCISES = exercises.every()
 IDS = [f"{e.folder}-{e.number}" for e in EXERCISES]

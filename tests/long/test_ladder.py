@@ -10,7 +10,7 @@ from conftest import NAMES, ROOT, SHARDED, TEXT, arguments, code_blocks, page_co
 from shared.ladder import command as ladder_module
 from shared.lessons import exercises
 from shared.records import stored, tables
-from shared.records.record import by_script, read, read_list
+from shared.records.views import by_script, read, read_list
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,9 @@
 import pytest
 from conftest import NAMES, TEXT, read_json
 
-from shared.memory.blocks import Block
 from shared.predict import alive
 from shared.predict.lines import Lines
+from shared.predict.recorder import RecordedBlock
 from shared.records import scripts, stored
 
 STORED = {moments["script"]: moments for moments in read_json(stored.TIMELINES)}
@@ -66,8 +66,10 @@ def test_the_largest_tensors_are_those_in_memory(name):
 
 
 def test_what_is_alive_at_a_moment():
-    small, large, other = (Block(n, "gpu", label) for n, label in ((1, "a"), (4, "a"), (2, "b")))
-    file = Block(9, "file", "a")
+    small, large, other = (
+        RecordedBlock(n, "gpu", label) for n, label in ((1, "a"), (4, "a"), (2, "b"))
+    )
+    file = RecordedBlock(9, "file", "a")
     large.module, large.shape = "here", (2, 2)
     events = [(small, 1), (file, 9), (large, 4), (other, 2), (large, -4), (small, -1)]
     found = alive.tensors(events, 2, [1], "gpu", count=1)

@@ -13,8 +13,8 @@ from shared.predict import command as predictor
 from shared.predict import shapes
 from shared.records import scripts
 from shared.report import arithmetic, calculator
-from shared.text.configs import KNOWN
-from shared.text.task import TASK
+from shared.text.cli import TASK
+from shared.text.models import KNOWN
 
 pytest_plugins = "browsing"
 

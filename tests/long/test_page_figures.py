@@ -10,8 +10,7 @@ from workshop_page import RECORD
 from shared.lessons import side_roads
 from shared.predict import cards, way
 from shared.records import scripts, stored
-from shared.records.record import TINY_MEASURED, by_script, least_ms, read, read_list, setting
-from shared.records.units import size
+from shared.records.views import TINY_MEASURED, by_script, least_ms, read, read_list, setting, size
 from shared.report import charts, command, moments, page, price, roads, ways
 
 TINY = by_script(read(TINY_MEASURED)[0])

@@ -9,8 +9,7 @@ from workshop_page import HOSTILE, WIDTH, article
 
 from shared.lessons import exercises
 from shared.records import stored
-from shared.records.record import TINY_MEASURED, by_script, read, read_list
-from shared.records.units import size
+from shared.records.views import TINY_MEASURED, by_script, read, read_list, size
 from shared.report import price
 from shared.report.page import models
 

@@ -8,7 +8,7 @@ from conftest import NAMES, TEXT
 from workshop_page import WIDTH, article, reopened, settle
 
 from shared.records import scripts, stored
-from shared.records.units import size
+from shared.records.views import size
 
 pytest_plugins = "browsing"
 

@@ -1,6 +1,7 @@
 """Promise: `python -m shared.predict` draws, checks and refuses as it says."""
 
 import json
+import os
 import re
 
 import pytest
@@ -10,7 +11,6 @@ from PIL import Image
 from simulations import predicted, simulated
 
 from shared.cli import UserError
-from shared.common import ending
 from shared.memory.blocks import CATEGORIES
 from shared.predict import command, history, jobs, simulation, tables
 from shared.predict.jobs import Wanted, run_jobs
@@ -122,4 +122,4 @@ def test_a_torch_that_was_not_tested_is_refused(monkeypatch):
 
 def test_a_killed_simulation_is_said():
     with pytest.raises(UserError, match="a simulation was killed"):
-        run_jobs([(ending._end, 9)])
+        run_jobs([(os._exit, 9)])

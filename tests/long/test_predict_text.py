@@ -12,7 +12,7 @@ from shared.predict.command import main
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.simulation import one_by_one, predict
 from shared.records import stored
-from shared.text.configs import KNOWN
+from shared.text.models import KNOWN
 
 # Other versions predict this one's, too: when cuBLAS keeps its workspaces is a formula's matter.
 AS_RECORDED = stored.text_records()["distilbert-base-uncased"][0]["as_torch"]

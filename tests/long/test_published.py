@@ -1,17 +1,16 @@
 """Promise: predictions beside published measurements are today's, and as near as the pages say.
 
-Those of many sources, on shared/README.md, and those of Hugging Face's guide, on page 11.
+Those of many sources, on shared/evidence/README.md, and those of Hugging Face's guide, on page 11.
 """
 
 import pytest
-import torch
 from conftest import ROOT, read_json
 from simulations import near
 from versions import made_here
 
 from shared.evidence import guide
 from shared.evidence.published import command
-from shared.evidence.published.rows import SOURCES
+from shared.evidence.published.command import SOURCES
 from shared.lessons import published
 from shared.predict import cards
 from shared.predict.jobs import run_jobs
@@ -109,10 +108,3 @@ def test_today_the_batch_as_a_whole_takes_about_half():
     for row, (today, then) in zip(guide.ROWS, guide.records()):
         now, before = (r["train"]["device_peak_gb"] for r in (today, then))
         assert now <= before * (0.56 if row.micro_batch_size == 4 else 1)
-
-
-def test_the_guides_softmax_is_the_same_function_but_keeps_its_input():
-    x = torch.randn(2, 5, dtype=torch.float64, requires_grad=True)
-    result = guide.Softmax.apply(x, -1)
-    assert torch.equal(result, torch.softmax(x, -1)) and result.grad_fn.saved_tensors[0] is x
-    assert torch.autograd.gradcheck(lambda x: guide.Softmax.apply(x, -1), x)

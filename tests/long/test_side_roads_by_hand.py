@@ -13,7 +13,7 @@ from shared.evidence import lost_updates, variants
 from shared.lessons import side_roads
 from shared.predict import command
 from shared.records import scripts, stored
-from shared.records.record import TINY_MEASURED, by_script, read, read_list
+from shared.records.views import TINY_MEASURED, by_script, read, read_list
 
 QUANTIZED = {"06_sgd/adam_8bit": 1 + 4 / 256, "06_sgd/adam_4bit": 1 / 2 + 4 / 128}
 MORE_THAN_PARENT = {  # in bytes per weight; a few bytes in all are those of single numbers

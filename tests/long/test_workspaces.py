@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from shared.memory.ledger import Ledger
 from shared.predict import cards, gpu
 from shared.predict.jobs import Wanted, run_jobs
+from shared.predict.recorder import Recorder
 from shared.predict.simulation import predict
 from shared.predict.workspaces import CUBLASLT, Workspaces, staged
 
@@ -157,7 +157,7 @@ def test_results_are_there_first():
         found.append(operation)
         return ([[100, 20], [7]], [3]) if operation is aten.mm.default else ((), ())
 
-    x, ledger = torch.ones(2, 2), Ledger(hidden=hidden)
+    x, ledger = torch.ones(2, 2), Recorder(hidden=hidden)
     with ledger:
         result = x @ x
     assert aten.mm.default in found and result.shape == (2, 2)
@@ -186,7 +186,7 @@ def taken(card, version, dtype, masked):
     """Returns which attention an operation took, in a process that does nothing else."""
     gpu.register()
     seen = []
-    ledger = Ledger(hidden=lambda operation, *_: (seen.append(operation), ((), ()))[1])
+    ledger = Recorder(hidden=lambda operation, *_: (seen.append(operation), ((), ()))[1])
     with gpu.tensors_without_memory(card, version), ledger:
         x = torch.empty(1, 2, 8, 64, device=gpu.DEVICE, dtype=dtype)
         mask = torch.ones(1, 1, 1, 8, device=gpu.DEVICE, dtype=torch.bool) if masked else None
@@ -221,7 +221,7 @@ def taken_backward():
     """Returns which operations the backward pass of three layers took, in such a process."""
     gpu.register()
     seen = set()
-    ledger = Ledger(hidden=lambda operation, *_: (seen.add(operation), ((), ()))[1])
+    ledger = Recorder(hidden=lambda operation, *_: (seen.add(operation), ((), ()))[1])
     with gpu.tensors_without_memory(A100, LATER):
         norm = torch.nn.RMSNorm(8, device=gpu.DEVICE)
         for layer in (torch.nn.functional.silu, torch.nn.functional.mish, norm):

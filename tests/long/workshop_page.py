@@ -1,6 +1,6 @@
 """What the tests of the workshop page share: a record, a name that is code, and parts of it."""
 
-from shared.records.record import TINY_MEASURED, read
+from shared.records.views import TINY_MEASURED, read
 
 RECORD = read(TINY_MEASURED)[0][0]
 HOSTILE = "<img src=x onerror=document.title='taken'>"

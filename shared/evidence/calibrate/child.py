@@ -1,30 +1,81 @@
-"""Measures on a GPU, in a process of its own, which the command starts; see command.py.
+"""Measures on a GPU, in a process of its own: `-m ...calibrate.child FILE [SCRIPT ...]`.
 
 The command itself must not use the GPU: its own CUDA context would be measured, too.
 """
 
+import contextlib
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
-from shared.cli import Parser, run
-from shared.common.writing import write_text
-from shared.evidence.calibrate import context, operations
+import torch
+import torch.nn.functional as F
+
+from shared.evidence.calibrate import operations
+from shared.records.writing import write_text
+
+PROPERTIES = ("name", "total_memory", "major", "minor", "multi_processor_count")
+PROPERTIES += ("max_threads_per_multi_processor",)
+HISTORY_OF = "03_bf16/train"  # all allocations of one update: a file of some MB
 
 
-def main(argv=None):
-    parser = Parser(description=__doc__.splitlines()[0])
-    parser.add_argument("file", type=Path, help="for what was measured, as JSON")
-    parser.add_argument("--script", metavar="NAME", help="measure a script's operations")
-    parser.add_argument(
-        "--snapshot", type=Path, metavar="FILE", help="for a history of allocations"
-    )
-    args, options = parser.parse_known_args(argv)
-    if args.script:
-        found = operations.on_gpu(args.script, options, args.snapshot)
-    else:
-        found = context.measure()
-    write_text(args.file, json.dumps(found))
+def used():
+    """Returns the bytes in use on this process' first GPU by nvidia-smi, None if it does not tell.
+
+    It counts what all processes use, and asking it makes no context.
+    """
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+    query = ["--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    with contextlib.suppress(OSError, ValueError):
+        asked = ["nvidia-smi", f"--id={gpu}", *query]
+        return int(subprocess.run(asked, capture_output=True, text=True).stdout) * 2**20
+    return None
+
+
+def context():
+    """Returns the GPU's properties, and what is held outside the allocator after each first use.
+
+    Nothing in this process may have used the GPU before. In "outside", a size in bytes is what the
+    driver says is in use on the whole GPU, less what PyTorch's allocator has reserved, and less
+    what was in use before, if nvidia-smi has told that ("before").
+    """
+    before, outside = used(), {}
+
+    def note(what):
+        torch.cuda.synchronize()
+        free, total = torch.cuda.mem_get_info()
+        outside[what] = total - free - torch.cuda.memory_reserved() - (before or 0)
+
+    x = torch.ones(256, 256, device="cuda", dtype=torch.bfloat16)
+    note("first tensor")
+    x @ x
+    note("matrix product")
+    queries = x.view(1, 8, 128, 64).requires_grad_()
+    F.scaled_dot_product_attention(queries, queries, queries).sum().backward()
+    note("attention and its backward pass")
+    weight = torch.ones(64, 3, 16, 16, device="cuda", requires_grad=True)
+    F.conv2d(torch.ones(2, 3, 224, 224, device="cuda"), weight, stride=16).sum().backward()
+    note("convolution and its backward pass")
+    its = torch.cuda.get_device_properties(0)
+    properties = {name: getattr(its, name) for name in PROPERTIES}
+    return {**properties, "before": before, "outside": outside}
+
+
+def main(file, name=None, *options):
+    """Measures the operations of a script that gets these options, else the CUDA context.
+
+    Args:
+        file: for what is found, as JSON; beside it the history of allocations, of HISTORY_OF.
+        name: of the script.
+        options: its command line.
+    """
+    file = Path(file)
+    snapshot = file.with_suffix(".pickle") if name == HISTORY_OF else None
+    found = operations.on_gpu(name, options, snapshot) if name else context()
+    write_text(file, json.dumps(found))
 
 
 if __name__ == "__main__":
-    run(main)
+    main(*sys.argv[1:])

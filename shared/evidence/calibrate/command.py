@@ -1,178 +1,280 @@
 """Compares measurements on this computer's GPU with what was predicted, in pieces.
 
-It trains with every script for a few updates on noise, from random weights; measures what single
-operations allocate for themselves, and the size of the CUDA context; and runs the tests of the GPU.
-What is measured is kept at once, in a file named after the GPU. The same command goes on where it
-stopped. Without a GPU it does the same with the tiny preset, as a test of itself.
+It measures the size of the CUDA context, trains with every script for a few updates on noise, from
+random weights, and measures what single operations allocate for themselves. What is measured is
+kept at once, in files named after the GPU, and the same command goes on where it stopped. Without a
+GPU it does the same with the tiny preset, as a test of itself.
 """
 
+import json
+import re
+import subprocess
 import sys
 import time
+import types
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from shared.cli import UserError
-from shared.common import options
-from shared.common.files import writable_folder
-from shared.evidence.calibrate import packages, report
-from shared.evidence.calibrate.pieces import Work, in_child
-from shared.evidence.calibrate.store import Store
-from shared.ladder.folder import alone
-from shared.predict.jobs import supported_torch
+from shared.cli import Parser, UserError
+from shared.evidence.calibrate import operations, report
+from shared.evidence.on_cpu import same
+from shared.ladder.before import digest, fingerprint
+from shared.predict import cards
+from shared.predict.jobs import Wanted, call, run_jobs
+from shared.predict.simulation import predict
 from shared.records import scripts
-from shared.records.machine import git_commit
-from shared.records.record import RESULTS
-from shared.records.units import aligned
+from shared.records.record import append, git_commit
+from shared.records.running import run_script
+from shared.records.scripts import ROOT
+from shared.records.views import RESULTS, aligned, by_script, read, read_list
+from shared.records.writing import write_text
 
+COMMAND = "python -m shared.evidence.calibrate"  # whatever part of it is done at a time
+UPDATES = 10  # of each script: the first three are not timed
+AT_ONCE = 2  # predictions, as many as run_jobs() makes at a time
+# Whose operations are measured: fp32; bf16; few images at once, so that workspaces are small; text.
+WATCHED = ("01_baseline/train", "03_bf16/train", "05_grad_accum/train", "11_llm/before")
+LONGEST = 480  # seconds of a process that measures operations
 MOST_OPERATIONS = 25  # in the last table; the file has all of them
-NAMED = 5  # pieces that are left, by name
 
 
-def parse(argv):
-    """Parses the command line.
+class Store:
+    """The results of one device in a folder.
+
+    Attributes:
+        measured: {number of GPUs: {script: record}}; a file for each number.
+        checked: list of predictions, each with its measurement as "measured".
+        about: what was found about operations and the CUDA context.
+    """
+
+    def __init__(self, folder, device):
+        slug = re.sub(r"[^a-z0-9]+", "-", device.lower())
+        self.files = {1: folder / f"{slug}.jsonl", 4: folder / f"{slug}-4-gpus.jsonl"}
+        self.checked_file = folder / f"{slug}-checked.json"
+        self.about_file = folder / f"{slug}-operations.json"
+        there = {n: file for n, file in self.files.items() if file.exists()}
+        self.measured = {1: {}, 4: {}} | {n: by_script(read(f)[0]) for n, f in there.items()}
+        self.checked = read_list(self.checked_file) if self.checked_file.exists() else []
+        self.about = json.loads(self.about_file.read_text()) if self.about_file.exists() else {}
+
+    def add(self, record, n):
+        """Keeps a measurement on n GPUs."""
+        append(self.files[n], record)
+        self.measured[n][record["script"]] = record
+
+    def check(self, prediction):
+        """Keeps a prediction with its measurement, in place of an earlier one."""
+        others = [p for p in self.checked if _key(p) != _key(prediction)]
+        self.checked = [*others, prediction]
+        write_text(self.checked_file, json.dumps(self.checked, indent=1) + "\n")
+
+    def is_checked(self, record, mark):
+        """Tells whether there is a prediction for a measurement that was made with this code."""
+        return any(_key(p) == _key(record) and p["fingerprint"] == mark for p in self.checked)
+
+    def tell(self, **found):
+        """Keeps what was found about operations and the context."""
+        self.about.update(found)
+        write_text(self.about_file, json.dumps(self.about, indent=1) + "\n")
+
+
+def _key(record):
+    return record["script"], record["world_size"]
+
+
+class Work:
+    """What is to be measured here: on GPUs at full size, without one with the tiny preset."""
+
+    def __init__(self, out, store, card):
+        """Prepares it.
+
+        Args:
+            out: folder for logs.
+            store: Store.
+            card: what child.context() returns; None without a GPU.
+        """
+        self.logs, self.store, self.card = out / "logs", store, card
+        self.preset = "full" if card else "tiny"
+        self.gpu = card and cards.of_this_machine(types.SimpleNamespace(**card))
+        self.on = [card["name"] if card else "CPU"]  # another machine with this GPU may go on
+        code = [*sorted((ROOT / "shared" / "predict").glob("*.py")), Path(operations.__file__)]
+        self.code = digest(code)  # that predicts
+
+    def pieces(self, names):
+        """Yields what is not done yet of some scripts: (what it is, function that does it)."""
+        modules = {}
+        for name in names:
+            try:
+                modules[name] = scripts.get(name).load()
+            except (ImportError, UserError) as error:
+                print(f"- left out: {error}", flush=True)
+        several = self.card and torch.cuda.device_count() >= 4
+        for n in (1, 4) if several else (1,):
+            yield from self._trainings(modules, n)
+            yield from self._predictions(modules, n)
+        for name in [name for name in WATCHED if name in modules]:
+            options = self._options(modules[name])
+            mark = fingerprint(name, options, modules[name].TASK, [*self.on, self.code])
+            if self.store.about.get("operations", {}).get(name, {}).get("fingerprint") != mark:
+                yield f"operations of {name}", partial(self._watch, name, options, mark)
+
+    def _options(self, module):
+        model = module.TASK.presets[self.preset]["model"]
+        return ["--preset", self.preset, "--model", model, "--data", "fake", "--no-pretrained"]
+
+    def _trainings(self, modules, n):
+        for name, module in modules.items():
+            plain = scripts.get(name).plain
+            options = [*self._options(module), "--max-steps", str(UPDATES)]
+            options += ["--devices", str(n)] if module.DEVICES > 1 and not plain else []
+            mark = fingerprint(name, [*options, f"x {n}"], module.TASK, self.on)
+            known = self.store.measured[n].get(name, {}).get("fingerprint") == mark
+            if module.DEVICES >= n and not known:
+                processes = n if n > 1 and plain else None
+                title = name if n == 1 else f"{name} on {n} GPUs"
+                yield title, partial(self._train, name, options, n, processes, mark)
+
+    def _train(self, name, options, n, processes, mark):
+        log = self.logs / f"{name.replace('/', '_')}-{n}.log"
+        record, last = run_script(name, options, log, processes)
+        if not record:
+            raise UserError(last)
+        self.store.add({**record, "fingerprint": mark, "ladder": COMMAND}, n)
+
+    def _predictions(self, modules, n):
+        wanted = []
+        for name, record in self.store.measured[n].items():
+            mark = digest([], f"{self.code} {record['fingerprint']}".encode())
+            if name in modules and not self.store.is_checked(record, mark):
+                wanted.append((record, mark))
+        for i in range(0, len(wanted), AT_ONCE):
+            some = wanted[i : i + AT_ONCE]
+            names = ", ".join(record["script"] for record, _ in some)
+            yield f"predicting {names}", partial(self._predict, some)
+
+    def _predict(self, some):
+        found = run_jobs([(predicted, record, self.gpu) for record, _ in some])
+        for (record, mark), made in zip(some, found):
+            if isinstance(made, dict):
+                more = {"command": COMMAND, "fingerprint": mark, "measured": record}
+                self.store.check({**made, **more})
+        if why := [made for made in found if isinstance(made, str)]:
+            raise UserError("; ".join(why))
+
+    def _watch(self, name, options, mark):
+        if self.card:
+            log = self.logs / f"{name.replace('/', '_')}-operations.log"
+            rows = in_child(log, name, *options)
+        else:
+            wanted = Wanted("gpu", self.preset, options[options.index("--model") + 1])
+            (rows,) = run_jobs([(operations.simulated, name, wanted)])
+        known = self.store.about.get("operations", {})
+        self.store.tell(operations={**known, name: {"fingerprint": mark, "rows": rows}})
+
+
+def predicted(record, card):
+    """Returns what is predicted for a measurement, a record, or in one line why nothing is."""
+    device, updates = "gpu" if card else "cpu", len(record["input_shapes"])
+    try:
+        return call(predict, record["script"], same(record, device, updates=updates, card=card))
+    except UserError as error:
+        return str(error)
+
+
+def in_child(log, *arguments):
+    """Returns what child.py finds with these arguments; what it prints goes to a log.
 
     Raises:
-        UserError: an option is unknown, out of range, or does not suit this computer.
+        UserError: it failed, or was not done after LONGEST seconds.
     """
-    p = options.Parser(description=__doc__.splitlines()[0])
-    which = "which, such as 06, 01-06,08 or 06_sgd/plain (default: all, and the tests of the GPU)"
-    minutes = "begin nothing that would probably end after N minutes (default: 8)"
-    out = "folder for logs and histories of allocations (default: out/calibrate)"
-    results = "folder for what is measured (default: shared/evidence/results; without a GPU, --out)"
-    preset = "default: full with a GPU, else tiny"
-    p.add_argument("stages", nargs="*", metavar="STAGE", help=which)
-    p.add_argument("--minutes", type=options.number, default=8, metavar="N", help=minutes)
-    p.add_argument("--preset", choices=options.PRESETS, help=preset)
-    p.add_argument("--out", type=Path, default=Path("out/calibrate"), metavar="DIR", help=out)
-    p.add_argument("--results", type=Path, metavar="DIR", help=results)
-    args = p.parse_args(argv)
-    args.cuda = torch.cuda.is_available()
-    args.preset = args.preset or ("full" if args.cuda else "tiny")
-    if args.preset == "full" and not args.cuda:
-        raise UserError("--preset full: there is no CUDA device here; the tiny preset needs none")
-    args.names = scripts.select(args.stages, "stage") if args.stages else None
-    published = args.cuda and args.preset == "full"
-    args.results = args.results or (RESULTS if published else args.out)
-    if args.results.resolve() == RESULTS.resolve() and not published:
-        raise UserError("--results: shared/evidence/results is for GPUs and the full preset")
-    args.command = "python -m shared.evidence.calibrate"  # whatever part of it is done at a time
-    supported_torch()
-    return args
+    found = log.with_suffix(".json")
+    command = [sys.executable, "-m", "shared.evidence.calibrate.child", str(found), *arguments]
+    try:
+        with log.open("w") as out:
+            subprocess.run(command, stdout=out, stderr=out, timeout=LONGEST, check=True)
+    except subprocess.SubprocessError:
+        last = (log.read_text(errors="replace").splitlines() or ["nothing printed"])[-1]
+        raise UserError(f"{last} ({log})") from None
+    return json.loads(found.read_text())
 
 
 def groups(names):
-    """Returns the scripts in order of importance: lists of names.
-
-    Args:
-        names: those that were asked for; None for all.
-    """
+    """Returns the scripts in order of importance, lists of names; all, if names is None."""
     ladder = scripts.ladder()
     texts = [name for name in scripts.stages() if name not in ladder]
     every = (ladder, texts, scripts.plain(), scripts.side_roads())
     return [[name for name in some if names is None or name in names] for some in every]
 
 
-def pieces(work, names):
-    """Yields the pieces that are not done yet, in order of importance."""
-    for some in groups(names):
-        yield from work.measurements(some)
-        yield from work.predictions(some)
-        yield from work.operations(some)
-    if names is None:
-        yield from work.tests()
-
-
-def do(work, names, minutes):
+def do(pieces, minutes):
     """Does pieces until the time is over.
 
     Args:
-        work: pieces.Work.
-        names: of the scripts that were asked for; None for all.
-        minutes: no piece is begun that would probably end later. The first one is begun anyway.
+        pieces: of Work.pieces().
+        minutes: no piece is begun that would end later if it took as long as the longest one until
+            now. The first one is begun anyway.
 
     Returns:
-        the names of the pieces that are left, about how many minutes they take, and {name of a
-        piece: why it failed}.
+        the names of the pieces that are left, and {name of a piece: why it failed}.
     """
-    started, over, left, failed, seconds = time.monotonic(), False, [], {}, 0.0
-    for i, piece in enumerate(pieces(work, names)):
+    started, longest, left, failed = time.monotonic(), 0, [], {}
+    for name, function in pieces:
         begun = time.monotonic()
-        over = over or i > 0 and begun - started + piece.seconds > 60 * minutes
-        if over:
-            left.append(piece.name)
-            seconds += piece.seconds
+        if left or longest and begun - started + longest > 60 * minutes:
+            left.append(name)
             continue
-        print(f"{piece.name:40} starts, about {piece.seconds:.0f} s", flush=True)
-        why = piece.run()
-        took = f"{time.monotonic() - begun:.0f} s"
-        print(f"{piece.name:40} {f'FAILED: {why}' if why else 'done'} ({took})", flush=True)
-        if why:
-            failed[piece.name] = why
-    return left, seconds / 60, failed
+        print(f"{name:40} starts", flush=True)
+        try:
+            function()
+        except UserError as error:
+            failed[name] = str(error)
+        took = time.monotonic() - begun
+        longest = max(longest, took)
+        print(f"{name:40} {failed.get(name, 'done')} ({took:.0f} s)", flush=True)
+    return left, failed
 
 
 def show(store, names):
-    """Prints what is known until now; returns the lines that sum it up."""
-    wanted = [name for some in groups(names) for name in some]
-    checked = [p for p in store.checked if p["script"] in wanted]
-    checked.sort(key=lambda p: (p["world_size"], wanted.index(p["script"])))
-    operations = store.about.get("operations", {})
-    last = []
-    if checked:
+    """Prints what is known until now of some scripts."""
+    if checked := [p for p in store.checked if p["script"] in names]:
+        checked.sort(key=lambda p: (p["world_size"], names.index(p["script"])))
         print("\nPeaks while training, per device:\n")
         heading, *rows = report.trainings(checked)
-        print("\n".join(aligned(heading, rows)))
-        last.append(report.errors(checked))
-    if operations:
+        print(*aligned(heading, rows), sep="\n")
+    if found := store.about.get("operations"):
         simulated = "" if "context" in store.about else ", on a simulated GPU, as a test"
         print(f"\nWhat operations allocate besides their results{simulated}:\n")
-        pairs = report.compared(operations)
-        heading, *rows = report.table(pairs[:MOST_OPERATIONS])
-        print("\n".join(aligned(heading, rows)))
-        if len(pairs) > MOST_OPERATIONS:
-            print(f"and {len(pairs) - MOST_OPERATIONS} more, in {store.operations_file}")
-        last.append(report.formulas(operations))
-    for part, its in store.about.get("tests", {}).items():
-        last.append(f"tests/long/test_cuda.py -k '{part}': {its['said']}")
-    return last
+        heading, *rows = report.table(report.compared(found)[:MOST_OPERATIONS])
+        print(*aligned(heading, rows), sep="\n")
+        print(f"\n- {report.formulas(found)}; all of them: {store.about_file}")
 
 
 def main(argv=None):
-    args = parse(argv)
-    for line in packages.lines():
-        print(line, flush=True)
-    writable_folder(args.out / "logs", "--out")
-    writable_folder(args.results, "--results")
-    with alone(args.out, args.command):
-        card = None
-        if args.cuda:
-            card, why = in_child(args.out / "logs" / "context.json", [])
-            if why:
-                raise UserError(f"this GPU cannot be used: {why}")
-            print(f"- {card['name']}: {report.context(card)}", flush=True)
-        gpus = torch.cuda.device_count() if args.cuda else 0
-        store = Store(args.results, card and card["name"])
-        known = {"torch": torch.__version__, "git_commit": git_commit(), "preset": args.preset}
-        if card:
-            store.tell(context=card)
-        store.tell(**known, command=args.command)
-        print(f"- results go to {store.measured_file(1)}; logs to {args.out / 'logs'}", flush=True)
-        work = Work(args.preset, args.out, args.command, card, gpus, store)
-        left, minutes, failed = do(work, args.names, args.minutes)
-        last = show(store, args.names)
-    print()
-    for name, why in work.left_out.items():
-        print(f"- left out: {name}: {why}")
+    parser = Parser(description=__doc__.splitlines()[0])
+    which = "which, such as 06, 01-06,08 or 06_sgd/plain (default: all)"
+    minutes = "begin nothing that would probably end after N minutes (default: 8)"
+    out = "folder for logs, and without a GPU for the results (default: out/calibrate)"
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help=which)
+    parser.add_argument("--minutes", type=float, default=8, metavar="N", help=minutes)
+    parser.add_argument("--out", type=Path, default=Path("out/calibrate"), metavar="DIR", help=out)
+    args = parser.parse_args(argv)
+    (args.out / "logs").mkdir(parents=True, exist_ok=True)
+    chosen = groups(scripts.select(args.stages, "stage") if args.stages else None)
+    card = in_child(args.out / "logs" / "context.log") if torch.cuda.is_available() else None
+    store = Store(RESULTS if card else args.out, card["name"] if card else "cpu")
     if card:
-        print(f"- {report.context(card)}")
-    for line in last:
-        print(f"- {line}")
+        print(f"- {card['name']}: {report.context(card)}", flush=True)
+        store.tell(context=card)
+    store.tell(torch=torch.__version__, git_commit=git_commit())
+    print(f"- results go to {store.about_file.parent}; logs to {args.out / 'logs'}", flush=True)
+    work = Work(args.out, store, card)
+    pieces = (piece for names in chosen for piece in work.pieces(names))
+    left, failed = do(pieces, args.minutes)
+    show(store, [name for names in chosen for name in names])
     if left:
-        more = f", and {len(left) - NAMED} more" if len(left) > NAMED else ""
-        print(f"- left, about {minutes:.0f} minutes: {', '.join(left[:NAMED])}{more}")
-        print("- the same command goes on")
+        print(f"- left: {', '.join(left)}\n- the same command goes on")
     if failed:
-        said = "; ".join(f"{name}: {why}" for name, why in failed.items())
-        print(f"- FAILED: {said}")
+        print("- FAILED: " + "; ".join(f"{name}: {why}" for name, why in failed.items()))
         sys.exit(1)

@@ -7,8 +7,8 @@ simulation take its place, which shows that this module finds what differs, and 
 """
 
 import collections
+import contextlib
 import itertools
-import math
 
 import torch
 
@@ -30,17 +30,15 @@ LISTED, CLOSE, SHARE = 10**6, 16 * 1024, 0.01
 
 
 class CudaCounters:
-    """What PyTorch has requested of the caching allocator on the current GPU, in bytes."""
+    """Bytes that PyTorch has requested on the current GPU: at the start, and at most since then."""
 
     device = "cuda"
 
     def start(self):
-        """Returns what is allocated now; from now on, peak() looks."""
         torch.cuda.reset_peak_memory_stats()
         return torch.cuda.memory_stats()["requested_bytes.all.current"]
 
     def peak(self):
-        """Returns the most that was allocated at once since start()."""
         return torch.cuda.memory_stats()["requested_bytes.all.peak"]
 
 
@@ -69,16 +67,12 @@ class Watch(TorchDispatchMode):
     """Measures every operation while it is active.
 
     Attributes:
-        found: {(operation, inputs): a row, as rows() returns them}.
+        counters: CudaCounters or LedgerCounters.
+        formulas: predict.workspaces.Workspaces of this GPU.
+        found: {(operation, inputs): row}, a dict of operation, inputs, pass, bytes and calls.
     """
 
     def __init__(self, counters, formulas):
-        """Begins with nothing.
-
-        Args:
-            counters: CudaCounters, or others with the same methods.
-            formulas: predict.workspaces.Workspaces of this GPU.
-        """
         super().__init__()
         self.counters, self.formulas, self.found = counters, formulas, {}
 
@@ -118,26 +112,19 @@ class Watch(TorchDispatchMode):
             "pass": "backward" if backward else "forward or step",
             "measured": measured,
             "formula": formula,
-            "calls": 1,
         }
-        before = self.found.get((str(func), row["inputs"]))
-        if before:
-            row["calls"] += before["calls"]
-            worst = max(before, row, key=lambda r: (abs(difference(r)), r["measured"]))
-            row = {**worst, "calls": row["calls"]}
-        self.found[row["operation"], row["inputs"]] = row
-
-    def rows(self):
-        """Returns what was found: dicts of operation, inputs, pass, bytes and calls."""
-        return list(self.found.values())
+        key = row["operation"], row["inputs"]
+        before = self.found.get(key, {**row, "calls": 0})
+        worst = max(before, row, key=lambda r: (abs(difference(r)), r["measured"]))
+        self.found[key] = {**worst, "calls": before["calls"] + 1}
 
 
 def described(x):
     """Writes what an operation has got: the shapes of tensors with their types, and how many."""
     kinds = (f"{'x'.join(map(str, t.shape)) or '1'} {str(t.dtype)[6:]}" for t in tensors(x))
-    many = collections.Counter(kinds)
-    texts = [text if n == 1 else f"{n} of {text}" for text, n in itertools.islice(many.items(), 4)]
-    return ", ".join(texts) + (", ..." if len(many) > 4 else "")
+    many = collections.Counter(kinds).items()
+    texts = [text if n == 1 else f"{n} of {text}" for text, n in many]
+    return ", ".join(texts[:4] + ["..."] * (len(texts) > 4))
 
 
 def difference(row):
@@ -149,23 +136,20 @@ def right(row):
     """Tells whether a formula says what was measured; without one, what was measured is too much.
 
     Args:
-        row: of Watch.rows().
+        row: of Watch.
     """
     allowed = max(CLOSE, SHARE * row["measured"])
-    return row["formula"] is not None and math.fabs(difference(row)) <= allowed
+    return row["formula"] is not None and abs(difference(row)) <= allowed
 
 
 def on_gpu(name, options, snapshot=None):
-    """Trains with a script on this GPU, in this process, and measures its operations.
+    """Returns what Watch finds while a script trains on this GPU, in this process.
 
     Args:
         name: of the script.
         options: its command line; the number of updates is added.
         snapshot: file for the history of all allocations of one more update, to be looked at on
             https://docs.pytorch.org/memory_viz; None for none.
-
-    Returns:
-        rows of Watch.
     """
     script, updates = scripts.get(name).load(), itertools.count()
     card = cards.of_this_machine(torch.cuda.get_device_properties(0))
@@ -176,38 +160,43 @@ def on_gpu(name, options, snapshot=None):
         if next(updates) < WATCHED:
             with watch:
                 return train_step(*args)
-        with torch_private.allocation_history(snapshot):
+        with _history(snapshot):
             return train_step(*args)
 
     script.train_step = watched
     script.main([*options, "--max-steps", str(WATCHED + bool(snapshot))])
-    return watch.rows()
+    return [*watch.found.values()]
 
 
-def simulated(name, options, falsify=None):
+@contextlib.contextmanager
+def _history(file):
+    """Writes all that the CUDA allocator does while the context is active into a file, if any.
+
+    Documented, in spite of the underscores:
+    https://docs.pytorch.org/docs/stable/torch_cuda_memory.html
+    """
+    if file is None:
+        yield
+        return
+    torch.cuda.memory._record_memory_history(stacks="python", max_entries=1_000_000)
+    try:
+        yield
+        torch.cuda.memory._dump_snapshot(str(file))
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
+
+
+def simulated(name, options):
     """Does the same as on_gpu() on a simulated GPU, which allocates what the formulas say.
 
     Args:
         name: of the script.
         options: jobs.Wanted.
-        falsify: {text of an operation: bytes that the simulated GPU allocates besides}.
-
-    Returns:
-        rows of Watch.
     """
     simulation = Simulation(name, options)
-    ledger, script, falsify = simulation.ledger, simulation.script, falsify or {}
-    allocate = ledger.hidden
-
-    def hidden(func, args, results):
-        at_once, kept = allocate(func, args, results)
-        if more := falsify.get(str(func)):
-            at_once = [*at_once, [max(map(sum, at_once), default=0) + more]]
-        return at_once, kept
-
-    ledger.hidden = hidden
     formulas = Workspaces(simulation.card, options.torch)
-    watch, train_step = Watch(LedgerCounters(ledger), formulas), script.train_step
+    watch = Watch(LedgerCounters(simulation.ledger), formulas)
+    script, train_step = simulation.script, simulation.script.train_step
 
     def watched(*args):
         with watch:
@@ -215,4 +204,4 @@ def simulated(name, options, falsify=None):
 
     script.train_step = watched
     simulation.run(simulation.args.batch_size, simulation.args.micro_batch_size, WATCHED)
-    return watch.rows()
+    return [*watch.found.values()]

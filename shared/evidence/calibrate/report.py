@@ -1,20 +1,12 @@
 """What was measured beside what was predicted: rows of tables, for a terminal and for pages."""
 
 from shared.evidence.calibrate.operations import LISTED, difference, right
-from shared.records.record import most_per_second, name, speed
+from shared.records.views import most_per_second, name, speed
 
-MIB = 2**20
 HEADING = ("script", "measured: allocated", "predicted", "error")
 HEADING += ("measured: reserved", "predicted", "error", "per second", "at most", "reached")
-OPERATIONS = (
-    "operation",
-    "inputs",
-    "script",
-    "calls",
-    "measured MB",
-    "formula MB",
-    "differs by MB",
-)
+OPERATIONS = ("operation", "inputs", "script", "calls")
+OPERATIONS += ("measured MB", "formula MB", "differs by MB")
 
 
 def trainings(checked):
@@ -31,8 +23,8 @@ def trainings(checked):
             there, foreseen = m["train"][key], p["train"][key]
             if there is None:  # a CPU has no caching allocator
                 cells += ["", "", ""]
-                continue
-            cells += [_gb(there), _gb(foreseen), f"{foreseen / there - 1:+.2%}"]
+            else:
+                cells += [_gb(there), _gb(foreseen), f"{foreseen / there - 1:+.2%}"]
         cells += [f"{speed(m):.1f}" if speed(m) else "", "", ""]
         if speed(m) and p.get("bound"):
             most = most_per_second(p)
@@ -61,11 +53,7 @@ def wrong(operations):
 
 
 def table(pairs):
-    """Returns the rows of a table of operations, the heading first.
-
-    Args:
-        pairs: as compared() returns them.
-    """
+    """Returns the rows of a table of operations, as compared() returns them, the heading first."""
     rows = [OPERATIONS]
     for script, row in pairs:
         formula = "not in the table" if row["formula"] is None else _mb(row["formula"])
@@ -81,41 +69,20 @@ def _mb(nbytes):
 
 def formulas(operations):
     """Says how many of the operations the formulas describe, in one line."""
-    pairs = compared(operations)
-    known = {row["operation"] for _, row in pairs if row["formula"] is not None}
+    known = {row["operation"] for _, row in compared(operations) if row["formula"] is not None}
     bad = {row["operation"] for _, row in wrong(operations)}
-    unknown = sorted(bad - known)
     said = f"formulas: {len(known - bad)} of {len(known)} operations as measured"
-    if pairs and not right(pairs[0][1]):
-        row = pairs[0][1]
-        said += f"; the largest error is {difference(row) / 1e6:+.3f} MB, of {row['operation']}"
-    if unknown:
-        more = ", ".join(unknown)
-        said += f"; without a formula, and more than {LISTED / 1e6:g} MB: {more}"
+    if unknown := sorted(bad - known):
+        said += f"; without a formula, and more than {LISTED / 1e6:g} MB: {', '.join(unknown)}"
     return said
-
-
-def errors(checked):
-    """Says how large the errors of the predictions are, in one line."""
-    said = []
-    for what, key in (("allocated", "device_peak_gb"), ("reserved", "device_reserved_gb")):
-        both = [(p["train"][key], p["measured"]["train"][key], name(p)) for p in checked]
-        found = [(foreseen / there - 1, script) for foreseen, there, script in both if there]
-        if found:
-            worst, script = max(found, key=lambda pair: abs(pair[0]))
-            said.append(f"{what}: the largest error is {worst:+.2%}, of {script}")
-    s = "s" if len(checked) > 1 else ""
-    return f"{len(checked)} prediction{s}; {'; '.join(said)}"
 
 
 def context(card):
     """Says what a process holds outside PyTorch's allocator, in one line.
 
     Args:
-        card: as context.measure() returns it.
+        card: as child.context() returns it.
     """
-    parts = ", ".join(f"after {what} {n / MIB:.0f}" for what, n in card["outside"].items())
+    parts = ", ".join(f"after {what} {n / 2**20:.0f}" for what, n in card["outside"].items())
     others = "" if card["before"] is not None else " (with what other processes use)"
-    smi = card["outside_by_nvidia_smi"]
-    said = f"; by nvidia-smi {smi / MIB:.0f}" if smi is not None else ""
-    return f"outside PyTorch's allocator, in MiB{others}: {parts}{said}"
+    return f"outside PyTorch's allocator, in MiB{others}: {parts}"

@@ -1,7 +1,6 @@
 """Runs `python -m shared.evidence.published`."""
 
-from shared.cli import run
 from shared.evidence.published.command import main
 
 if __name__ == "__main__":
-    run(main)
+    main()

@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
-from shared.evidence.published.row import Row, Source
+from shared.evidence.published.source import Row, Source
 
 MIB = 2**20 / 1e9  # in GB
 
@@ -28,21 +28,19 @@ class FeedForward(nn.Module):
 
 def tensor_parallel(here, devices):
     """Lightning's page about tensor parallelism: three matrices, AdamW, on one GPU or several."""
-    model = FeedForward(8192)
+    model = FeedForward(8192).to(here.device)
     if devices > 1:
         mesh = dist.init_device_mesh(here.device.type, (devices,))
         plan = {"w1": ColwiseParallel(), "w2": RowwiseParallel(), "w3": ColwiseParallel()}
-        parallelize_module(model.to(here.device), mesh, plan)
+        parallelize_module(model, mesh, plan)
         here.reset()
-    model = model.to(here.device)
     here.training()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, foreach=True)
-    with here.whereabouts:
-        for _ in range(3):
-            output = model(here.noise(8, 8192))
-            output.sum().backward()
-            optimizer.step()
-            optimizer.zero_grad()
+    for _ in range(3):
+        output = model(here.noise(8, 8192))
+        output.sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
     here.read("peak")
 
 
@@ -52,13 +50,12 @@ def data_parallel(here):
     model = DistributedDataParallel(model.to(here.device))
     here.training()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-    with here.whereabouts:
-        for _ in range(3):
-            tokens = here.noise(1, 35, dtype=torch.long)
-            output = model(tokens, tokens)
-            F.nll_loss(output, tokens.view(-1)).backward()
-            optimizer.step()
-            optimizer.zero_grad()
+    for _ in range(3):
+        tokens = here.tokens(1, 35)
+        output = model(tokens, tokens)
+        F.nll_loss(output, tokens.view(-1)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
     here.read("peak")
 
 
@@ -69,21 +66,14 @@ SOURCES = (
         "GPU and PyTorch unknown; an A100 and 2.4 are assumed. What more than two GPUs need "
         "besides is not explained.",
         tuple(
-            Row(
-                words,
-                gb,
-                "allocated",
-                partial(tensor_parallel, devices=n),
-                torch=(2, 4),
-                devices=n,
-            )
+            Row(words, gb, partial(tensor_parallel, devices=n), torch=(2, 4), devices=n)
             for words, gb, n in (
                 ("3 layers of 8192 x 8192, fp32, AdamW, 1 GPU", 4.04, 1),
                 ("2 GPUs", 2.03, 2),
                 ("4 GPUs", 1.02, 4),
                 ("8 GPUs", 0.60, 8),
             )
-        ),  # fmt: skip
+        ),
     ),
     Source(
         "Lightning: FSDP, the rows with DDP",
@@ -91,24 +81,13 @@ SOURCES = (
         "In MiB, PyTorch 2.1, A100 with 40 GB; which line of the memory summary is not said, "
         "allocated is assumed. The page of Fabric says 26,953 for the same model, one copy of its "
         "weights more, which is not explained.",
-        (
-            Row(
-                "Transformer of 1 billion weights, Trainer, 2 GPUs",
-                23125 * MIB,
-                "allocated",
-                data_parallel,
-                "a100-40",
-                devices=2,
-            ),
-            Row(
-                "the same with Fabric",
-                26953 * MIB,
-                "allocated",
-                data_parallel,
-                "a100-40",
-                devices=2,
-            ),
-        ),  # fmt: skip
+        tuple(
+            Row(words, mib * MIB, partial(data_parallel), card="a100-40", devices=2)
+            for words, mib in (
+                ("Transformer of 1 billion weights, Trainer, 2 GPUs", 23125),
+                ("the same with Fabric", 26953),
+            )
+        ),
         complete=False,
     ),
 )

@@ -8,7 +8,7 @@ from torch import nn
 from torchvision.models import vit_h_14
 from transformers import RobertaConfig, RobertaForSequenceClassification
 
-from shared.evidence.published.row import Row, Source
+from shared.evidence.published.source import Row, Source
 from shared.predict.cards import GIB
 
 
@@ -104,14 +104,7 @@ class GPT(nn.Module):
         return self.head(self.norm(self.blocks(self.dropout(self.tokens(tokens) + positions))))
 
 
-def book(
-    here,
-    tf32=False,
-    fused_step=False,
-    bf16=False,
-    own_parts=True,
-    fused_attention=False,
-):
+def book(here, tf32=False, fused_step=False, bf16=False, own_parts=True, fused_attention=False):
     """The training loop of Raschka's book, 8 texts of 1024 tokens, AdamW.
 
     Args:
@@ -132,20 +125,19 @@ def book(
     optimizer = torch.optim.AdamW(model.parameters(), **options)
 
     def loss_of_batch():
-        logits = model(here.noise(8, 1024, dtype=torch.long))
-        return F.cross_entropy(logits.flatten(0, 1), here.noise(8 * 1024, dtype=torch.long))
+        logits = model(here.tokens(8, 1024))
+        return F.cross_entropy(logits.flatten(0, 1), here.tokens(8 * 1024))
 
-    with here.whereabouts:
-        for _ in range(3):
-            with here.counted():
-                optimizer.zero_grad()
-                loss = loss_of_batch()
-                loss.backward()
-                optimizer.step()
-            model.eval()
-            with torch.no_grad(), here.counted("evaluation", 1 / 15):
-                loss_of_batch(), loss_of_batch()
-            model.train()
+    for _ in range(3):
+        with here.counted():
+            optimizer.zero_grad()
+            loss = loss_of_batch()
+            loss.backward()
+            optimizer.step()
+        model.eval()
+        with torch.no_grad(), here.counted("evaluation", 1 / 15):
+            loss_of_batch(), loss_of_batch()
+        model.train()
     here.read("peak")
 
 
@@ -155,14 +147,12 @@ def trainer(here):
     here.training()
     here.reset()
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5)
-    with here.whereabouts:
-        for _ in range(3):
-            tokens, labels = (here.noise(*s, dtype=torch.long) for s in ((2, 16), (2,)))
-            mask = here.noise(2, 16, dtype=torch.long)
-            model(input_ids=tokens, attention_mask=mask, labels=labels).loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            model.zero_grad()
+    for _ in range(3):
+        tokens, labels, mask = here.tokens(2, 16), here.tokens(2), here.tokens(2, 16)
+        model(input_ids=tokens, attention_mask=mask, labels=labels).loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        model.zero_grad()
     here.read("peak")
 
 
@@ -182,15 +172,15 @@ def low_bit(here, optimizer):
 
         torch.compiler.set_stance("force_eager")
         steps = getattr(torchao.optim, optimizer)(model.parameters())
-    with here.whereabouts:
-        for _ in range(3):
-            images, labels = here.noise(8, 3, 224, 224), here.noise(8, dtype=torch.long)
-            with torch.autocast(here.device.type, torch.bfloat16):
-                loss = F.cross_entropy(model(images), labels)
-            loss.backward()
-            steps.step()
-            steps.zero_grad()
-    here.read("peak")
+    images = labels = None
+
+    def forward():
+        nonlocal images, labels
+        images, labels = here.noise(8, 3, 224, 224), here.tokens(8)
+        with torch.autocast(here.device.type, torch.bfloat16):
+            return F.cross_entropy(model(images), labels)
+
+    here.train(forward, steps)
 
 
 BOOK = {"tf32": True, "fused_step": True, "bf16": True}
@@ -206,8 +196,8 @@ SOURCES = (
             Row(
                 f"GPT-2, {words}",
                 gib * GIB,
-                "reserved",
                 partial(book, **options),
+                "reserved",
                 torch=(2, 6),
                 ms=8 * 1024 / tokens_per_second * 1e3,
             )
@@ -219,7 +209,7 @@ SOURCES = (
                 ("bf16, PyTorch's LayerNorm and GELU", 11.5645, 55256, {**BOOK, **SHORT}),
                 ("bf16, FlashAttention", 5.9004, 91901, {**BOOK, **SHORT, **FLASH}),
             )
-        ),  # fmt: skip
+        ),
         times="From tokens per second over 45 updates. Evaluating two batches after every 15 is in "
         "them, and in the bound; only of the first program is it known that it was 15. Not in the "
         "bound: starting the processes that load the data. 80 GB of the A100 are assumed.",
@@ -230,7 +220,7 @@ SOURCES = (
         "The Trainer with RoBERTa. An A10G and PyTorch 2.3 are assumed: the card has "
         "24,146,608,128 bytes.",
         tuple(
-            Row(words, gb, counter, trainer, "a10g", (2, 3))
+            Row(words, gb, partial(trainer), counter, "a10g", (2, 3))
             for words, gb, counter in (
                 ("RoBERTa, fp32, 2 texts of 16 tokens, AdamW", 2.516250112, "allocated"),
                 ("the same", 2.730491904, "reserved"),
@@ -244,20 +234,13 @@ SOURCES = (
         "is torchvision's ViT-H/14, run as it is. Its speeds are left out: compiled operations "
         "are fused and move fewer bytes than one by one, so the bound does not hold for them.",
         tuple(
-            Row(
-                words,
-                gb,
-                "allocated",
-                partial(low_bit, optimizer=optimizer),
-                "rtx4070tis",
-                (2, 4),
-            )
-            for words, gb, optimizer in (
+            Row(words, gb, partial(low_bit, optimizer=name), card="rtx4070tis", torch=(2, 4))
+            for words, gb, name in (
                 ("ViT-H/14, bf16 mixed, 8 images, fused AdamW", 12.23, "fused AdamW"),
                 ("8-bit AdamW", 8.33, "AdamW8bit"),
                 ("4-bit AdamW", 7.72, "AdamW4bit"),
             )
-        ),  # fmt: skip
+        ),
         complete=False,
     ),
 )

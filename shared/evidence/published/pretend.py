@@ -11,11 +11,10 @@ import contextlib
 import torch
 
 from shared.memory.blocks import summit
-from shared.memory.ledger import Ledger
 from shared.predict import allocator, gpu, processes
 from shared.predict.bound import bound
 from shared.predict.cost import Cost
-from shared.predict.whereabouts import Whereabouts
+from shared.predict.recorder import Recorder
 from shared.predict.workspaces import Workspaces
 
 
@@ -40,22 +39,16 @@ class Pretended:
             processes.pretend_processes(devices, gpu.DEVICE)
         self.card, self.version = card, version
         self.device, self.found = torch.device(gpu.DEVICE), {}
-        self.whereabouts = Whereabouts()
-        place = lambda: (self.whereabouts.module(), gpu.Stream.current)  # noqa: E731
-        self.cost = Cost(gpu.DEVICE, lambda: gpu.Stream.current)
-        self.ledger = Ledger(place, Workspaces(card, version).of_gpu, self._seen)
+        self.cost = Cost(gpu.DEVICE)
+        self.ledger = Recorder(lambda: "", Workspaces(card, version).of_gpu, self._seen)
         self._since = self._recorded = 0
         self._counting, self._counted = False, {}  # name -> (operations, how often per update)
 
     def run(self, program):
         """Runs a program, a function of this object; returns what it has read."""
         torch.set_num_threads(1)
-        products = torch.get_float32_matmul_precision()
-        try:
-            with gpu.tensors_without_memory(self.card, self.version), self.ledger:
-                program(self)
-        finally:
-            torch.set_float32_matmul_precision(products)
+        with gpu.tensors_without_memory(self.card, self.version), self.ledger:
+            program(self)
         return self.found
 
     def training(self):
@@ -126,7 +119,42 @@ class Pretended:
         }
 
     def noise(self, *shape, dtype=torch.float32):
-        """Returns a tensor of inputs, or of tokens if the type is one of integers."""
+        """Returns a tensor of inputs."""
         made = torch.empty(*shape, dtype=dtype, device=self.device)
         self.ledger.note(made, "inputs")
         return made
+
+    def tokens(self, *shape):
+        """Returns a tensor of tokens, of what masks them, or of labels."""
+        return self.noise(*shape, dtype=torch.long)
+
+    def train(
+        self, forward, optimizer, micro_batches=1, late=False, updates=3, validation=None, per=0
+    ):
+        """Trains for some updates, each of them counted, and reads the counters as "peak".
+
+        Args:
+            forward: function that makes a batch and returns the loss.
+            optimizer: a torch.optim.Optimizer.
+            micro_batches: forward and backward passes of an update.
+            late: whether old gradients go between forward and backward pass, not after the step.
+            updates: how many.
+            validation: model, and function that makes a batch and computes what is wanted of it.
+            per: how often that is done per update.
+        """
+        for _ in range(updates):
+            with self.counted():
+                for _ in range(micro_batches):
+                    loss = forward()
+                    if late:
+                        optimizer.zero_grad()
+                    loss.backward()
+                optimizer.step()
+                if not late:
+                    optimizer.zero_grad()
+        if validation:
+            model, compute = validation
+            model.eval()
+            with torch.no_grad(), self.counted("validation", per):
+                compute()
+        self.read("peak")

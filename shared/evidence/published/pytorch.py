@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torchvision.models import vit_l_16
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from shared.evidence.published.row import Row, Source
+from shared.evidence.published.source import Row, Source
 from shared.predict.cards import GIB
 
 
@@ -68,23 +68,20 @@ def step_in_backward(here, hooked):
     """ViT-L/16 and Adam, one image; each gradient is used as soon as it is there, or not."""
     model = vit_l_16().to(here.device)
     here.training()
-    if hooked:
-        optimizers = {p: torch.optim.Adam([p], foreach=False) for p in model.parameters()}
+    groups = [[p] for p in model.parameters()] if hooked else [model.parameters()]
+    optimizers = [torch.optim.Adam(group, foreach=not hooked) for group in groups]
 
-        def use(p):
-            optimizers[p].step()
-            optimizers[p].zero_grad()
+    def use(optimizer, *_):
+        optimizer.step()
+        optimizer.zero_grad()
 
-        for p in model.parameters():
-            p.register_post_accumulate_grad_hook(use)
-    else:
-        optimizer = torch.optim.Adam(model.parameters())
+    for p, optimizer in zip(model.parameters(), optimizers) if hooked else ():
+        p.register_post_accumulate_grad_hook(partial(use, optimizer))
     for _ in range(3):
         loss = model(here.noise(1, 3, 224, 224))
         loss.sum().backward()
         if not hooked:
-            optimizer.step()
-            optimizer.zero_grad()
+            use(*optimizers)
     here.read("peak")
 
 
@@ -95,15 +92,19 @@ def gpt2(here, checkpointing):
         model.gradient_checkpointing_enable()
     here.training()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
-    here.record()
-    for _ in range(3):
-        tokens = here.noise(4, 512, dtype=torch.long)
-        optimizer.zero_grad()
-        outputs = model(input_ids=tokens, labels=tokens)
-        outputs.loss.backward()
-        optimizer.step()
-    here.read("peak")
+    tokens = outputs = None
 
+    def forward():
+        nonlocal tokens, outputs
+        tokens = here.tokens(4, 512)
+        outputs = model(input_ids=tokens, labels=tokens)
+        return outputs.loss
+
+    here.record()
+    here.train(forward, optimizer)
+
+
+T4 = {"card": "t4", "torch": (1, 11)}
 
 SOURCES = (
     Source(
@@ -112,19 +113,9 @@ SOURCES = (
         "Read from a picture, and said with one digit. GPU and PyTorch unknown; an A100 and 2.1 "
         "are assumed.",
         (
-            Row(
-                "ViT-L/16, fp32, 1 image, Adam",
-                6,
-                "allocated",
-                partial(step_in_backward, hooked=False),
-            ),
-            Row(
-                "with the step in the backward pass",
-                4,
-                "allocated",
-                partial(step_in_backward, hooked=True),
-            ),
-        ),  # fmt: skip
+            Row("ViT-L/16, fp32, 1 image, Adam", 6, partial(step_in_backward, hooked=False)),
+            Row("with the step in the backward pass", 4, partial(step_in_backward, hooked=True)),
+        ),
     ),
     Source(
         "PyTorch: ZeroRedundancyOptimizer",
@@ -132,23 +123,15 @@ SOURCES = (
         "Printed as whole MB. PyTorch was about 1.8, which did not let the allocator count "
         "cuBLAS's workspaces. The weights have 16.0 MB each, and 16.8 MB of the allocator.",
         tuple(
-            Row(
-                words,
-                gb,
-                "allocated",
-                partial(sharded_states, shared=shared),
-                torch=(1, 8),
-                devices=2,
-                read=read,
-            )
-            for words, gb, shared, read in (
+            Row(words, gb, partial(sharded_states, shared=out), torch=(1, 8), devices=2, read=read)
+            for words, gb, out, read in (
                 ("20 layers of 2000 x 2000: the model", 0.335, False, "model"),
                 ("with DDP, on 2 GPUs", 0.656, False, "DDP"),
                 ("before Adam's step", 0.992, False, "before the step"),
                 ("after it", 1.697, False, "after the step"),
                 ("after it, states shared out", 1.361, True, "after the step"),
             )
-        ),  # fmt: skip
+        ),
     ),
     Source(
         "PyTorch: automatic mixed precision, on a T4",
@@ -156,21 +139,12 @@ SOURCES = (
         "The recipe, run by a reader with PyTorch 1.11, who printed bytes: 1,350,681,600 and "
         "1,577,232,384.",
         tuple(
-            Row(
-                words,
-                nbytes / 1e9,
-                "allocated",
-                mixed_precision,
-                "t4",
-                (1, 11),
-                read=read,
-                ms=seconds * 1e3 / 150,
+            Row(words, gb, partial(mixed_precision), **T4, read=read, ms=seconds * 1e3 / 150)
+            for words, gb, seconds, read in (
+                ("3 layers of 4096 x 4096, fp32, SGD", 1.350_681_6, 7.020, "fp32"),
+                ("3 layers of 4096 x 4096, fp16 mixed, SGD", 1.577_232_384, 2.524, "fp16"),
             )
-            for words, nbytes, seconds, read in (
-                ("3 layers of 4096 x 4096, fp32, SGD", 1_350_681_600, 7.020, "fp32"),
-                ("3 layers of 4096 x 4096, fp16 mixed, SGD", 1_577_232_384, 2.524, "fp16"),
-            )
-        ),  # fmt: skip
+        ),
         times="The seconds of 150 updates, 3 epochs of 50; the data is on the GPU before.",
     ),
     Source(
@@ -178,21 +152,12 @@ SOURCES = (
         "https://docs.pytorch.org/tutorials/beginner/mosaic_memory_profiling_tutorial.html",
         "In GiB, from a recording that begins when the model is on the GPU; what was there before "
         "is in neither figure. GPU unknown, an A100 is assumed; PyTorch about 2.9.",
-        (
-            Row(
-                "GPT-2, fp32, 4 texts of 512 tokens, AdamW",
-                4.62 * GIB,
-                "allocated",
-                partial(gpt2, checkpointing=False),
-                torch=(2, 9),
-            ),
-            Row(
-                "with checkpointing",
-                2.55 * GIB,
-                "allocated",
-                partial(gpt2, checkpointing=True),
-                torch=(2, 9),
-            ),
-        ),  # fmt: skip
+        tuple(
+            Row(words, gib * GIB, partial(gpt2, checkpointing=checkpointing), torch=(2, 9))
+            for words, gib, checkpointing in (
+                ("GPT-2, fp32, 4 texts of 512 tokens, AdamW", 4.62, False),
+                ("with checkpointing", 2.55, True),
+            )
+        ),
     ),
 )

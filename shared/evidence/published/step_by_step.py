@@ -1,6 +1,5 @@
 """Trainings of the time when attention was computed step by step, with all weights in memory."""
 
-import contextlib
 from functools import partial
 
 import torch
@@ -10,7 +9,7 @@ from torchvision.models import vit_h_14, vit_l_16
 from transformers import AttentionInterface, DistilBertConfig, DistilBertForSequenceClassification
 
 from shared.evidence.published.article import HALF, adam_of_2023
-from shared.evidence.published.row import Row, Source
+from shared.evidence.published.source import Row, Source
 
 
 def softmax(scores, precision):
@@ -48,27 +47,19 @@ def distilbert(here, precision="32-true", tf32=False):
     model = model.to(here.device, HALF.get(precision) if precision.endswith("true") else None)
     here.training()
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-5)
+    tokens = outputs = None
+    half = HALF[precision] if precision.endswith("mixed") else None
 
     def forward():
-        nonlocal tokens
-        tokens, labels = (here.noise(*s, dtype=torch.long) for s in ((12, 512), (12,)))
-        half = HALF[precision] if precision.endswith("mixed") else None
-        with torch.autocast(here.device.type, half) if half else contextlib.nullcontext():
-            return model(tokens, labels=labels)
+        nonlocal tokens, outputs
+        tokens, labels = here.tokens(12, 512), here.tokens(12)
+        with torch.autocast(here.device.type, half, enabled=bool(half)):
+            outputs = model(tokens, labels=labels)
+        return outputs["loss"]
 
-    tokens = None
-    with here.whereabouts, adam_of_2023():
-        for _ in range(3):
-            with here.counted():
-                outputs = forward()
-                optimizer.zero_grad()  # between forward and backward pass
-                outputs["loss"].backward()
-                optimizer.step()
-        model.eval()
-        # 5,000 texts for every 35,000 that are trained with
-        with torch.no_grad(), here.counted("validation", 1 / 7):
-            outputs = forward()
-    here.read("peak")
+    validation = model, forward
+    with adam_of_2023():  # 5,000 texts for every 35,000 that are trained with
+        here.train(forward, optimizer, late=True, validation=validation, per=1 / 7)
 
 
 class Attention(nn.Module):
@@ -76,11 +67,8 @@ class Attention(nn.Module):
 
     def __init__(self, width, heads):
         super().__init__()
-        self.heads, self.qkv, self.proj = (
-            heads,
-            nn.Linear(width, 3 * width),
-            nn.Linear(width, width),
-        )
+        self.heads = heads
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def forward(self, x, *_, **__):
         batch, length, width = x.shape
@@ -107,15 +95,12 @@ def timm(here, build, heads, batch_size):
     here.training()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     images = here.noise(batch_size, 3, 224, 224)
-    with here.whereabouts:
-        for _ in range(3):
-            with here.counted():
-                with torch.autocast(here.device.type, torch.float16):
-                    loss = F.cross_entropy(model(images), here.noise(batch_size, dtype=torch.long))
-                loss.backward()
-                optimizer.step()
-            optimizer.zero_grad()  # whose time is not in the published one
-    here.read("peak")
+
+    def forward():
+        with torch.autocast(here.device.type, torch.float16):
+            return F.cross_entropy(model(images), here.tokens(batch_size))
+
+    here.train(forward, optimizer)
 
 
 RASBT = "https://github.com/rasbt/LLM-finetuning-scripts/tree/main/"
@@ -132,8 +117,8 @@ SOURCES = (
             Row(
                 f"DistilBERT, {words}, 12 texts of 512 tokens, Adam",
                 gb,
-                "reserved",
                 partial(distilbert, **options),
+                "reserved",
                 torch=(2, 0),
                 ms=minutes * 60e3 / (3 * 2916),
             )
@@ -144,7 +129,7 @@ SOURCES = (
                 ("bf16 mixed", 4.46, 7.45, {"precision": "bf16-mixed"}),
                 ("bf16", 2.87, 5.22, {"precision": "bf16-true"}),
             )
-        ),  # fmt: skip
+        ),
         times="Three epochs of 2,916 updates and the validation after each, whose forward passes "
         "are in the bound too; 5,000 texts are assumed, and 80 GB of the A100. Not in the bound: "
         "loading the texts, and counting right answers.",
@@ -159,8 +144,8 @@ SOURCES = (
             Row(
                 f"{words}, fp16 mixed, {n} images, SGD",
                 None,
-                None,
                 partial(timm, build=build, heads=16, batch_size=n),
+                None,
                 "rtx3090",
                 (1, 12),
                 ms=ms,
@@ -169,7 +154,7 @@ SOURCES = (
                 ("ViT-L/16", vit_l_16, 64, 544.981),
                 ("ViT-H/14", vit_h_14, 16, 398.436),
             )
-        ),  # fmt: skip
+        ),
         times="Milliseconds as published: 40 updates after 10 to warm up, and the images are on "
         "the GPU before.",
     ),

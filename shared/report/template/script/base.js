@@ -19,6 +19,6 @@ const modified = (event) => event.altKey || event.ctrlKey || event.metaKey;
 // Returns the data that the page holds as JSON, in <script type="application/json" id="...">.
 const data = (name) => JSON.parse(document.getElementById(name).textContent);
 
-// Writes a size in MB for people, as shared/records/units.py does.
+// Writes a size in MB for people, as shared/records/record.py does.
 const size = (mb) => (mb >= 1000 ? `${(mb / 1000).toFixed(2)} GB` : `${mb.toFixed(1)} MB`);
 const color = (category) => `var(--${category.replaceAll(" ", "-")})`;

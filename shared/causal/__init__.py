@@ -1,1 +1,0 @@
-"""What scripts use that teach a model to go on with texts: cli, data, models."""

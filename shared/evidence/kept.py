@@ -1,0 +1,29 @@
+"""What the commands here store, and how pages show it."""
+
+import json
+
+from shared.records import markdown
+from shared.records.views import origin
+from shared.records.writing import write_text
+
+
+def store(file, command, records):
+    """Stores the records of `python -m shared.evidence.<command>`, and prints how many they are."""
+    command = f"python -m shared.evidence.{command}"
+    found = [{**record, "command": command} for record in records]
+    write_text(file, json.dumps(found, indent=1) + "\n")
+    print(f"{file.name}: {len(found)} records")
+
+
+def table(rows, records, file, *notes):
+    """Returns a table in Markdown, and below it notes and where the records come from.
+
+    Args:
+        rows: of texts, the heading first.
+        records: that it is made of.
+        file: that holds them.
+        notes: texts.
+    """
+    from_where = markdown.folded(markdown.ORIGIN, [origin(records, file)])
+    below = [line for note in notes for line in ("", note)]
+    return "\n".join([*markdown.table(rows), *below, "", *from_where])

@@ -1,0 +1,139 @@
+"""Loaders that every script uses: a process' share of every batch, in a fixed order; the cache."""
+
+import itertools
+import math
+import os
+import shutil
+import zipfile
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from filelock import FileLock
+from torch.utils.data import DataLoader, DistributedSampler
+
+from shared.cli import UserError
+
+SPLIT_SEED = 0  # which examples are for testing does not depend on --seed
+MOST_WORKERS = 16  # per device; each holds a few batches
+
+
+def cache_folder():
+    """Returns the folder for what can be made or fetched again: TORCH_HOME, or torch's default."""
+    return Path(torch.hub.get_dir()).parent / "memory-ladder"
+
+
+def made_once(name, make):
+    """Returns a file or folder of the cache; make(part) writes it first, if it is not there.
+
+    It is there whole or not at all. The other processes of a training wait for it.
+
+    Raises:
+        UserError: a file of weights is damaged.
+    """
+    path = cache_folder() / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{path}.lock"):
+        if not path.exists():
+            part = path.with_name(f"{path.name}.part")
+            shutil.rmtree(part, ignore_errors=True)  # what an interrupted process has left
+            make(part)
+            os.replace(part, path)
+    if path.suffix == ".pt" and not zipfile.is_zipfile(path):
+        raise UserError(f"{path} is damaged; remove it, and it is made again")
+    return path
+
+
+def split(n, shares):
+    """Returns the positions of n examples in random order, in parts of these shares of them.
+
+    Raises:
+        UserError: a part is empty.
+    """
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(SPLIT_SEED)).tolist()
+    ends = [0, *(round(n * end) for end in itertools.accumulate(shares))]
+    parts = [order[a:b] for a, b in zip(ends, ends[1:])]
+    if not all(parts):
+        raise UserError(f"--data: {n} examples are too few to train, validate and test with")
+    return parts
+
+
+def this_process():
+    """Returns the rank of this process, and how many processes train together."""
+    parallel = dist.is_available() and dist.is_initialized()
+    return (dist.get_rank(), dist.get_world_size()) if parallel else (0, 1)
+
+
+def this_share(shares=None):
+    """Returns which share of every batch this process computes with, and how many there are.
+
+    Args:
+        shares: how many; None for one for each process. With fewer, neighbours have the same.
+    """
+    rank, processes = this_process()
+    shares = shares or processes
+    return rank * shares // processes, shares
+
+
+class Order(DistributedSampler):
+    """Which examples this process takes, and in which order; it depends on seed and epoch alone.
+
+    Share r of n takes every n-th example, so the batches of n shares together are the batch of one
+    process.
+
+    Attributes:
+        epoch: the epoch of the next pass, from 0.
+        start: how many examples the next pass leaves out at its beginning; 0 again once it began.
+    """
+
+    def __init__(self, examples, shuffle, seed, shares, with_epoch):
+        """Chooses the order; with_epoch yields (epoch, position), for examples that differ by it.
+
+        Worker processes that prepare them go on from one epoch to the next, so this is how they
+        learn of it.
+        """
+        share, shares = this_share(shares)
+        super().__init__(examples, shares, share, shuffle=shuffle, seed=seed)
+        self.with_epoch, self.start = with_epoch, 0
+
+    def set_epoch(self, epoch):
+        """Goes on to an epoch, never back: after a resumption, Fabric counts from 0 again."""
+        self.epoch = max(self.epoch, epoch)
+
+    def __iter__(self):
+        left_out, self.start = self.start, 0
+        positions = itertools.islice(super().__iter__(), left_out, None)
+        return zip(itertools.repeat(self.epoch), positions) if self.with_epoch else positions
+
+
+def loaders(args, sets, collate_fn=None, slow=False):
+    """Returns the loaders of this process' share of three data sets, the first one shuffled.
+
+    A batch has args.batch_size // args.shares examples. The k-th batches of all shares together
+    hold the same examples as the k-th batch of a single process. Fills in args.updates, in the
+    whole training, and args.epochs, as many as these need.
+
+    Args:
+        sets: to train, validate and test with.
+        collate_fn: as DataLoader takes it.
+        slow: whether worker processes prepare the examples, and those to train with differ by
+            epoch.
+    """
+    workers = min(max(os.cpu_count() // args.devices, 1), MOST_WORKERS) if slow else 0
+    found = [
+        DataLoader(
+            part,
+            batch_size=args.batch_size // args.shares,
+            sampler=Order(part, part is sets[0], args.seed, args.shares, slow and part is sets[0]),
+            # A loader draws a number from it, and not from the one on which dropout depends.
+            generator=torch.Generator().manual_seed(args.seed),
+            collate_fn=collate_fn,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            pin_memory=args.accelerator == "cuda",
+        )
+        for part in sets
+    ]
+    args.updates = min(args.epochs * len(found[0]), args.max_steps or math.inf)
+    args.epochs = math.ceil(args.updates / len(found[0]))
+    return found

@@ -1,0 +1,94 @@
+"""A ledger for simulations, which notes besides what led to each event of its log."""
+
+import torch
+
+from shared.memory.blocks import Block
+from shared.memory.ledger import Ledger, parts_of
+from shared.predict.gpu import Stream
+
+
+class RecordedBlock(Block):
+    """A storage, and where in the training it was allocated.
+
+    Attributes:
+        phase: what the training was doing: "load", "forward", "backward" or "step".
+        module: the name of the module at work, None if it is not known.
+        stream: the id of the device's stream that was in use.
+        name: of the parameter that it belongs to, None if it is not known.
+        shape, dtype: of the first tensor in it, None if it holds none.
+    """
+
+    __slots__ = ("phase", "module", "stream", "name", "shape", "dtype")
+
+    def __init__(self, nbytes, device, label):
+        super().__init__(nbytes, device, label)
+        self.phase = self.module = self.name = self.shape = self.dtype = None
+        self.stream = 0
+
+
+class Recorder(Ledger):
+    """A ledger that also knows modules, streams, workspaces and the operations themselves.
+
+    Attributes:
+        seen: function of this ledger, an operation, its arguments and its results, such as
+            Cost.note(), which is called when they have been noted; or None.
+        phases, watched: for each event, what the training was doing, and what watch() returned.
+    """
+
+    def __init__(self, module=lambda: None, hidden=None, seen=None, watch=None):
+        """Begins with an empty log.
+
+        Args:
+            module: function that returns the name of the module at work.
+            hidden: function of an operation, its arguments and its results, which returns what it
+                allocates for itself, as Workspaces.of() does.
+            seen: see above.
+            watch: function that returns what to keep of each event besides.
+        """
+        super().__init__()
+        self.module, self.hidden, self.seen, self.watch = module, hidden, seen, watch
+        self.phases, self.watched = [], []
+
+    def name(self, tensor, name):
+        """Notes to which parameter the storages of a tensor belong."""
+        if parts := parts_of(tensor):
+            for part in parts:
+                self.name(part, name)
+        elif block := self._live.get(id(tensor.untyped_storage())):
+            block.name = name
+
+    def block(self, tensor):
+        """Returns a name of the storage of a tensor, which no other storage gets."""
+        storage = id(tensor.untyped_storage())
+        return id(self._live[storage]) if storage in self._live else storage
+
+    def _block(self, nbytes, device, label, like=None):
+        block = RecordedBlock(nbytes, device, label)
+        block.phase, block.module, block.stream = self.phase(), self.module(), Stream.current
+        if like is not None:
+            block.shape, block.dtype = tuple(like.shape), like.dtype
+        return block
+
+    def log(self, block, change):
+        super().log(block, change)
+        self.phases.append(self.phase())
+        if self.watch:
+            self.watched.append(self.watch())
+
+    def _ran(self, func, args, kwargs, out):
+        if self.seen:
+            self.seen(self, func, args, kwargs, out)
+        at_once, kept = self.hidden(func, args, out) if self.hidden else ((), ())
+        for sizes in (*at_once, kept):
+            blocks = [self._block(n, args[0].device.type, "workspaces") for n in sizes]
+            for block in blocks:
+                self.log(block, block.nbytes)
+            for block in blocks if sizes is not kept else ():
+                self.log(block, -block.nbytes)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.prim.device.default:
+            # Two thirds of all calls in a simulation: PyTorch asks on what device a fake tensor
+            # pretends to be. It knows itself; asking the modes below would take much longer.
+            return args[0].device
+        return super().__torch_dispatch__(func, types, args, kwargs)

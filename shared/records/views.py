@@ -1,0 +1,193 @@
+"""What pages and tables say of records: how they are read, named, grouped and written."""
+
+import json
+
+from shared.records.record import NOTHING, ROOT, breakdown, quality, size
+
+__all__ = ["NOTHING", "breakdown", "size"]  # and all that stands here
+
+RESULTS = ROOT / "shared" / "evidence" / "results"
+TINY_MEASURED = RESULTS / "tiny-cpu.jsonl"  # by `python -m shared.ladder --preset tiny`
+LEAST = 5e-5  # GB; smaller sizes are shown as NOTHING
+
+
+def read(file):
+    """Returns the records in a file of one JSON object per line, and how many lines are none."""
+    found, broken = [], 0
+    for line in file.read_bytes().splitlines() if file.exists() else []:
+        try:
+            record = json.loads(line)
+            record["script"], record["versions"], record["train"]["device_peak_gb"]
+            found.append(record)
+        except (ValueError, TypeError, KeyError):
+            broken += 1  # such as a last line that is incomplete
+    return found, broken
+
+
+def read_list(file):
+    """Returns the records in a file of one JSON list, as the predictor prints them."""
+    return json.loads(file.read_text())
+
+
+def by_script(records):
+    """Returns records by their scripts' names; of those of one script, the last."""
+    return {record["script"]: record for record in records}
+
+
+def by_model(records):
+    """Returns the records in groups of one model each: only these can be compared."""
+    names = dict.fromkeys(map(setting, records))
+    return [[record for record in records if setting(record) == name] for name in names]
+
+
+def folder(record):
+    """Returns the folder of a record's script."""
+    return record["script"].partition("/")[0]
+
+
+def setting(record):
+    """Writes which model a record is of, and with what inputs, for people."""
+    if "max_length" in record:
+        return f"{one_line(record['model'])}, {record['max_length']} tokens"
+    return f"{one_line(record['model'])} at {record['image_px']} px"
+
+
+def unit(record):
+    """Returns what a record counts: "images" or "texts"."""
+    return "texts" if "max_length" in record else "images"
+
+
+def speed(record):
+    """Returns the images or texts per second, None if they were not measured."""
+    return record[f"{unit(record)}_per_second"]
+
+
+def most_per_second(record):
+    """Returns how many images or texts per second the bound of a prediction allows, all devices."""
+    return record["batch_size"] / record["bound"]["ms"] * 1e3
+
+
+def least_ms(record):
+    """Returns how many milliseconds a GPU takes at least for one image or text, by the bound."""
+    return record["bound"]["ms"] * record["world_size"] / record["batch_size"]
+
+
+def learned(record):
+    """Writes the test accuracy for people, or the perplexity."""
+    if record["dataset"] == "fake":
+        return "noise"
+    if "test_perplexity" in record:
+        return f"perplexity {quality('perplexity', record['test_perplexity'])}"
+    return quality("accuracy", record["test_accuracy"])
+
+
+def name(record):
+    """Returns what to call a record in a table: its script, or the last technique applied."""
+    return f"+ {record['technique']}" if record.get("technique") else record["script"]
+
+
+def on_host(record):
+    """Tells whether a training holds more on the host than a few numbers."""
+    return (record["train"]["host_peak_gb"] or 0) > 0.01 * record["train"]["device_peak_gb"]
+
+
+def computes_on_host(record):
+    """Tells whether the host computes more of an update than a few numbers, such as the step.
+
+    What it computes takes time that is not in the bound.
+    """
+    return record["cost"]["moved_on_host_gb"] > 0.01 * record["cost"]["moved_gb"]
+
+
+def where(record):
+    """Returns where a prediction has its peak: "backward pass, encoder.layers.23.mlp.3"."""
+    at = record["peak_at"]["train"]
+    return f"{at['phase']} pass, {at['module']}" if at["module"] else at["phase"]
+
+
+def at_once(record):
+    """Returns how many images or texts a device takes in one forward pass."""
+    share = record["batch_size"] // (record.get("shares") or record["world_size"])
+    return min(record["micro_batch_size"] or share, share)
+
+
+def scale(records):
+    """Returns the unit that suits the records' peaks, GB or MB, and how many of it are one GB."""
+    most = max(r["train"]["device_peak_gb"] for r in records)
+    return ("GB", 1) if most >= 1 else ("MB", 1000)
+
+
+def duration(ms):
+    """Writes a time in ms for people."""
+    return f"{ms:,.0f} ms" if ms >= 100 else f"{ms:.3g} ms"
+
+
+def amount(gb):
+    """Writes a size for people, NOTHING for what is below 0.05 MB or missing."""
+    return size(gb) if gb and gb >= LEAST else NOTHING
+
+
+def less(before, now):
+    """Writes by what factor a size has fallen."""
+    return f"{before / now:.1f}x less"
+
+
+def change(before, now):
+    """Writes by how much a size has changed."""
+    return f"{now / before - 1:+.1%}"
+
+
+def one_line(text, most=80):
+    """Returns a name from outside as it can be shown: in one line, printable, and not too long."""
+    text = text if text.isprintable() else ascii(text)[1:-1]
+    return text if len(text) <= most else f"{text[: most - 20]}...{text[-17:]}"
+
+
+def listed(texts):
+    """Returns different texts with commas between them."""
+    return ", ".join(dict.fromkeys(map(str, texts)))
+
+
+def aligned(heading, rows):
+    """Returns a table of texts as lines, without columns that are empty in all rows.
+
+    The first column is aligned on the left, the others on the right.
+    """
+    used = [any(column) for column in zip(*rows)]
+    rows = [[cell for cell, use in zip(row, used) if use] for row in [heading, *rows]]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
+        for row in rows
+    ]
+
+
+def is_prediction(record):
+    """Tells a prediction from a measurement."""
+    return record["device"].startswith("simulated")
+
+
+def origin(records, file, what=None):
+    """Returns how, and on what machine, some records were made, in Markdown.
+
+    Args:
+        records: all measured, or all predicted.
+        file: that holds them.
+        what: what they are about; if None, their models.
+    """
+    commands = [f"`{r.get('ladder') or r['command']}`" for r in records]
+    models = what or listed(map(setting, records))
+    torch = listed(r["versions"]["torch"] for r in records)
+    lightning = listed(r["versions"]["lightning"] for r in records)
+    dates, commits = (listed(r[key] for r in records) for key in ("date", "git_commit"))
+    where = f"`{file.relative_to(ROOT) if file.is_relative_to(ROOT) else file.name}`"
+    made = f"torch {torch}, lightning {lightning}, {dates}, commit {commits}; records in {where}."
+    if is_prediction(records[0]):
+        most = max(r["world_size"] for r in records)
+        device = listed(r["device"] for r in records)
+        gpus = f"; scripts that share the work, on each of {most}" if most > 1 else ""
+        return f"Predicted with {listed(commands)}: {models}, {device}{gpus}; {made}"
+    device = listed(one_line(r["device"]) for r in records)
+    data = listed(r["dataset"] and one_line(r["dataset"]) for r in records)
+    runs = "one run each" if len(records) > 1 else "one run"
+    return f"Measured with {listed(commands)}: {models}, {data}, {device}, {runs}; {made}"

@@ -1,0 +1,11 @@
+"""Files that are written whole, or not at all."""
+
+import os
+
+
+def write_text(path, text):
+    """Writes a file whole: whoever reads it sees the old text or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text)
+    os.replace(part, path)
