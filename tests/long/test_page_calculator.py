@@ -7,6 +7,7 @@ import pytest
 import torch
 import torchvision
 from conftest import NAMES, TEXT
+from transformers import AutoConfig
 from workshop_page import WIDTH, reopened
 
 from shared.predict import command as predictor
@@ -60,8 +61,7 @@ def test_the_number_of_weights_is_exact(name):
             edge = {} if SHAPES[name]["pixels"] == 224 else {"image_size": SHAPES[name]["pixels"]}
             model = torchvision.models.get_model(name, num_classes=10, **edge)
         else:
-            kind, options = KNOWN[name]
-            model = TASK.auto.from_config(kind(**options))
+            model = TASK.auto.from_config(AutoConfig.from_pretrained(KNOWN[name]))
     numbers = calculator.numbers(SHAPES[name], RECORDS[0])
     assert arithmetic.parts(numbers)["N"] == sum(p.numel() for p in model.parameters())
 

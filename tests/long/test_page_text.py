@@ -123,9 +123,10 @@ def test_commands_outside_of_exercises_are_understood(page, tmp_path, monkeypatc
         elif name in scripts.every():
             module = scripts.get(name).load()
             argv = [*options, "--no-pretrained"]  # a configuration that is known is not fetched
-            sizes = {"batch_size": module.BATCH_SIZE, "devices": module.DEVICES}
+            parse = (getattr(module, "cli", None) or module.causal).parse
             with mock.patch.dict(os.environ):  # plain.py finds there what torchrun would set
-                assert module.cli.parse(first, argv, **sizes).script == name
+                args = parse(module.__file__, argv, module.BATCH_SIZE, module.DEVICES)
+            assert args.script == name
         else:
             assert first == "-m" or (ROOT / first).exists(), line
 

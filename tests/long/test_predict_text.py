@@ -108,7 +108,7 @@ def test_the_page_shows_what_is_predicted_today_on_one_gpu():
 
 def test_factors_of_the_published_models():
     records = stored.text_records()
-    assert len(records) == 7 and list(records) == list(KNOWN)
+    assert len(records) == 7 and set(records) < set(KNOWN)
     for model, least in {"distilbert-base-uncased": 3, "google-bert/bert-large-uncased": 5}.items():
         before, trains = records[model][0], records[model][1:]
         for n in (4, 1):  # on one GPU too

@@ -14,7 +14,7 @@ from transformers import AutoModelForSequenceClassification
 
 from shared.cli import UserError
 from shared.records import scripts
-from shared.text import cli, configs, models
+from shared.text import cli, models
 
 TINY = ["--preset", "tiny"]
 BEFORE = scripts.get(TEXT[0])
@@ -44,11 +44,11 @@ def test_known_configurations_are_the_published_models():
         "bigscience/bloom-560m": 559,
         "Qwen/Qwen3-0.6B": 596,
     }
-    assert set(configs.KNOWN) == set(millions)
+    assert set(models.KNOWN) - {models.TINY, models.TINY_GPT} == set(millions)
     for name, n in millions.items():
         options = {"pretrained": False, "trust_remote_code": False, "task": cli.TASK}
         args = SimpleNamespace(model=name, num_classes=2, **options)
-        args.config = configs.configuration(args)
+        args.config = models.configuration(args)
         with torch.device("meta"):
             model = models.classifier(args)
         assert round(model.num_parameters() / 1e6) == n
@@ -66,7 +66,7 @@ def test_a_buffer_that_nobody_can_restore(monkeypatch):
 def test_weights_saved_in_16_bit_are_trained_as_the_script_says(tmp_path):
     model = bert().to(torch.bfloat16)
     model.save_pretrained(tmp_path)
-    args = cli.parse(BEFORE.path, [*TINY, "--model", str(tmp_path)], batch_size=12)
+    args = cli.parse(BEFORE.path, [*TINY, "--model", str(tmp_path)], 12)
     args.num_classes = 2
     assert {p.dtype for p in models.classifier(args).parameters()} == {torch.float32}
     state = torch.load(models.checkpoint(args), weights_only=True)
@@ -81,9 +81,9 @@ def test_weights_saved_in_16_bit_are_trained_as_the_script_says(tmp_path):
 def test_how_many_tokens_a_model_takes(tmp_path, kind, longest):
     config = getattr(transformers, f"{kind}Config")(num_hidden_layers=1, vocab_size=100)
     config.save_pretrained(tmp_path)
-    args = cli.parse(BEFORE.path, [*TINY, "--model", str(tmp_path)], batch_size=12)
+    args = cli.parse(BEFORE.path, [*TINY, "--model", str(tmp_path)], 12)
     # RoBERTa counts from 2 on: its 512 positions, here, are two fewer tokens.
-    assert configs.longest(args) == longest
+    assert models.longest(args) == longest
     assert args.max_length == min(512, longest or 512)
     assert args.config.pad_token_id is not None
 
