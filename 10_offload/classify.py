@@ -1,13 +1,49 @@
 """Names what pictures show by a fine-tuned model: python 10_offload/classify.py DIR PICTURE ..."""
 
+import json
 import sys
+import types
 from pathlib import Path
 
 import torch
+from PIL.Image import Resampling
+from safetensors.torch import load_file
+from torchvision.transforms.v2.functional import pil_to_tensor
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
 from shared.cli import Parser
 from shared.images import data, models
+
+
+def load(folder):
+    """Returns a model that --save has written, in fp32 on the CPU, and what it was made with.
+
+    The latter has the attributes model, image_px, num_classes, classes (their names) and cropped
+    (whether pictures are larger before they are cropped to image_px).
+    """
+    made = types.SimpleNamespace(**json.loads((folder / "config.json").read_text()))
+    made.num_classes = len(made.classes)
+    model = models.vit(made)
+    model.load_state_dict(load_file(folder / "model.safetensors"))
+    return model.eval(), made
+
+
+def read(paths, made):
+    """Returns pictures as a model gets them in an evaluation: (n, 3, image_px, image_px) in fp32.
+
+    Args:
+        paths: list of str.
+        made: what the model was made with, from load().
+
+    Raises:
+        UserError: a file is not a readable picture.
+    """
+    images, px = [data.load(path) for path in paths], made.image_px
+    if made.cropped:
+        found = data.Pictures([(image, 0) for image in images], range(len(images)), px)
+        return torch.stack([picture for picture, _ in found])
+    images = [pil_to_tensor(image.resize((px, px), Resampling.BILINEAR)) for image in images]
+    return data.NORMALIZE(torch.stack(images) / 255)
 
 
 def classify(folder, paths):
@@ -20,11 +56,11 @@ def classify(folder, paths):
     Raises:
         UserError: there is no such model, or a file is not a readable picture.
     """
-    model, made = models.load(folder)
+    model, made = load(folder)
     found = []
     with torch.no_grad():
         for path in paths:
-            probabilities = model(data.read([path], made)).softmax(-1)[0]  # (classes,)
+            probabilities = model(read([path], made)).softmax(-1)[0]  # (classes,)
             best = int(probabilities.argmax())
             found.append((made.classes[best], float(probabilities[best])))
     return found

@@ -6,6 +6,7 @@ import os
 import shutil
 import zipfile
 from pathlib import Path
+from urllib.error import URLError
 
 import torch
 import torch.distributed as dist
@@ -15,7 +16,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 from shared.cli import UserError
 
 SPLIT_SEED = 0  # which examples are for testing does not depend on --seed
-MOST_WORKERS = 16  # per device; each holds a few batches
+NO_NETWORK = (URLError, ConnectionError, TimeoutError)
 
 
 def cache_folder():
@@ -67,8 +68,7 @@ def this_process():
 def this_share(shares=None):
     """Returns which share of every batch this process computes with, and how many there are.
 
-    Args:
-        shares: how many; None for one for each process. With fewer, neighbours have the same.
+    shares says how many, None that each process has one. With fewer, neighbours have the same.
     """
     rank, processes = this_process()
     shares = shares or processes
@@ -79,18 +79,13 @@ class Order(DistributedSampler):
     """Which examples this process takes, and in which order; it depends on seed and epoch alone.
 
     Share r of n takes every n-th example, so the batches of n shares together are the batch of one
-    process.
-
-    Attributes:
-        epoch: the epoch of the next pass, from 0.
-        start: how many examples the next pass leaves out at its beginning; 0 again once it began.
+    process. `start` says how many examples the next pass leaves out at its beginning.
     """
 
     def __init__(self, examples, shuffle, seed, shares, with_epoch):
         """Chooses the order; with_epoch yields (epoch, position), for examples that differ by it.
 
-        Worker processes that prepare them go on from one epoch to the next, so this is how they
-        learn of it.
+        Worker processes go on from one epoch to the next, so this is how they learn of it.
         """
         share, shares = this_share(shares)
         super().__init__(examples, shares, share, shuffle=shuffle, seed=seed)
@@ -109,17 +104,11 @@ class Order(DistributedSampler):
 def loaders(args, sets, collate_fn=None, slow=False):
     """Returns the loaders of this process' share of three data sets, the first one shuffled.
 
-    A batch has args.batch_size // args.shares examples. The k-th batches of all shares together
-    hold the same examples as the k-th batch of a single process. Fills in args.updates, in the
-    whole training, and args.epochs, as many as these need.
-
-    Args:
-        sets: to train, validate and test with.
-        collate_fn: as DataLoader takes it.
-        slow: whether worker processes prepare the examples, and those to train with differ by
-            epoch.
+    The k-th batches of all shares together, of args.batch_size examples, are the k-th batch of a
+    single process. Fills in args.updates, in the whole training, and args.epochs, as many as these
+    need. If the examples are slow to make, and differ by epoch, worker processes make them.
     """
-    workers = min(max(os.cpu_count() // args.devices, 1), MOST_WORKERS) if slow else 0
+    workers = min(max(os.cpu_count() // args.devices, 1), 16) if slow else 0
     found = [
         DataLoader(
             part,

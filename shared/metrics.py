@@ -212,7 +212,7 @@ class Meter:
             first_loss=sum(first_losses) / self.world_size,
             last_loss=sum(last_losses) / self.world_size,
         )
-        self.print(records.summary(record))
+        self.print(records.summary(args.task, record))
         if args.record and self.rank == 0:
             records.append(args.record, record)
         return record

@@ -13,6 +13,7 @@ from shared.cli import UserError
 # The processes agree so often, in updates, whether it is time for a checkpoint. To do so, they wait
 # for the device.
 AGREE = 10
+SAME = "script model dataset pretrained seed epochs updates batch_size world_size".split()
 
 
 class Saving:
@@ -36,32 +37,28 @@ class Saving:
         self.meter, self.args, self.last = meter, meter.args, time.monotonic()
         self.model = getattr(model, "module", model)  # out of Fabric's wrapper
         several = optimizer if isinstance(optimizer, list) else [optimizer]
-        optimizers = [getattr(one, "optimizer", one) for one in several]
-        self.parts = [self.model, *optimizers, *others]
+        self.parts = [self.model, *(getattr(one, "optimizer", one) for one in several), *others]
         self.cuda = [meter.device] if meter.cuda else []
-        names = "script model dataset pretrained seed epochs updates batch_size world_size".split()
-        of_training = {name: getattr(self.args, name) for name in names}
-        self.training = of_training | self.args.task.settings(self.args)
-        folder = self.args.save
-        if not folder:
-            return
-        there = list(folder.glob("*"))
-        found = sorted(path for path in there if path.name[-9:].isdecimal())
-        if there and not any(p.name.startswith(("checkpoint-", "config.json")) for p in there):
-            raise UserError(f"{folder} holds other files; --save takes a folder of its own")
-        if found and not self.args.resume:
-            raise UserError(f"{folder} holds an unfinished training; --resume goes on with it")
-        if found:
-            self._resume(found[-1])
+        self.training = {name: getattr(self.args, name) for name in SAME}
+        self.training |= self.args.task.settings(self.args)
         # ZeroRedundancyOptimizer's states are of different weights in each process.
-        self.whole_only = any(hasattr(one, "consolidate_state_dict") for one in optimizers)
-        if self.whole_only:
-            meter.print("- no checkpoints of this optimizer; the model is saved at the end")
+        self.only_model = any(hasattr(part, "consolidate_state_dict") for part in self.parts)
+        if folder := self.args.save:
+            there = sorted(path.name for path in folder.glob("*"))
+            found = [name for name in there if name[-9:].isdecimal()]
+            if there and not any(n.startswith(("checkpoint-", "config.json")) for n in there):
+                raise UserError(f"{folder} holds other files; --save takes a folder of its own")
+            if found and not self.args.resume:
+                raise UserError(f"{folder} holds an unfinished training; --resume goes on with it")
+            if found:
+                self._resume(folder / found[-1])
+            if self.only_model:
+                meter.print("- no checkpoints of this optimizer; the model is saved at the end")
 
     def checkpoint(self):
         """Writes a checkpoint after an update if it is time; returns the seconds that it took."""
         args, meter, started = self.args, self.meter, time.monotonic()
-        if not args.save or self.whole_only or meter.steps % AGREE or meter.steps == args.updates:
+        if not args.save or self.only_model or meter.steps % AGREE or meter.steps == args.updates:
             return 0.0
         due = torch.tensor(float(started - self.last > 60 * args.save_minutes), device=meter.device)
         if meter.world_size > 1:
@@ -89,33 +86,31 @@ class Saving:
         return self.last - started
 
     def save(self):
-        """Writes the model, as classify.py and Hugging Face's libraries read it.
+        """Writes the model, as classify.py and Hugging Face's libraries read it, and nothing else.
 
-        The first process gathers all shards and writes them. The checkpoints are then removed.
+        The first process gathers all shards and writes them.
         """
-        args, task = self.args, self.args.task
-        if not args.save:
+        if not (folder := self.args.save):
             return
         whole = StateDictOptions(full_state_dict=True, cpu_offload=True)
         state = get_model_state_dict(self.model, options=whole)
         if self.meter.rank == 0:
-            part = args.save / "checkpoint-model.part"
+            part = folder / "checkpoint-model.part"
             _remove([part])
             part.mkdir(parents=True)
-            task.save(args, task.whole(self.model, state), part)
+            self.args.task.save(self.args, self.model, state, part)
             for file in sorted(part.iterdir(), key=lambda file: file.name == "config.json"):
-                os.replace(file, args.save / file.name)  # config.json last: then it is complete
-            _remove(args.save.glob("checkpoint-*"))
-        self.meter.print(f"saved to {args.save}: {task.use_of(args.save)}")
+                os.replace(file, folder / file.name)  # config.json last: then it is complete
+            _remove(folder.glob("checkpoint-*"))
+        self.meter.print(f"saved to {folder}: {self.args.task.use.format(folder)}")
 
     def _resume(self, folder):
         meter, file = self.meter, folder / f"process-{self.meter.rank}.pt"
         try:
             state = torch.load(file, weights_only=True, map_location="cpu")
         except Exception as error:  # of zip files, of pickle: a damaged file has many
-            raise UserError(
-                f"{file} is damaged ({type(error).__name__}); remove {folder}"
-            ) from None
+            why = type(error).__name__
+            raise UserError(f"{file} is damaged ({why}); remove {folder}") from None
         for name, now in self.training.items():
             if (before := state["training"].get(name)) != now:
                 raise UserError(f"--resume: {self.args.save} is of {name} {before}, not {now}")

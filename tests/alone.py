@@ -4,6 +4,7 @@ import functools
 
 import torch
 from conftest import in_fp32
+from lightning.fabric import Fabric
 from sharded import STEPS
 
 from shared.metrics import Losses
@@ -25,6 +26,26 @@ class Results:
     @property
     def logits(self):
         return torch.cat(self.parts).detach()
+
+
+class Spy(torch.optim.SGD):
+    """Keeps the gradients that a step was made with."""
+
+    def step(self, closure=None):
+        self.grads = [p.grad.clone() for group in self.param_groups for p in group["params"]]
+
+
+def one_update(name, model, inputs, labels):
+    """Makes an update of a model with a script, in double precision; returns its Results.
+
+    They have grads, too: the gradients of all parameters.
+    """
+    fabric = Fabric(accelerator="cpu", devices=1, precision="64-true")
+    wrapped, optimizer = fabric.setup(model, Spy(model.parameters(), lr=0.1))
+    kept = Results()
+    scripts.get(name).load().train_step(fabric, wrapped, optimizer, inputs, labels, kept)
+    kept.grads = optimizer.optimizer.grads
+    return kept
 
 
 def losses(module, *options):

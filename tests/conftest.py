@@ -21,9 +21,8 @@ from PIL import Image
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from forked import become  # noqa: E402
+from forks import become  # noqa: E402
 
-from shared.lessons import pages  # noqa: E402
 from shared.predict.jobs import PRELOADED  # noqa: E402
 from shared.records import scripts  # noqa: E402
 from shared.records.running import forks  # noqa: E402
@@ -146,7 +145,8 @@ def code_blocks(page, language="bash"):
 
 def page_commands():
     """Returns the commands on all pages."""
-    return [command for page in pages.pages() for command in code_blocks(page)]
+    pages = [*ROOT.glob("README.md"), *ROOT.glob("[01s]*/**/README.md")]  # stages, and shared/
+    return [command for page in pages for command in code_blocks(page)]
 
 
 def arguments(command):
@@ -170,13 +170,6 @@ def in_fp32(name):
     text = script.path.read_text().replace("bf16-true", "32-true").replace("bfloat16", "float32")
     exec(compile(text.replace(".float32()", ".float()"), script.path, "exec"), vars(module))
     return module
-
-
-class Spy(torch.optim.SGD):
-    """Keeps the gradients that a step was made with."""
-
-    def step(self, closure=None):
-        self.grads = [p.grad.clone() for group in self.param_groups for p in group["params"]]
 
 
 def tokens_of(pad_token_id):

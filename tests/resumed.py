@@ -1,9 +1,8 @@
-"""Trains with a script several times in one start, and stops some of the trainings in the middle.
+"""Trains with a script, and kills the training in the middle of it if that is wanted.
 
-Usage: python tests/resumed.py N OUT.jsonl SCRIPT TRAININGS
-TRAININGS is JSON, a list of [STOP, options]: N processes end a training after update STOP, as
-Ctrl-C does; -STOP kills them. 0 is never. OUT.jsonl gets for every update [which training, update,
-the losses of all processes], and for every training that was not stopped its record.
+Usage: python tests/resumed.py N OUT.jsonl SCRIPT AT [OPTION...]
+N processes kill themselves after update AT, 0 for never. OUT.jsonl gets for every update [update,
+the losses of all processes], and in the end the record.
 """
 
 import json
@@ -19,38 +18,28 @@ from shared.records import scripts
 from shared.records.running import side_by_side
 
 
-def main(out, name, trainings):
+def main(out, name, at, *options):
     """Does what this file is for, as one of the processes."""
     saving.AGREE = 3  # so that a short training has several checkpoints
     progress = Meter.progress
-    if "WORLD_SIZE" in os.environ:
-        dist.init_process_group("gloo")  # once for all trainings
-        dist.init_process_group = dist.destroy_process_group = lambda *_: None
 
     def write(what):
         if int(os.environ.get("RANK", 0)) == 0:
             with open(out, "a", encoding="utf-8") as file:
                 file.write(json.dumps(what) + "\n")
 
-    for i, (stop, options) in enumerate(json.loads(trainings)):
+    def watched(meter, *rest):
+        for batch in progress(meter, *rest):
+            yield batch
+            losses = [meter.losses.last.item()] * meter.world_size
+            if meter.world_size > 1:
+                dist.all_gather_object(losses, losses[0])
+            write([meter.steps, losses])
+            if meter.steps + 1 == int(at):
+                os.kill(os.getpid(), signal.SIGKILL)
 
-        def watched(meter, *rest):
-            for batch in progress(meter, *rest):
-                yield batch
-                losses = [meter.losses.last.item()] * meter.world_size
-                if meter.world_size > 1:
-                    dist.all_gather_object(losses, losses[0])
-                write([i, meter.steps, losses])
-                if meter.steps + 1 == -stop:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                if meter.steps + 1 == stop:
-                    raise KeyboardInterrupt
-
-        Meter.progress = watched
-        try:
-            write(scripts.get(name).load().main(options))
-        except KeyboardInterrupt:
-            assert stop
+    Meter.progress = watched
+    write(scripts.get(name).load().main(list(options)))
 
 
 if __name__ == "__main__":

@@ -12,12 +12,15 @@ import torch
 from conftest import paint, run
 from made import textures
 from PIL import Image
+from sklearn.datasets import load_digits
+from torchmetrics.classification import MulticlassAccuracy
 from torchvision.transforms import v2
 
 from shared import loading
 from shared.cli import UserError
 from shared.images import data as pictures
 from shared.images.data import NORMALIZE, Pictures
+from shared.metrics import Accuracy
 from shared.records import scripts
 from shared.text import cli
 from shared.text import data as texts
@@ -100,6 +103,9 @@ def test_four_processes_see_the_batches_of_one(what, folder, table, monkeypatch)
 def test_what_is_tested_was_not_trained_with(folder, table):
     parts = [set(map(bytes, part.tensors[0].numpy())) for part in pictures.digits(32)]
     assert [len(part) for part in parts] == [1300, 137, 360] and len(set.union(*parts)) == 1797
+    raw, order = load_digits(), torch.randperm(1797, generator=torch.Generator().manual_seed(0))
+    labels = torch.cat([part.tensors[1] for part in pictures.digits(32)])
+    assert torch.equal(labels, torch.from_numpy(raw.target).long()[order])
     args = of_pictures(folder)
     sets = pictures.image_sets(args)
     parts = [{s.source.samples[i][0] for i in s.indices} for s in sets]
@@ -149,10 +155,11 @@ def test_texts_are_tokenized_once(table, monkeypatch):
 
 
 def test_the_tiny_models_vocabulary_is_the_same_in_every_process():
-    program = "from shared.text import data, tokenizer\n"
-    program += "texts = data.read('reviews')['train']['text']\n"
-    program += "vocabulary = tokenizer.new_tokenizer(texts, 8192).get_vocab()"
-    program += "\nprint(sorted(vocabulary.items()))"
+    program = """
+from shared.text.reviews import reviews
+from shared.text.tokenizer import new_tokenizer
+print(sorted(new_tokenizer(reviews(3200)[0], 8192).get_vocab().items()))
+"""
     first, second = (run("-c", program) for _ in range(2))
     assert "##less" in first and first == second
 
@@ -183,6 +190,17 @@ def test_fake_data_has_the_right_shape():
     assert tokens["input_ids"].shape == (12, 32) and set(labels.tolist()) <= {0, 1}
     assert tokens["attention_mask"].sum(1).tolist() == 12 * [31]  # there is padding to hide
     assert tokens["input_ids"].max() < args.config.vocab_size
+
+
+def test_accuracy_is_that_of_torchmetrics():
+    ours, theirs = Accuracy(), MulticlassAccuracy(num_classes=10, average="micro")
+    generator = torch.Generator().manual_seed(0)
+    for n in (64, 64, 7):
+        logits = torch.randint(5, (n, 10), generator=generator).float()  # several are the largest
+        labels = torch.randint(10, (n,), generator=generator)
+        ours.update(None, logits, labels)
+        theirs.update(logits, labels)
+        assert ours.compute() == theirs.compute() and 0 < ours.compute() < 1
 
 
 def test_each_example_counts_once_on_four_processes(tmp_path):

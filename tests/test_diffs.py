@@ -7,8 +7,10 @@ import importlib.util
 import re
 import statistics
 
+import house
 import pytest
 from conftest import NAMES, PLAIN, ROADS, ROOT, TEXT
+from house import imported
 
 from shared.records import scripts
 
@@ -139,8 +141,19 @@ def test_files_and_lines_are_short():
     assert not found, "\n".join(found)
 
 
-def test_the_tests_can_be_read():
-    assert sum(len(file.read_text().splitlines()) for file in ROOT.glob("tests/*.py")) <= 3000
+def test_little_code_is_enough():
+    """The table is what `python tests/house.py` prints."""
+    large = [row for row in house.table() if row[1] > row[3] or row[2] > row[4]]
+    assert not large, "\n".join(map(str, large))
+
+
+def test_no_file_of_weights_runs_what_it_brings():
+    found = []
+    for file in python_files("shared", scripts.FOLDER):
+        text = file.read_text()
+        found += re.findall(r"torch\.load\((.*)", text)
+        assert not re.search(r"weights_only=False|\b(pickle|joblib|dill)\.load|load_pickle", text)
+    assert len(found) > 40 and all("weights_only=True" in call for call in found)
 
 
 def conditions(tree):
@@ -162,21 +175,6 @@ def test_shared_has_no_branch_on_the_stage():
             parts = [part.value for part in ast.walk(condition) if isinstance(part, ast.Constant)]
             named = [x for x in parts if isinstance(x, str) and NAMES_A_STAGE.fullmatch(x)]
             assert not named, f"{file.relative_to(ROOT)}:{condition.lineno}: {named}"
-
-
-def imported(file):
-    """Returns what a file imports of shared/, anywhere in it, such as "shared.text.cli".
-
-    A name imported from a module counts as a module, too: from shared.text import cli.
-    """
-    found = []
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file.relative_to(ROOT)}:{node.lineno}: say where from"
-            found += [f"{node.module}.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-    return [name for name in found if name.split(".")[0] == "shared"]
 
 
 def room(module):

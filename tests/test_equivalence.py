@@ -5,9 +5,8 @@ import math
 
 import pytest
 import torch
-from alone import TINY, Results, alone, losses
-from conftest import SHARDED, Spy, run
-from lightning.fabric import Fabric
+from alone import TINY, alone, losses, one_update
+from conftest import SHARDED, run
 from sharded import STEPS, TENSOR_PARALLEL
 
 from shared.images import cli, models
@@ -27,8 +26,7 @@ def test_orders_of_two_epochs_differ_and_agree_between_fabric_and_plain(monkeypa
     seen = {}
     for name in ("01_baseline/train", "01_baseline/plain"):
         module = scripts.get(name).load()
-        # Without computing anything, which is not what this is about.
-        module.train_step = add_sums
+        module.train_step = add_sums  # computing is not what this is about
         seen[name] = losses(module, "--epochs", "2")[0]
     fabric, plain = seen.values()
     assert fabric == plain and len(plain) == 42
@@ -41,29 +39,19 @@ def test_micro_batches_give_the_gradients_of_the_full_batch(batch):
     args = cli.parse(scripts.get("05_grad_accum/train").path, TINY, 16)
     args.num_classes = 10
     model = models.vit(args).double()
-    torch.nn.init.normal_(
-        model.heads.head.weight, std=0.1
-    )  # it starts at zero, which would hide every other gradient
+    # It starts at zero, which would hide every other gradient.
+    torch.nn.init.normal_(model.heads.head.weight, std=0.1)
     images, labels = torch.randn(batch, 3, 32, 32, dtype=torch.double), torch.arange(batch) % 10
-    results = []
-    for name in ("04_batchsize/train", "05_grad_accum/train"):
-        fabric = Fabric(accelerator="cpu", devices=1, precision="64-true")
-        wrapped, optimizer = fabric.setup(model, Spy(model.parameters(), lr=0.1))
-        kept = Results()
-        scripts.get(name).load().train_step(fabric, wrapped, optimizer, images, labels, kept)
-        results.append((kept.loss, kept.logits, optimizer.optimizer.grads))
-    (loss_a, logits_a, grads_a), (loss_b, logits_b, grads_b) = results
-    torch.testing.assert_close(loss_a, loss_b)
-    torch.testing.assert_close(logits_a, logits_b)
-    assert max(g.abs().max() for g in grads_a) > 1e-3
-    for a, b in zip(grads_a, grads_b, strict=True):
-        torch.testing.assert_close(a, b)
+    names = ("04_batchsize/train", "05_grad_accum/train")
+    whole, parts = (one_update(name, model, images, labels) for name in names)
+    torch.testing.assert_close(whole.loss, parts.loss)
+    torch.testing.assert_close(whole.logits, parts.logits)
+    assert max(g.abs().max() for g in whole.grads) > 1e-3
+    torch.testing.assert_close(whole.grads, parts.grads)
 
 
-@pytest.mark.parametrize(
-    "options, updates", [(["--max-steps", "5"], 5), (["--epochs", "2", "--max-steps", "84"], 84)]
-)
-def test_schedule_steps_once_per_update_and_ends_at_zero(monkeypatch, options, updates):
+@pytest.mark.parametrize("updates", [5, 84])
+def test_schedule_steps_once_per_update_and_ends_at_zero(monkeypatch, updates):
     rates = []
     step = torch.optim.lr_scheduler.CosineAnnealingLR.step
 
@@ -79,9 +67,8 @@ def test_schedule_steps_once_per_update_and_ends_at_zero(monkeypatch, options, u
     monkeypatch.setattr(Meter, "_evaluate", lambda *_: 0.5)
     module = scripts.get("06_sgd/train").load()
     module.train_step = update
-    record = module.main([*TINY, *options])
-    assert record["steps"] == updates
-    assert len(rates) == updates + 1  # the first when it is made
+    record = module.main([*TINY, "--epochs", "2", "--max-steps", str(updates)])
+    assert record["steps"] == updates == len(rates) - 1  # the first when it is made
     assert rates == sorted(rates, reverse=True)
     assert rates[0] == 0.05 and rates[-1] == pytest.approx(0, abs=1e-12)
 
@@ -165,7 +152,5 @@ def test_plain_without_torchrun_is_one_process(tmp_path):
     record = tmp_path / "record.jsonl"
     printed = run("08_fsdp/plain.py", *TINY, "--max-steps", STEPS, "--record", record)
     assert "one process; torchrun --nproc-per-node 4 08_fsdp/plain.py starts more" in printed
-    one = json.loads(record.read_text())
-    assert (one["world_size"], one["script"]) == (1, "08_fsdp/plain")
-    last_loss = alone("07_init_module/train")[1]["last_loss"]
-    assert one["last_loss"] == pytest.approx(last_loss, rel=1e-2)
+    one, last_loss = json.loads(record.read_text()), alone("07_init_module/train")[1]["last_loss"]
+    assert one["world_size"] == 1 and one["last_loss"] == pytest.approx(last_loss, rel=1e-2)

@@ -16,17 +16,6 @@ modules = [scripts.get(name).load() for name in plain]
 found = [[name for name in heavy if name in sys.modules]]
 modules[0].main(["--preset", "tiny", "--max-steps", "2"])
 found.append([name for name in heavy if name in sys.modules])
-
-import torch
-from sklearn.datasets import load_digits
-from shared.images import data
-
-raw = load_digits()
-data.enlarge = lambda images, image_px: images
-images, labels = (torch.cat(part) for part in zip(*(d.tensors for d in data.digits(8))))
-order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(data.SPLIT_SEED))
-found.append(torch.equal(labels, torch.from_numpy(raw.target).long()[order]))
-found.append(torch.equal(images, torch.from_numpy(raw.images).float()[order] / 16))
 print("found", json.dumps(found))
 """
 # As if PyTorch had renamed all. What it uses itself can be hidden only while shared/ is loading.
@@ -57,7 +46,7 @@ for name, *options in json.loads(sys.argv[1]):
 
 def test_plain_pytorch_is_all_that_plain_scripts_import():
     printed = run("-c", IMPORT, json.dumps([PLAIN, HEAVY.split()]))
-    assert json.loads(printed.split("found ")[1].splitlines()[0]) == [[], [], True, True]
+    assert json.loads(printed.split("found ")[1].splitlines()[0]) == [[], []]
 
 
 def test_a_script_runs_without_private_names_and_says_so_once():

@@ -1,10 +1,12 @@
 """Promise: the ledger counts what is there, exactly."""
 
+import itertools
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.profiler import ProfilerActivity, profile
 from torchao.optim import Adam8bit
 from torchvision.models.vision_transformer import VisionTransformer
 
@@ -62,51 +64,26 @@ def test_activations_by_hand():
     ledger = Ledger()
     x = torch.randn(64, 10)
     with ledger:
-        model = nn.Sequential(
-            nn.Linear(10, 1000, bias=False), nn.ReLU(), nn.Linear(1000, 1, bias=False)
-        )
+        first, last = nn.Linear(10, 1000, bias=False), nn.Linear(1000, 1, bias=False)
         ledger.training()
-        y = model(x)
-    hidden = 64 * 1000 * 4
-    assert ledger.peak("cpu")[1] == {
-        "parameters": 11 * 1000 * 4,
-        "activations": 2 * hidden,
-    }  # before and after the ReLU
+        y = last(first(x).relu())
+    hidden = 64 * 1000 * 4  # before and after the ReLU
+    assert ledger.peak("cpu")[1] == {"parameters": 11 * 1000 * 4, "activations": 2 * hidden}
     alive = sum(change for block, change in ledger.events if block.label == "activations")
     assert alive == hidden + y.nbytes
 
 
-def test_freed_memory_does_not_count():
-    ledger = Ledger()
-    with ledger:
-        a = torch.zeros(1000)
-        del a
-        b = torch.zeros(500)
-    assert ledger.peak("cpu")[0] == 4000
-    assert sum(change for _, change in ledger.events) == b.nbytes
-
-
-def test_a_view_is_no_memory():
+def test_freed_and_resized_storages_are_followed_and_a_view_is_no_memory():
     ledger = Ledger()
     with ledger:
         a = torch.zeros(1000)
         views = [a[10:], a.view(10, 100), a.detach(), a[None]]
-    assert ledger.peak("cpu")[0] == 4000 and views
-
-
-def test_resized_storages_are_followed():
-    ledger = Ledger()
-    with ledger:
-        a = torch.zeros(1000)
         a.untyped_storage().resize_(0)
         b = torch.zeros(300)
         a.untyped_storage().resize_(2000)
-    assert [change for _, change in ledger.events if change] == [
-        4000,
-        -4000,
-        1200,
-        2000,
-    ] and b.nbytes == 1200
+        del a, views
+    changes = [change for _, change in ledger.events if change]
+    assert changes == [4000, -4000, b.nbytes, 2000, -2000] and ledger.peak("cpu")[0] == 4000
 
 
 def test_mapped_files_are_no_memory(tmp_path):
@@ -134,47 +111,29 @@ def test_checkpointed_activations_are_recomputed():
 
 
 def test_a_failing_update_leaves_nothing_switched_on():
-    before = (torch.UntypedStorage.resize_, torch.load, torch.optim.Optimizer.add_param_group)
-    ledger = Ledger()
+    def changed():
+        return torch.UntypedStorage.resize_, torch.load, torch.optim.Optimizer.add_param_group
+
+    before, ledger = changed(), Ledger()
     with pytest.raises(ZeroDivisionError), ledger:
         1 / 0
-    assert before == (
-        torch.UntypedStorage.resize_,
-        torch.load,
-        torch.optim.Optimizer.add_param_group,
-    )
+    assert changed() == before
     torch.zeros(10)
     assert ledger.events == []
 
 
 def allocator_peak(update):
-    """The peak of what the CPU allocator gave out during `update`, in bytes, by the profiler."""
-    with profile(
-        activities=[ProfilerActivity.CPU], profile_memory=True, record_shapes=False
-    ) as prof:
-        with record_function("update"):
-            update()
-    level = peak = 0
-    for event in sorted(
-        (e for e in prof.profiler.kineto_results.events() if e.name() == "[memory]"),
-        key=lambda e: e.start_ns(),
-    ):
-        level += event.nbytes()
-        peak = max(peak, level)
-    return peak
+    """Returns the peak of what the CPU allocator gave out in a function, by the profiler."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+        update()
+    events = (e for e in found.profiler.kineto_results.events() if e.name() == "[memory]")
+    events = sorted(events, key=lambda event: event.start_ns())
+    return max(itertools.accumulate(event.nbytes() for event in events))
 
 
 def test_agrees_with_the_allocator():
     torch.manual_seed(0)
-    model = VisionTransformer(
-        image_size=64,
-        patch_size=8,
-        num_layers=6,
-        num_heads=6,
-        hidden_dim=384,
-        mlp_dim=1536,
-        num_classes=10,
-    )
+    model = VisionTransformer(64, 8, 6, 6, 384, 1536, num_classes=10)
     assert sum(p.nbytes for p in model.parameters()) > 40e6
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
     images, labels = torch.randn(8, 3, 64, 64), torch.zeros(8, dtype=torch.long)
@@ -187,8 +146,7 @@ def test_agrees_with_the_allocator():
         optimizer.step()
         optimizer.zero_grad()
 
-    since = len(ledger.events)
-    start = sum(change for _, change in ledger.events)
+    since, start = len(ledger.events), sum(change for _, change in ledger.events)
     with ledger:
         update()
     counted = ledger.peak("cpu", since)[0] - start

@@ -4,6 +4,7 @@ No code is run that a file in that folder brings with it.
 """
 
 import json
+import runpy
 
 import numpy as np
 import pytest
@@ -14,46 +15,67 @@ from sklearn.datasets import load_digits
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from shared.cli import UserError
-from shared.images import models
 from shared.records import scripts
 
 OFTEN = ["--save-minutes", "1e-9"]  # checkpoints as often as possible
 SAME = ["load", "test_accuracy", "val_accuracy", "train_accuracy", "first_loss", "last_loss"]
 
 
-@pytest.mark.parametrize("n, name", [(1, "06_sgd/train"), (4, "11_llm/train")])
-def test_losses_are_those_of_a_training_without_a_break(n, name, tmp_path):
-    """SGD with a schedule, pictures that are cropped; Adam, sharded over four processes."""
-    of_data = ["--limit", "60"] if n == 4 else ["--data", str(textures(tmp_path / "data", 100))]
-    options, out = ["--preset", "tiny", "--epochs", "2", *of_data], tmp_path / "out.jsonl"
-    saved = tmp_path / "saved"
-    kept = [*options, "--save", str(saved), *OFTEN]
-    trainings = [[0, options], [8, kept], [0, [*kept, "--resume"]]]
-    run("tests/resumed.py", n, out, name, json.dumps(trainings))
-    lines = [json.loads(line) for line in out.read_text().splitlines()]
-    whole, resumed = [line for line in lines if isinstance(line, dict)]
-    updates = [line for line in lines if isinstance(line, list)]
-    losses = [{update: seen for k, update, seen in updates if k == i} for i in range(3)]
-    assert list(losses[0]) == list(range(10)) and len(losses[0][0]) == n  # 5 in each epoch
-    assert list(losses[1]) == list(range(8)) and list(losses[2]) == list(range(6, 10))
-    assert losses[0] == {**losses[1], **losses[2]}
-    assert {key: resumed[key] for key in SAME} == {key: whole[key] for key in SAME}
-    assert (resumed["resumed_at"], whole["resumed_at"]) == (6, None)
+def killed_and_resumed(n, name, at, folder, *options):
+    """Trains once as it is, and once killed after an update; compares them.
+
+    The losses of all updates and the bytes of what is saved must be the same, and the peak memory
+    of one process.
+
+    Args:
+        n: processes.
+        name: of the script.
+        at: the update.
+        folder: for what is written; what is saved lies in folder/killed.
+        options: of the script, for ten updates in two epochs.
+    """
+
+    def train(at, where, *more, code=0):
+        out = folder / f"{where}.jsonl"
+        keep = ["--preset", "tiny", "--epochs", 2, "--save", folder / where, *OFTEN, *more]
+        run("tests/resumed.py", n, out, name, at, *options, *keep, code=code)
+        lines = [json.loads(line) for line in out.read_text().splitlines()]
+        return lines[-1], [line for line in lines if isinstance(line, list)]
+
+    whole, losses = train(0, "whole")
+    _, before = train(at, "killed", code=-9 if n == 1 else 1)
+    [checkpoint] = (folder / "killed").glob("checkpoint-*[0-9]")
+    assert len([*checkpoint.iterdir()]) == n
+    last, seen = train(0, "killed", "--resume")
+    first = (at - 1) // 3 * 3  # update of the last checkpoint, of one after every third
+    assert [update for update, _ in losses] == [*range(10)] and len(losses[0][1]) == n
+    assert before == losses[:at] and seen == [*before, *losses[first:]]
+    assert (whole["resumed_at"], last["resumed_at"]) == (None, first)
+    assert {key: last[key] for key in SAME} == {key: whole[key] for key in SAME}
     # What is read back from a file has storages of its own, without what shards share.
-    parts = [record["train"]["breakdown_gb"] for record in (resumed, whole)]
+    parts = [record["train"]["breakdown_gb"] for record in (whole, last)]
     assert parts[0] == parts[1] if n == 1 else parts[0].keys() == parts[1].keys()
-    assert not [*saved.glob("checkpoint-*")]
-    if n == 4:
-        model = AutoModelForSequenceClassification.from_pretrained(saved)
-        tokens = AutoTokenizer.from_pretrained(saved)(["a good film"], return_tensors="pt")
-        assert model(**tokens).logits.shape == (1, 2)
+    kept = [{f.name: f.read_bytes() for f in (folder / w).iterdir()} for w in ("whole", "killed")]
+    assert kept[0] == kept[1] and "config.json" in kept[0]
 
 
-@pytest.fixture(scope="module")
-def interrupted(tmp_path_factory):
-    """06, its options, and the folder of --save after an interruption: with a checkpoint in it."""
-    script, folder = scripts.get("06_sgd/train").load(), tmp_path_factory.mktemp("digits") / "saved"
-    options = ["--preset", "tiny", "--max-steps", "24", "--save", str(folder), *OFTEN]
+def test_killed_it_goes_on_as_if_nothing_had_been(tmp_path):
+    """SGD with a schedule, pictures that are cropped."""
+    data = textures(tmp_path / "data", 100)
+    killed_and_resumed(1, "06_sgd/train", 8, tmp_path, "--data", data)
+
+
+def test_killed_four_processes_go_on_with_their_shards(tmp_path):
+    """Adam, texts, dropout."""
+    killed_and_resumed(4, "11_llm/train", 8, tmp_path, "--limit", 60)
+    saved = tmp_path / "killed"
+    model = AutoModelForSequenceClassification.from_pretrained(saved)
+    tokens = AutoTokenizer.from_pretrained(saved)(["a good film"], return_tensors="pt")
+    assert model(**tokens).logits.shape == (1, 2) and model.config.dropout == 0.1
+
+
+def interrupt(script, options):
+    """Runs a script until its first epoch is over, and stops it there."""
 
     def stop(*_):
         raise KeyboardInterrupt
@@ -61,6 +83,14 @@ def interrupted(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(script.Meter, "validate", stop)
         script.main(options)
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory):
+    """06, its options, and the folder of --save after an interruption: with a checkpoint in it."""
+    script, folder = scripts.get("06_sgd/train").load(), tmp_path_factory.mktemp("digits") / "saved"
+    options = ["--preset", "tiny", "--max-steps", "24", "--save", str(folder), *OFTEN]
+    interrupt(script, options)
     return script, options, folder
 
 
@@ -83,8 +113,9 @@ def test_a_saved_model_names_pictures(interrupted, tmp_path):
     printed = run("10_offload/classify.py", folder, *paths).splitlines()
     right = sum(line.startswith(f"{digit} (") for line, digit in zip(printed, raw.target))
     assert len(printed) == 40 and right / 40 > record["test_accuracy"] - 0.1
+    load = runpy.run_path("10_offload/classify.py")["load"]
     for file in folder.iterdir():
         for _ in spoiled(file, tmp_path / "marker"):
             with pytest.raises(Exception):
-                models.load(folder)
+                load(folder)
     assert not (tmp_path / "marker").exists()

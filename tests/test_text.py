@@ -6,17 +6,15 @@ What a checkpoint does not hold is there, too, padding never counts, and the blo
 import pytest
 import torch
 import transformers
-from alone import Results
-from conftest import TEXT, Spy, read_json, run
-from lightning.fabric import Fabric
+from alone import losses, one_update
+from conftest import TEXT, read_json, run
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from shared.records import scripts
-from shared.text import cli, data, models
+from shared.text import models
 from shared.text.tokenizer import new_tokenizer
 
-TINY = ["--preset", "tiny"]
-BEFORE, TRAIN = (scripts.get(name) for name in TEXT)
+BEFORE = scripts.get(TEXT[0])
 # Without dropout, as the families below call its rates.
 STILL = dict.fromkeys(["hidden_dropout", "attention_dropout", "hidden_dropout_prob"], 0.0)
 STILL |= {"attention_probs_dropout_prob": 0.0, "use_cache": False}
@@ -73,19 +71,14 @@ def test_loads_what_from_pretrained_loads(sharded, family):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_sharded_is_as_one_device(sharded, family):
     """Four processes, each with texts and padding of its own, reach the losses of before.py."""
-    module = BEFORE.load()
-    argv = [*TINY, "--model", str(sharded[1] / family), "--data", str(sharded[2])]
-    args = cli.parse(module.__file__, argv, 12)
-    fabric = module.make_fabric(args)
-    loader = data.loaders(args)[0]
-    model, optimizer = module.build(fabric, args)
-    losses = []
-    for _, batch in zip(range(4), loader):
-        results = Results()
-        module.train_step(fabric, model, optimizer, *batch, results)
-        losses.append(results.loss.item())
-    assert losses[0] != pytest.approx(losses[-1], rel=1e-3)
-    assert sharded[0][0][f"{family} 32-true"]["losses"] == pytest.approx(losses, rel=1e-4)
+    module, built = BEFORE.load(), []
+    build = module.build
+    module.build = lambda *args: built.append(build(*args)) or built[0]
+    of_family = ["--model", str(sharded[1] / family), "--data", str(sharded[2])]
+    found, _ = losses(module, *of_family, "--max-steps", "4")
+    model = built[0][0]
+    assert found[0] != pytest.approx(found[-1], rel=1e-3)
+    assert sharded[0][0][f"{family} 32-true"]["losses"] == pytest.approx(found, rel=1e-4)
     # What four processes gathered and saved is what is trained here.
     load = AutoModelForSequenceClassification.from_pretrained
     saved, info = load(sharded[1] / f"{family}-trained", output_loading_info=True)
@@ -109,17 +102,12 @@ def test_padding_and_micro_batches_change_nothing(family, batch=7):
     padded = torch.cat([input_ids, torch.zeros(batch, 8, dtype=torch.long)], 1)
     results = []
     for ids in (input_ids, padded):
-        for script in (BEFORE, TRAIN):
-            fabric = Fabric(accelerator="cpu", devices=1, precision="64-true")
-            wrapped, optimizer = fabric.setup(model, Spy(model.parameters(), lr=0.1))
-            tokens = {"input_ids": ids, "attention_mask": (ids > 0).long()}
-            kept = Results()
-            script.load().train_step(fabric, wrapped, optimizer, tokens, labels, kept)
-            results.append([kept.loss, kept.logits, *optimizer.optimizer.grads])
-    assert max(g.abs().max() for g in results[0][2:]) > 1e-3
-    for other in results[1:]:
-        for a, b in zip(results[0], other, strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
+        tokens = {"input_ids": ids, "attention_mask": (ids > 0).long()}
+        results += [one_update(name, model, tokens, labels) for name in TEXT]
+    assert max(g.abs().max() for g in results[0].grads) > 1e-3
+    wanted, *others = ([kept.loss, kept.logits, *kept.grads] for kept in results)
+    for other in others:
+        torch.testing.assert_close(other, wanted, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -145,8 +133,5 @@ def test_the_causal_loss_is_that_of_hugging_face(family):
     for name in ("causal", "causal_chunked"):
         model = small(family, AutoModelForCausalLM).double()
         theirs = model(input_ids=ids, labels=ids).loss.detach()  # in fp32
-        fabric = Fabric(accelerator="cpu", devices=1, precision="64-true")
-        wrapped, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=1))
-        kept, script = Results(), scripts.get(f"11_llm/{name}").load()
-        script.train_step(fabric, wrapped, optimizer, tokens, labels, kept)
-        torch.testing.assert_close(kept.loss.float(), theirs, rtol=1e-5, atol=0)
+        ours = one_update(f"11_llm/{name}", model, tokens, labels).loss
+        torch.testing.assert_close(ours.float(), theirs, rtol=1e-5, atol=0)

@@ -83,7 +83,7 @@ def characters(n, seed):
 def pretrain():
     """Returns the state dict of a tiny ViT that knows characters, its accuracy on fresh ones."""
     torch.manual_seed(0)
-    sizes = {"image_px": models.TINY_PX, "num_classes": len(CHARACTERS)}
+    sizes = {"image_px": models.image_px("vit_tiny"), "num_classes": len(CHARACTERS)}
     model = models.vit(types.SimpleNamespace(model="vit_tiny", **sizes))
     images, labels = characters(PICTURES, seed=0)
     test_images, test_labels = characters(1000, seed=1)
@@ -92,13 +92,13 @@ def pretrain():
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=2e-3, total_steps=steps)
     for _ in trange(EPOCHS, unit="epoch"):
         for batch in torch.randperm(PICTURES).split(BATCH_SIZE)[: steps // EPOCHS]:
-            logits = model(data.enlarge(images[batch], models.TINY_PX))
+            logits = model(data.enlarge(images[batch], models.image_px("vit_tiny")))
             F.cross_entropy(logits, labels[batch]).backward()
             optimizer.step()
             optimizer.zero_grad()
             scheduler.step()
     with torch.no_grad():
-        predicted = model(data.enlarge(test_images, models.TINY_PX)).argmax(1)
+        predicted = model(data.enlarge(test_images, models.image_px("vit_tiny"))).argmax(1)
     return model.state_dict(), (predicted == test_labels).float().mean().item()
 
 

@@ -2,9 +2,7 @@
 
 import hashlib
 import importlib.metadata
-import os
 from pathlib import Path
-from urllib.error import URLError
 
 import numpy as np
 import torch
@@ -18,7 +16,6 @@ from shared import loading
 from shared.cli import UserError
 from shared.loading import SPLIT_SEED, cache_folder, split
 
-DIGITS = [str(digit) for digit in range(10)]
 DIGITS_FILE = "sklearn/datasets/data/digits.csv.gz"
 # The statistics of ImageNet, which the pretrained models expect:
 # https://docs.pytorch.org/vision/stable/models.html
@@ -45,20 +42,21 @@ def image_sets(args):
 
     Fills in args.dataset (its name), classes (their names), num_classes, and cropped (whether
     pictures are larger before they are cropped to args.image_px).
-
-    Raises:
-        UserError: the pictures are missing, unusable, or cannot be downloaded.
     """
-    args.dataset = Path(args.data).resolve().name
+    args.dataset, px = Path(args.data).resolve().name, args.image_px
+    args.classes, args.cropped = [str(digit) for digit in range(10)], False
     if args.data == "digits":
-        sets, args.classes = digits(args.image_px), DIGITS
+        sets = digits(px)
     elif args.data == "fake":
-        sets, args.classes = [FakePictures(n, args.image_px) for n in (4096, 256, 256)], DIGITS
-    elif args.data == "cifar10":
-        sets, args.classes = cifar10(args.image_px, args.seed)
+        sets = [FakePictures(n, px) for n in (4096, 256, 256)]
     else:
-        sets, args.classes = image_folder(Path(args.data), args.image_px, args.seed)
-    args.num_classes, args.cropped = len(args.classes), isinstance(sets[0], Pictures)
+        train, test = cifar10() if args.data == "cifar10" else image_folder(Path(args.data))
+        (a, b), c = split(len(train), [0.9, 0.1]), range(len(test or ()))
+        if not test:
+            test, (a, b, c) = train, split(len(train), [0.8, 0.1, 0.1])
+        sets = [Pictures(train, a, px, args.seed), Pictures(train, b, px), Pictures(test, c, px)]
+        args.classes, args.cropped = train.classes, True
+    args.num_classes = len(args.classes)
     return sets
 
 
@@ -131,51 +129,41 @@ class Pictures(Dataset):
         return NORMALIZE(v2.functional.to_dtype(crop, scale=True)), label
 
 
-def cifar10(image_px, seed):
-    """Returns CIFAR-10 as three Pictures, 45,000, 5,000 and 10,000, and its classes' names.
+def cifar10():
+    """Returns CIFAR-10, 50,000 pictures to train and 10,000 to test with.
 
     Source: Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html.
-
-    Raises:
-        UserError: it is not there and cannot be downloaded.
     """
     folder = cache_folder() / "cifar10"
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder / ".lock"):  # one process downloads, the others wait
             train = torchvision.datasets.CIFAR10(folder, train=True, download=True)
-        test = torchvision.datasets.CIFAR10(folder, train=False)
-    except (URLError, ConnectionError, TimeoutError) as error:
-        raise UserError(
-            f"CIFAR-10 could not be downloaded ({error}); pass --data digits, --data fake, or"
-            " --data FOLDER with pictures of your own"
-        ) from None
-    return _parts(train, test, image_px, seed), train.classes
+    except loading.NO_NETWORK as error:
+        instead = "pass --data digits, --data fake, or --data FOLDER with pictures of your own"
+        raise UserError(f"CIFAR-10 could not be downloaded ({error}); {instead}") from None
+    return train, torchvision.datasets.CIFAR10(folder, train=False)
 
 
-def image_folder(folder, image_px, seed):
-    """Returns the pictures of a folder as three Pictures, and the classes' names.
+def image_folder(folder):
+    """Returns the pictures of a folder, to train and to test with; None for the latter if none are.
 
     Layout: train/<class>/* and test/<class>/*, where a tenth of train is for validation; or
     <class>/*, where a tenth each is for validation and test.
-
-    Raises:
-        UserError: there is no such folder, or it is not laid out like that.
     """
     if not folder.is_dir():
-        raise UserError(
-            f"--data {folder}: there is no such folder; pass digits, cifar10, fake, or a folder"
-            " with <class>/*, or with train/<class>/* and test/<class>/*"
-        )
-    both = (folder / "train").is_dir() and (folder / "test").is_dir()
+        layouts = "with <class>/*, or with train/<class>/* and test/<class>/*"
+        instead = f"pass digits, cifar10, fake, or a folder {layouts}"
+        raise UserError(f"--data {folder}: there is no such folder; {instead}")
+    both = all((folder / part).is_dir() for part in ("train", "test"))
+    roots = [folder / "train", folder / "test"] if both else [folder]
     try:
-        train = torchvision.datasets.ImageFolder(folder / "train" if both else folder, loader=load)
-        test = torchvision.datasets.ImageFolder(folder / "test", loader=load) if both else None
+        train, *test = (torchvision.datasets.ImageFolder(root, loader=load) for root in roots)
     except FileNotFoundError as error:  # no classes, or one without a picture
         raise UserError(f"--data {folder}: {str(error).splitlines()[0]}") from None
-    if test and test.classes != train.classes:
+    if test and test[0].classes != train.classes:
         raise UserError(f"--data {folder}: train and test must have the same classes")
-    return _parts(train, test, image_px, seed), train.classes
+    return train, test[0] if test else None
 
 
 def load(path):
@@ -189,36 +177,3 @@ def load(path):
             return image.convert("RGB")
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         raise UserError(f"{path} is not a readable picture; mend or remove it") from None
-
-
-def read(paths, made):
-    """Returns pictures as a model gets them in an evaluation: (n, 3, image_px, image_px) in fp32.
-
-    Args:
-        paths: list of str.
-        made: what the model was made with, from models.load.
-
-    Raises:
-        UserError: a file is not a readable picture.
-    """
-    images = [load(path) for path in paths]
-    if made.cropped:
-        found = Pictures([(image, 0) for image in images], range(len(images)), made.image_px)
-        return torch.stack([picture for picture, _ in found])
-    size = (made.image_px, made.image_px)
-    images = [image.resize(size, Image.Resampling.BILINEAR) for image in images]
-    return NORMALIZE(torch.stack([v2.functional.pil_to_tensor(image) for image in images]) / 255)
-
-
-def is_folder(what):
-    """Tells whether --data names a folder in which classes are folders, and not of texts."""
-    return os.path.isdir(what) and not any(Path(what).glob("*.*"))
-
-
-def _parts(train, test, image_px, seed):
-    if test is None:
-        test, (a, b, c) = train, split(len(train), [0.8, 0.1, 0.1])
-    else:
-        (a, b), c = split(len(train), [0.9, 0.1]), range(len(test))
-    whole = ((train, a, seed), (train, b, None), (test, c, None))
-    return [Pictures(source, indices, image_px, crops) for source, indices, crops in whole]

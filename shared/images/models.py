@@ -2,17 +2,15 @@
 
 import hashlib
 import json
-import types
 from pathlib import Path
-from urllib.error import URLError
 
 import torch
 import torchvision
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torchvision.models.vision_transformer import VisionTransformer
 
 from shared.cli import UserError
-from shared.loading import made_once
+from shared.loading import NO_NETWORK, made_once
 
 # Made by shared/evidence/pretrain.py.
 TINY_WEIGHTS = Path(__file__).parent / "weights" / "vit_tiny.pt"
@@ -78,29 +76,15 @@ def _state_dict(args):
         published = torchvision.models.get_model_weights(args.model).DEFAULT
         try:
             pretrained = published.get_state_dict(check_hash=True, map_location="cpu")
-        except (URLError, ConnectionError, TimeoutError) as error:
-            raise UserError(
-                f"the weights of {args.model} could not be downloaded ({error}); pass"
-                f" --no-pretrained, or put {published.url} into {torch.hub.get_dir()}/checkpoints"
-            ) from None
+        except NO_NETWORK as error:
+            there = f"put {published.url} into {torch.hub.get_dir()}/checkpoints"
+            failed = f"the weights of {args.model} could not be downloaded ({error})"
+            raise UserError(f"{failed}; pass --no-pretrained, or {there}") from None
     return {**pretrained, **{n: t for n, t in state.items() if n.startswith("heads.")}}
 
 
-def save(args, state, folder):
-    """Writes a trained model into a folder: config.json and model.safetensors, for load()."""
+def save(args, model, state, folder):
+    """Writes a trained model into a folder, config.json and model.safetensors, for classify.py."""
     config = {name: getattr(args, name) for name in ("model", "image_px", "classes", "cropped")}
     save_file(state, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
-
-
-def load(folder):
-    """Returns a model that save() has written, in fp32 on the CPU, and what it was made with.
-
-    The latter has the attributes model, image_px, num_classes, classes (their names) and cropped
-    (whether pictures are larger before they are cropped to image_px).
-    """
-    args = types.SimpleNamespace(**json.loads((folder / "config.json").read_text()))
-    args.num_classes = len(args.classes)
-    model = vit(args)
-    model.load_state_dict(load_file(folder / "model.safetensors"))
-    return model.eval(), args

@@ -14,6 +14,7 @@ import torch
 
 from shared.cli import Parser, UserError, add_options, command_of
 from shared.cli import choose as choose_model
+from shared.images import data as images
 from shared.images.cli import TASK as IMAGES
 from shared.ladder.before import Expectation, alone, fingerprint
 from shared.predict import cards
@@ -23,13 +24,19 @@ from shared.records import bars, scripts, tables
 from shared.records.record import append
 from shared.records.running import forks, run_script
 from shared.records.views import TINY_MEASURED, by_model, by_script, read, setting
+from shared.text import data as texts
 from shared.text.cli import TASK as TEXTS
+from shared.text.models import TINY, TINY_GPT
 
 
 def script_options(args):
     """Returns the command line that a script gets from the ladder's."""
     options = ["--preset", args.preset, "--model", args.model, "--data", args.data]
-    options += ["--epochs", args.epochs, "--seed", args.seed, *args.task.passed_on(args)]
+    options += ["--epochs", args.epochs, "--seed", args.seed]
+    if args.task.unit == "texts":
+        options += ["--max-length", args.wanted_length] if args.wanted_length else []
+        options += ["--limit", args.limit] if args.limit else []
+        options += ["--trust-remote-code"] * args.trust_remote_code
     options += ["--max-steps", args.max_steps] if args.max_steps else []
     options += ["--devices", args.devices] if args.devices else []
     options += [] if args.pretrained else ["--no-pretrained"]
@@ -82,18 +89,34 @@ def choose(args, names):
     wanted = names or scripts.stages()
     for name in scripts.with_side_roads(wanted) if args.side_roads else wanted:
         task = scripts.get(name).load().TASK
-        suits_model = not args.model or task.knows(args.model)
-        suits_data = not args.data or task.suits(args.data)
-        if name not in (names or ()) and not (suits_model and suits_data):
+        if name not in (names or ()) and not suits(task, args.model, args.data):
             continue
         if task not in prepared:
             prepared[task] = types.SimpleNamespace(**vars(args))
+            prepared[task].wanted_length = args.max_length
             choose_model(prepared[task], task)
-            task.prepare(prepared[task])
+            images.image_sets(prepared[task]) if task is IMAGES else task.prepared(prepared[task])
+            task.weights(prepared[task])
         chosen[name] = prepared[task]
     if not chosen:
         raise UserError(f"no script is about both --model {args.model} and --data {args.data}")
     return chosen
+
+
+def suits(task, model, data):
+    """Tells whether --model and --data, where they are given, can be meant for a task's scripts."""
+    path, presets = Path(data or ""), {preset["data"] for preset in task.presets.values()}
+    on_images, ends = task is IMAGES, texts.KINDS
+    others = {TINY, TINY_GPT} - {task.presets["tiny"]["model"]}
+    if model and (model.startswith("vit_") != on_images or model in others):
+        return False
+    if not data or data in presets | {"fake"}:
+        return True
+    if path.is_file():
+        return not on_images
+    if on_images:  # a folder in which classes are folders
+        return path.is_dir() and not any(path.glob("*.*"))
+    return any(any(path.glob(f"**/*{end}")) for end in ends)
 
 
 def processes(name, args):

@@ -1,6 +1,6 @@
 """What an update costs, on the pages: counted, and the least time that it takes on a card."""
 
-from shared.lessons.parts import pair, sources
+from shared.lessons.parts import pair
 from shared.records import markdown, stored
 from shared.records.views import NOTHING, amount, by_script, duration, least_ms, read_list, unit
 
@@ -14,31 +14,33 @@ def table(records, names):
     """
     what = unit(records[0])
     card = records[-1]["device"].removeprefix("simulated ")
-    rows = [("for each GPU, in one update", *names)]
-
-    def add(label, texts):
-        if {*texts} != {NOTHING}:
-            rows.append((label, *texts))
-
-    add(f"{what}, on all GPUs", [str(r["batch_size"]) for r in records])
-    add("floating-point operations", [flop(r["cost"]["tflop"]) for r in records])
-    for label, key in (
-        ("read and written in its memory", "moved_gb"),
-        ("gathered from the GPUs", "gathered_gb"),
-        ("reduced over the GPUs", "reduced_gb"),
-        ("copied from the host", "to_device_gb"),
-        ("copied to the host", "to_host_gb"),
-        ("read and written by operations on the host", "moved_on_host_gb"),
-    ):
-        add(label, [amount(r["cost"][key]) for r in records])
-    add("operations started", [f"{r['cost']['operations']:,}" for r in records])
-    bounds = [r["bound"] for r in records]
-    add(f"**least time, {card}**", [f"**{duration(b['ms'])}**" for b in bounds])
-    add("what bounds it", [parts(b["parts_ms"]) for b in bounds])
-    add("what runs beside it", [parts(b["beside_ms"]) for b in bounds])
-    add("if all that fits stays in the L2 cache", [duration(b["in_cache_ms"]) for b in bounds])
-    add(f"least time for one of the {what}, on one GPU", [duration(least_ms(r)) for r in records])
-    return "\n".join(markdown.table(rows))
+    sizes = {
+        "read and written in its memory": "moved_gb",
+        "gathered from the GPUs": "gathered_gb",
+        "reduced over the GPUs": "reduced_gb",
+        "copied from the host": "to_device_gb",
+        "copied to the host": "to_host_gb",
+        "read and written by operations on the host": "moved_on_host_gb",
+    }
+    columns = []
+    for r in records:
+        cost, bound = r["cost"], r["bound"]
+        columns.append(
+            {
+                f"{what}, on all GPUs": str(r["batch_size"]),
+                "floating-point operations": flop(cost["tflop"]),
+                **{label: amount(cost[key]) for label, key in sizes.items()},
+                "operations started": f"{cost['operations']:,}",
+                f"**least time, {card}**": f"**{duration(bound['ms'])}**",
+                "what bounds it": parts(bound["parts_ms"]),
+                "what runs beside it": parts(bound["beside_ms"]),
+                "if all that fits stays in the L2 cache": duration(bound["in_cache_ms"]),
+                f"least time for one of the {what}, on one GPU": duration(least_ms(r)),
+            }
+        )
+    rows = [(label, *(column[label] for column in columns)) for label in columns[0]]
+    shown = [row for row in rows if {*row[1:]} != {NOTHING}]
+    return markdown.text([("for each GPU, in one update", *names), *shown])
 
 
 def flop(tflop):
@@ -69,13 +71,13 @@ def cards(folder):
             each = f"{1e3 / least_ms(r):,.0f} {unit(r)}/s"
             row += [duration(b["ms"]), b["by"], duration(b["in_cache_ms"]), each]
         table.append(tuple(row))
-    records = list(stored.predictions().values())
-    lines = [*markdown.table(table), "", *sources(records, stored.PREDICTED), ""]
-    return "\n".join([*lines, *sources(list(h100s.values()), stored.CARDS)])
+    a100s, h100s = list(stored.predictions().values()), list(h100s.values())
+    from_where = (markdown.sources(a100s, stored.PREDICTED), markdown.sources(h100s, stored.CARDS))
+    return markdown.text(table, *from_where)
 
 
 def part(folder):
     """Returns what an update of a stage costs, beside one of the stage before."""
     rows = [stored.predictions()[name] for name in pair(folder)]
-    lines = table(rows, [r["script"] for r in rows])
-    return "\n".join([lines, "", *sources(rows, stored.PREDICTED)])
+    names = [r["script"] for r in rows]
+    return markdown.text(table(rows, names), markdown.sources(rows, stored.PREDICTED))

@@ -7,6 +7,7 @@ they print of memory; the tables are made from that file.
 
 import dataclasses
 import json
+import re
 import shlex
 import sys
 import tempfile
@@ -29,6 +30,12 @@ KEPT = (
     "micro_batch_size steps load train host_breakdown_gb cost bound test_accuracy versions "
     "git_commit command date"
 ).split()
+# The question, the command, the options of the answer, and the reason.
+PARTS = re.compile(
+    r".*?\n(.*?)```bash\n(.*?)\n```\n.*?<!-- generated: answer (.*?) -->\n.*?<!-- end -->\n"
+    r"(.*?)</details>",
+    re.DOTALL,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,32 +64,16 @@ class Exercise:
 
 
 def of_page(folder):
-    """Returns the exercises on the page of a stage's folder, as it stands there.
-
-    Raises:
-        UserError: one of them lacks a part.
-    """
+    """Returns the exercises on the page of a stage's folder, as it stands there."""
     text = (ROOT / folder / "README.md").read_text()
     _, _, rest = text.partition("\n## Try it\n")
     section, _, _ = rest.partition("\n## ")
     found = []
     for number, block in enumerate(section.split("\n### Exercise ")[1:], 1):
-        try:
-            question, rest = block.partition("\n")[2].split("```bash\n", 1)
-            command, rest = rest.split("\n```\n", 1)
-            _, rest = rest.split("<!-- generated: answer ", 1)
-            marker, rest = rest.split(" -->\n", 1)
-            _, rest = rest.split("<!-- end -->\n", 1)
-            reason, _ = rest.split("</details>", 1)
-            options = dict(option.split("=", 1) for option in shlex.split(marker))
-            memory = tuple(options.pop("memory", "device").split(","))
-            texts = (question.strip(), command.strip(), reason.strip())
-            found.append(Exercise(folder, number, *texts, memory=memory, **options))
-        except (ValueError, TypeError):  # a part or an option is missing, or unknown
-            raise UserError(
-                f"{folder}/README.md, exercise {number}: it needs a question, a command in "
-                '```bash, and an answer with <!-- generated: answer against="..." --> and a reason'
-            ) from None
+        question, command, marker, reason = map(str.strip, PARTS.match(block).groups())
+        options = dict(option.split("=", 1) for option in shlex.split(marker))
+        memory = tuple(options.pop("memory", "device").split(","))
+        found.append(Exercise(folder, number, question, command, reason, memory=memory, **options))
     return found
 
 
@@ -173,41 +164,28 @@ def to_store(printed):
         printed: {command: list of records}.
     """
     found = []
-    for e in every():
-        if e.command in printed:
-            record, against = map(kept, compared(e, printed))
-            entry = {"folder": e.folder, "number": e.number, "command": e.command}
-            found.append({**entry, "record": record, "against": against})
+    for e in (e for e in every() if e.command in printed):
+        record, against = map(kept, compared(e, printed))
+        entry = {"folder": e.folder, "number": e.number, "command": e.command}
+        found.append({**entry, "record": record, "against": against})
     return found
 
 
 def stored_entries():
-    """Returns the stored file's entries, {(folder, number): entry}.
-
-    Raises:
-        UserError: there is no such file, or it lacks an exercise.
-    """
-    try:
-        entries = json.loads(stored.EXERCISES.read_text())
-    except (OSError, json.JSONDecodeError):  # none yet, or an interrupted one
-        entries = []
-    found = {(e["folder"], e["number"]): e for e in entries}
-    for e in every():
-        if found.get((e.folder, e.number), {}).get("command") != e.command:
-            raise UserError(
-                f"{stored.EXERCISES.name} has no answer to {e.folder}, exercise {e.number}; "
-                "python -m shared.lessons.exercises writes it"
-            )
-    return found
+    """Returns the stored file's entries, {(folder, number): entry}."""
+    return {(e["folder"], e["number"]): e for e in read_list(stored.EXERCISES)}
 
 
 def answer(exercise):
     """Returns an answer's table and where its figures come from, both in Markdown.
 
     Raises:
-        UserError: it is not stored.
+        UserError: the stored answer is to another command.
     """
-    entry = stored_entries()[exercise.folder, exercise.number]
+    entry = stored_entries().get((exercise.folder, exercise.number), {})
+    if entry.get("command") != exercise.command:
+        which = f"{exercise.folder}, exercise {exercise.number}"
+        raise UserError(f"{which}: python -m shared.lessons.exercises stores its answer")
     pair = [entry["record"], entry["against"]]
     return answers.text(exercise, *pair), origin(pair, stored.EXERCISES)
 
@@ -215,7 +193,7 @@ def answer(exercise):
 def part(folder, number, **_):
     """Returns the generated part of an exercise."""
     table, from_where = answer(of_page(folder.name)[number - 1])
-    return "\n".join([table, "", *markdown.folded(markdown.ORIGIN, [from_where])])
+    return markdown.text(table, markdown.folded(markdown.ORIGIN, [from_where]))
 
 
 def main(argv=None):

@@ -18,7 +18,6 @@ from shared.records.views import (
     least_ms,
     less,
     listed,
-    origin,
     read_list,
     setting,
     size,
@@ -31,17 +30,6 @@ def pair(folder):
     """Returns the scripts that a stage's page compares: the one it builds on, and its train.py."""
     script = scripts.get(f"{folder.name}/train")
     return [name for name in (script.parent, script.name) if name]
-
-
-def sources(records, file, what=None):
-    """Returns where figures come from, folded up, as lines."""
-    return markdown.folded(markdown.ORIGIN, [origin(records, file, what)])
-
-
-def link(folder, name):
-    """Returns a link from a page to the folder of a script."""
-    target = os.path.relpath(ROOT / name.partition("/")[0], folder)
-    return f"[{name}]({target}/)"
 
 
 def peak(folder):
@@ -65,14 +53,13 @@ def diff(folder):
     """
     names = pair(folder)
     if len(names) == 1:
-        lines, how_much = markdown.diff(f"{folder.name}/plain", names[0])
-        return "\n".join([f"{how_much}:", "", *lines])
+        names.insert(0, f"{folder.name}/plain")
     lines, how_much = markdown.diff(*names)
-    lines = [f"{how_much}:", "", *lines]
+    folded = ()
     if names[0] in scripts.ladder():
-        plain, how_much = markdown.diff(*scripts.plain(names))
-        lines += ["", *markdown.folded(f"The same step in plain PyTorch: {how_much}", plain)]
-    return "\n".join(lines)
+        plain, much = markdown.diff(*scripts.plain(names))
+        folded = markdown.folded(f"The same step in plain PyTorch: {much}", plain)
+    return markdown.text(f"{how_much}:", lines, folded)
 
 
 def predicted(folder):
@@ -84,26 +71,25 @@ def predicted(folder):
         shown.append((rows[-1], rows[-1]["world_size"]))
         heading.append(f"all {rows[-1]['world_size']} devices together")
     train, load = ([_times(n, r[phase]) for r, n in shown] for phase in ("train", "load"))
-    table = [("at the peak while training", *heading)]
-    for label in CATEGORIES:
-        if any(label in phase["breakdown_gb"] for phase in train):
-            parts = (amount(phase["breakdown_gb"].get(label)) for phase in train)
-            table.append((label, *parts))
-    together = (f"**{size(phase['device_peak_gb'])}**" for phase in train)
-    table.append(("**together: allocated**", *together))
-    reserved = (size(phase["device_reserved_gb"]) for phase in train)
-    table.append(("reserved by the caching allocator", *reserved))
-    table.append(("when", *(where(r) if n == 1 else NOTHING for r, n in shown)))
-    further = (
-        ("host, at its own peak", train, "host_peak_gb"),
-        ("peak while loading: device", load, "device_peak_gb"),
-        ("peak while loading: host", load, "host_peak_gb"),
-    )
-    for what, phases, key in further:
-        table.append((what, *(amount(phase[key]) for phase in phases)))
-    table = [line for line in table if set(line[1:]) != {NOTHING}]
+    held = [phase["breakdown_gb"] for phase in train]
+    peaks = [f"**{size(phase['device_peak_gb'])}**" for phase in train]
+    table = [
+        ("at the peak while training", *heading),
+        *((label, *(amount(each.get(label)) for each in held)) for label in CATEGORIES),
+        ("**together: allocated**", *peaks),
+        ("reserved by the caching allocator", *_amounts(train, "device_reserved_gb")),
+        ("when", *(where(r) if n == 1 else NOTHING for r, n in shown)),
+        ("host, at its own peak", *_amounts(train, "host_peak_gb")),
+        ("peak while loading: device", *_amounts(load, "device_peak_gb")),
+        ("peak while loading: host", *_amounts(load, "host_peak_gb")),
+    ]
+    table = [line for line in table if {*line[1:]} != {NOTHING}]
     lead = "The simulation counts every tensor, also what is left out above:"
-    return "\n".join([lead, "", *markdown.table(table), "", *sources(rows, stored.PREDICTED)])
+    return markdown.text(lead, table, markdown.sources(rows, stored.PREDICTED))
+
+
+def _amounts(phases, key):
+    return [amount(phase[key]) for phase in phases]
 
 
 def _times(n, phase):
@@ -114,19 +100,19 @@ def _times(n, phase):
 
 def measured(folder):
     """Returns tables that set a stage beside the one before, one for every file that has it."""
-    lines = []
+    pieces = []
     for file, records in stored.results():
         rows = [records[name] for name in pair(folder) if name in records]
         if not rows or folder_of(rows[-1]) != folder.name:
             continue
         on = listed(map(markdown.device, rows))
-        lines += [f"{markdown.models(rows)}, on {on}:", ""]
-        lines += markdown.table([markdown.heading(rows[0]), *map(markdown.row, rows)]) + [""]
-        for r in rows:
-            held = ", ".join(f"{label} {size(gb)}" for label, gb in breakdown(r["train"]))
-            lines.append(f"- {r['script']} at its peak while training: {held}")
-        lines += ["", *sources(rows, file), ""]
-    return "\n".join(lines).strip()
+        pieces += [f"{listed(map(setting, rows))}, on {on}:"]
+        pieces += [[markdown.heading(rows[0]), *map(markdown.row, rows)]]
+        helds = (breakdown(r["train"]) for r in rows)
+        helds = [", ".join(f"{label} {size(gb)}" for label, gb in held) for held in helds]
+        lists = [f"- {r['script']} at its peak while training: {x}" for r, x in zip(rows, helds)]
+        pieces += [lists, markdown.sources(rows, file)]
+    return markdown.text(*pieces)
 
 
 def ladder(folder):
@@ -146,12 +132,12 @@ def ladder(folder):
     compared = f"compared with measurements on a GPU in [{where_to}]({where_to})"
     note = f"Predicted for {setting(records[0])}"
     note += f", {compared}." if stored.on_gpus() else "."
-    return "\n".join([*markdown.table(table), "", note, "", *sources(records, stored.PREDICTED)])
+    return markdown.text(table, note, markdown.sources(records, stored.PREDICTED))
 
 
 def measured_ladder(folder):
     """Returns the whole ladder as measured, one table for every file of records and model."""
-    lines = []
+    pieces = []
     for file, records in stored.results():
         there = [records[name] for name in scripts.stages() if name in records]
         for rows in by_model(there):
@@ -159,10 +145,12 @@ def measured_ladder(folder):
             table = [(*markdown.heading(rows[0])[:4], f"of {rows[0]['script']}")]
             for r in rows:
                 share = f"{r['train']['device_peak_gb'] / first:.1%}"
-                table.append((link(folder, r["script"]), *markdown.row(r)[1:4], share))
+                target = os.path.relpath(ROOT / folder_of(r), folder)
+                link = f"[{r['script']}]({target}/)"
+                table.append((link, *markdown.row(r)[1:4], share))
             title = f"{setting(rows[0])}, on {markdown.device(rows[0])}:"
-            lines += [title, "", *markdown.table(table), "", *sources(rows, file), ""]
-    return "\n".join(lines).strip()
+            pieces += [title, table, markdown.sources(rows, file)]
+    return markdown.text(*pieces)
 
 
 def language_models(folder):
@@ -188,8 +176,8 @@ def language_models(folder):
         f"{CONTEXT_GB:g} GB that are not simulated, with several GPUs {CONTEXT_GB + NCCL_GB:g}; "
         "`--fits` adds them."
     )
-    from_where = sources(everything, stored.TEXT, what="language models")
-    return "\n".join([*markdown.table(table), "", note, "", *from_where])
+    from_where = markdown.sources(everything, stored.TEXT, what="language models")
+    return markdown.text(table, note, from_where)
 
 
 def one_by_one(folder, gpus="4"):
@@ -214,11 +202,9 @@ def one_by_one(folder, gpus="4"):
             each = f"; {duration(least_ms(r))}"
             cells.append(size(now) + (change if n else "") + each)
         table.append((f"+ {rows[0]['technique']}" if n else "before.py", *cells))
-    lines = markdown.table(table)
-    if alone:
-        records = [r for of_model in every.values() for r in of_model]
-        lines += ["", *sources(records, stored.ONE_GPU, what="language models")]
-    return "\n".join(lines)
+    records = [r for of_model in every.values() for r in of_model]
+    from_where = markdown.sources(records, stored.ONE_GPU, what="language models")
+    return markdown.text(table, from_where if alone else ())
 
 
 def families(folder):
@@ -231,7 +217,7 @@ def families(folder):
         cells = (why.rpartition("simulated: ")[2] if why else "works" for why in whys)
         table.append((family, *cells))
     note = f"`python -m shared.evidence.families` with {names}; a very small model of each family."
-    return "\n".join([*markdown.table(table), "", note])
+    return markdown.text(table, note)
 
 
 def cards(folder):
@@ -246,9 +232,9 @@ def cards(folder):
             row += [size(train["device_peak_gb"]), size(train["device_reserved_gb"])]
             row.append(amount(train["breakdown_gb"].get("workspaces")))
         table.append(tuple(row))
-    lines = [*markdown.table(table), "", *sources(list(h100s.values()), stored.CARDS), ""]
     its = [alone[name] for name in stored.predictions()]
-    return "\n".join([*lines, *sources(its, stored.TENSORS)])
+    of_h100 = markdown.sources(list(h100s.values()), stored.CARDS)
+    return markdown.text(table, of_h100, markdown.sources(its, stored.TENSORS))
 
 
 def checked(folder):
@@ -263,4 +249,4 @@ def checked(folder):
             row += [f"{m:.4f} GB", f"{p:.4f} GB", f"{p / m - 1:+.3%}"]
         table.append(tuple(row))
     measured_on = [{**r["measured"], "command": r["command"]} for r in records]
-    return "\n".join([*markdown.table(table), "", *sources(measured_on, stored.CHECKED)])
+    return markdown.text(table, markdown.sources(measured_on, stored.CHECKED))

@@ -82,34 +82,29 @@ def speeds(folder):
     notes = [f"- {source.title}: {source.times}" for source in SOURCES if source.times]
     notes.append(f"- {GUIDE_TITLE}: {GUIDE_TIMES}")
     folded = markdown.folded("What the published times include", notes)
-    return "\n".join([said, "", *markdown.table(lines), "", *folded])
+    return markdown.text(said, lines, folded)
 
 
 def part(folder):
     """Returns the tables of sizes of all sources, in Markdown."""
     records = json.loads(stored.PUBLISHED.read_text())
     page_11 = os.path.relpath(ROOT / "11_llm" / "README.md", folder)
-    lines = []
+    pieces = []
     for source in SOURCES:
-        mine = [r for r in records if r["source"] == source.title and r["published_gb"]]
-        if not mine:
-            continue
-        lines += [f"[{source.title}]({source.url}). {source.note}", ""]
-        lines += [*markdown.table([HEADING, *table(mine)]), ""]
-    lines += [
+        if rows := table([r for r in records if r["source"] == source.title]):
+            pieces += [f"[{source.title}]({source.url}). {source.note}", [HEADING, *rows]]
+    pieces.append(
         f"[{GUIDE_TITLE}]({GUIDE}). BERT-large, 512 tokens, V100 with 16 GB; "
         "`nvidia-smi` less the kernels. PyTorch of January 2022 is imitated; more on "
-        f"[page 11]({page_11}#beside-a-published-measurement).",
-        "",
-        *markdown.table([HEADING, *table(guides())]),
-        "",
-    ]
+        f"[page 11]({page_11}#beside-a-published-measurement)."
+    )
+    pieces.append([HEADING, *table(guides())])
     r = records[0]
     made = (
         f"Predicted with `{r['command']}`; torch {r['versions']['torch']}, {r['date']}, commit "
         f"{r['git_commit']}; records in `{stored.PUBLISHED.relative_to(ROOT)}`."
     )
-    return "\n".join([*lines, *markdown.folded(markdown.ORIGIN, [made])])
+    return markdown.text(*pieces, markdown.folded(markdown.ORIGIN, [made]))
 
 
 def summary(folder):

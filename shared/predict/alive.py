@@ -21,20 +21,19 @@ def tensors(events, since, at, device, count=LARGEST):
         "module", "shape" such as "64 × 197 × 1024", and "dtype". The latter three are None where
         nothing is known of them.
     """
-    alive, found, wanted = {}, {}, {since + moment for moment in at}
-    freed = {}
+    moments = {since + moment for moment in at}
+    alive, found, freed = {}, {}, {}  # {category: {block: (nbytes, -born)}}, {block: the same}
     for i, (block, change) in enumerate(events):
         if block.device != device or not block.nbytes:
             continue
         if change > 0:
-            alive.setdefault(block.label, {})[block] = (change, -i)
+            alive.setdefault(block.label, {})[block] = change, -i
         else:
             alive[block.label].pop(block)
             freed[block] = i
-        if i in wanted:
+        if i in moments:
             for those in alive.values():
-                for its in heapq.nlargest(count, those, key=those.get):
-                    found[its] = those[its]
+                found |= {its: those[its] for its in heapq.nlargest(count, those, key=those.get)}
     told = sorted(found.items(), key=lambda pair: -pair[1][1])
     return [
         {

@@ -13,11 +13,11 @@ from shared.predict.jobs import PRELOADED, run_jobs
 from shared.predict.tables import table
 from shared.records import scripts
 from shared.records.running import forks, run_script
-from shared.records.views import by_model, name, scale, setting, size
+from shared.records.views import by_model, name, scale, setting
 
 
 def measure(args, predicted, logs):
-    """Runs a script for a few updates on noise, and prints its peaks, or why it failed.
+    """Runs a script for a few updates on noise.
 
     Args:
         args: options of the predictor.
@@ -25,7 +25,7 @@ def measure(args, predicted, logs):
         logs: folder for what the script prints.
 
     Returns:
-        its record; None if it failed.
+        its record, and its last line of output; if it failed, None, and why.
     """
     script, n = predicted["script"], predicted["world_size"]  # as many as were predicted for
     # As in a ladder, scripts are forks where they can be, which have PyTorch already.
@@ -37,13 +37,7 @@ def measure(args, predicted, logs):
     options += ["--max-length", str(args.max_length)] if args.max_length else []
     options += ["--trust-remote-code"] * args.trust_remote_code
     context = forks(PRELOADED) if forked else None
-    record, last = run_script(script, options, logs / "log", n if several else None, context)
-    said = f"FAILED: {last}"
-    if record:
-        load, train = (size(record[phase]["device_peak_gb"]) for phase in ("load", "train"))
-        said = f"measured: {load} loading, {train} training"
-    print(f"{script:24} {said}", file=sys.stderr, flush=True)
-    return record
+    return run_script(script, options, logs / "log", n if several else None, context)
 
 
 def check(args, jobs):
@@ -65,9 +59,12 @@ def check(args, jobs):
             print(f"{p['script']:24} {said}", file=sys.stderr)
             continue
         with tempfile.TemporaryDirectory() as logs:
-            measured = measure(args, p, Path(logs))
-        failed |= not measured
-        records += [{**p, "command": args.command, "measured": measured}] if measured else []
+            measured, last = measure(args, p, Path(logs))
+        if measured:
+            records.append({**p, "command": args.command, "measured": measured})
+        else:
+            failed = True
+            print(f"{p['script']:24} FAILED: {last}", file=sys.stderr)
     if args.json:
         print(json.dumps(records, indent=1))
     else:

@@ -61,8 +61,7 @@ def make_parser():
     add("--on", choices=("gpu", "cpu"), default="gpu", help=on)
     add("--late-zero-grad", action="store_true", help=late)
     add("--card", type=cards.get, metavar="NAME", help=card)
-    version_of = {"type": cards.version, "default": cards.INSTALLED}
-    add("--torch", **version_of, metavar="VERSION", help=version)
+    add("--torch", type=cards.version, default=cards.INSTALLED, metavar="VERSION", help=version)
     add("--tensors-only", action="store_true", help=only)
     other = parser.add_mutually_exclusive_group().add_argument
     other("--fits", type=cards.card_or_gb, metavar="GB|CARD", help=fits)
@@ -100,7 +99,7 @@ def choose(args):
     chosen = scripts.plain(named) if args.plain else named or scripts.stages()
     chosen = scripts.with_side_roads(chosen) if args.side_roads else chosen
     about = {name: scripts.get(name).load().TASK.unit for name in chosen}
-    given = [(IMAGES if IMAGES.knows(m) else TEXTS, f"--model {m}") for m in args.models if m]
+    given = [(IMAGES if m.startswith("vit_") else TEXTS, f"--model {m}") for m in args.models if m]
     given += [(IMAGES, f"--image-px {args.image_px}")] if args.image_px else []
     given += [(TEXTS, f"--max-length {args.max_length}")] if args.max_length else []
     given += [(TEXTS, "--one-by-one")] if args.one_by_one else []

@@ -4,11 +4,10 @@ A simulation changes PyTorch in ways that hold for the whole process.
 """
 
 import concurrent.futures
-import contextlib
 import dataclasses
 import os
-import re
 from concurrent.futures.process import BrokenProcessPool
+from unittest import mock
 
 from tqdm import tqdm
 
@@ -114,24 +113,15 @@ def call(function, *arguments):
 def _why(error, name=None, options=None, *_):
     model = getattr(options, "model", None)
     what = f"{name} with {model}" if model else str(name)
-    said = (str(error).strip().splitlines() or [""])[0]
+    said = str(error).strip().partition("\n")[0]
     if isinstance(error, gpu.NEEDS_NUMBERS):
         return (
             f"{what} cannot be simulated: the result of {said} depends on the numbers in a tensor, "
             "and simulated tensors have none"
         )
-    if missing := re.match(f"Could not run '(.+?)' with arguments from the '{gpu.DEVICE}'", said):
-        return f"{what} cannot be simulated: the simulated GPU does not know {missing[1]}"
     return f"the simulation of {what} failed: {type(error).__name__}: {said[:300]}"
 
 
-@contextlib.contextmanager
 def environment(**variables):
     """Sets environment variables for a while, for the processes that are started in it."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
+    return mock.patch.dict(os.environ, variables)

@@ -17,26 +17,26 @@ KINDS = {
     "bloom": "BLOOM",
     "big_bird": "BigBird",
 }
+LEARNED_POSITIONS = ("BERT", "DistilBERT", "BigBird")
 
 
 def vit(name):
     """Returns the shape of a vision transformer of torchvision at the size of its weights.
 
     Returns:
-        a dictionary: its kind, and numbers as report.formulas.INPUTS names them.
+        a dictionary: its kind, and numbers as report/formulas.toml names them.
     """
     px = torchvision.models.get_model_weights(name).DEFAULT.meta["min_size"][0]
     with torch.device("meta"):
         model = torchvision.models.get_model(name, image_size=px)
-    first, width = model.encoder.layers[0], model.hidden_dim
-    tokens = (px // model.patch_size) ** 2 + 1
+    heads, tokens = model.encoder.layers[0].num_heads, (px // model.patch_size) ** 2 + 1
     return {
         "kind": "ViT",
         "layers": len(model.encoder.layers),
-        "width": width,
-        "heads": first.num_heads,
-        "kv_heads": first.num_heads,
-        "head_width": width // first.num_heads,
+        "width": model.hidden_dim,
+        "heads": heads,
+        "kv_heads": heads,
+        "head_width": model.hidden_dim // heads,
         "mlp": model.mlp_dim,
         "vocabulary": 0,
         "positions": tokens,
@@ -50,22 +50,20 @@ def vit(name):
 def text(name):
     """Returns the shape of a language model, by its configuration, as vit() does."""
     config = AutoConfig.from_pretrained(KNOWN[name])
-    width, heads = config.hidden_size, config.num_attention_heads
-    rotary = config.model_type in ("llama", "mistral", "qwen3")
-    bloom = config.model_type == "bloom"
+    kind, width, heads = KINDS[config.model_type], config.hidden_size, config.num_attention_heads
     mlp = getattr(config, "intermediate_size", None) or getattr(config, "hidden_dim", 4 * width)
     return {
-        "kind": KINDS[config.model_type],
+        "kind": kind,
         "layers": config.num_hidden_layers,
         "width": width,
         "heads": heads,
-        "kv_heads": config.num_key_value_heads if rotary else heads,
+        "kv_heads": getattr(config, "num_key_value_heads", heads),
         "head_width": getattr(config, "head_dim", None) or width // heads,
         "mlp": mlp,
         "vocabulary": config.vocab_size,
-        "positions": 0 if rotary or bloom else config.max_position_embeddings,
+        "positions": config.max_position_embeddings if kind in LEARNED_POSITIONS else 0,
         "classes": 2,
-        "tokens": 4096 if config.model_type == "big_bird" else 512,
+        "tokens": 4096 if kind == "BigBird" else 512,
         "pixels": 0,
         "patch": 0,
     }
@@ -73,6 +71,5 @@ def text(name):
 
 def known():
     """Returns the shapes of all models known here, {name: as vit() returns}."""
-    return {name: vit(name) for name in VITS} | {
-        name: text(name) for name in KNOWN if name not in (TINY, TINY_GPT)
-    }
+    texts = [name for name in KNOWN if name not in (TINY, TINY_GPT)]
+    return {name: vit(name) for name in VITS} | {name: text(name) for name in texts}

@@ -37,6 +37,18 @@ WARNINGS = (
 )
 
 
+def fake_batch(args, n, update, device):
+    """Returns n inputs and labels, uninitialised; texts have all of args.max_length tokens."""
+    numbers = functools.partial(torch.empty, dtype=torch.long, device=device)
+    if args.task.unit == "images":
+        return torch.empty(n, 3, args.image_px, args.image_px, device=device), numbers(n)
+    length = args.input_shapes[update][1] if args.input_shapes else args.max_length
+    tokens = {"input_ids": numbers(n, length)}
+    if args.task.learned == "perplexity":
+        return tokens, numbers(n, length)
+    return tokens | {"attention_mask": numbers(n, length)}, numbers(n)
+
+
 class Results:
     """Keeps what a Meter keeps of an update's results; tensors of the same sizes."""
 
@@ -122,9 +134,8 @@ class Simulation:
                 precision.device = gpu.DEVICE
         else:
             self.fabric, self.device = None, self.script.make_device(args)
-            args.precision = precision_on(
-                torch.device("cuda" if on_gpu else "cpu"), self.script.PRECISION
-            )
+            kind = torch.device("cuda" if on_gpu else "cpu")
+            args.precision = precision_on(kind, self.script.PRECISION)
         # The same file as models.weights() writes, but without data.
         self.folder = tempfile.TemporaryDirectory()
         file = Path(self.folder.name) / "weights.pt"
@@ -166,7 +177,7 @@ class Simulation:
                 self.ledger.seen = self.cost.note if counting else None
                 self.cost.start()
                 share = batch_size // args.shares
-                inputs, labels = args.task.fake_batch(args, share, update, self.device)
+                inputs, labels = fake_batch(args, share, update, self.device)
                 for t in tensors((inputs, labels)):
                     self.ledger.note(t, "inputs")
                 with self.ledger, self.whereabouts:

@@ -47,10 +47,11 @@ def predictions(records):
         return lambda r: amount(r[phase][f"{key}_gb"])
 
     def fallen(key):
-        return lambda r: less(*(x["train"][key] for x in (records[0], r))) if falls(r, key) else ""
+        def show(r):
+            before, now = (each["train"][key] for each in (records[0], r))
+            return less(before, now) if now and r is not records[0] else ""
 
-    def falls(r, key):
-        return r is not records[0] and r["train"][key]
+        return show
 
     def against_parent(r):
         before = r["script"] in scripts.side_roads() and parent(r, records)

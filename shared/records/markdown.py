@@ -3,7 +3,7 @@
 import difflib
 
 from shared.records import scripts
-from shared.records.views import change, learned, listed, setting, size, speed, unit
+from shared.records.views import change, learned, less, origin, size, speed, unit
 
 ORIGIN = "Where these figures come from"
 
@@ -17,6 +17,20 @@ def table(rows):
 def folded(summary, lines):
     """Returns lines that a reader sees after opening them."""
     return [f"<details><summary>{summary}</summary>", "", *lines, "", "</details>"]
+
+
+def sources(records, file, what=None):
+    """Returns where figures come from, folded up, as lines; what they are about as in origin()."""
+    return folded(ORIGIN, [origin(records, file, what)])
+
+
+def text(*pieces):
+    """Joins pieces with a blank line: texts, lines, and tables as rows of tuples."""
+    shown = []
+    for piece in filter(None, pieces):
+        lines = [piece] if isinstance(piece, str) else piece
+        shown.append("\n".join(table(lines) if isinstance(lines[0], tuple) else lines))
+    return "\n\n".join(shown)
 
 
 def diff(before, after):
@@ -36,6 +50,15 @@ def against(before, now):
     """Writes by how much a size has changed, in a table."""
     said = "the same" if now == before else change(before, now)
     return "nearly the same" if said in ("+0.0%", "-0.0%") else said
+
+
+def compared(before, now):
+    """Writes a figure beside the one before it: "new", "gone", "the same", "+1.3%", "2.4x less"."""
+    if not before or not now:
+        return "new" if now else "gone"
+    if now >= 2 * before:
+        return f"{now / before:.1f}x more"
+    return less(before, now) if before >= 2 * now else against(before, now)
 
 
 def heading(record):
@@ -59,8 +82,3 @@ def device(record):
     """Writes what a record was measured on, with the number of GPUs."""
     several = record["world_size"] > 1 and record["train"]["device_reserved_gb"] is not None
     return f"{record['world_size']} x {record['device']}" if several else record["device"]
-
-
-def models(records):
-    """Writes which models records are of."""
-    return listed(map(setting, records))

@@ -78,14 +78,13 @@ def git_commit():
     it is what the variable GIT_COMMIT says, or None.
     """
     git = ["git", "-C", str(ROOT)]
+    head = [*git, "rev-parse", "--short=12", "HEAD"]
     changes = [*git, "diff", "--quiet", "HEAD", "--", ".", ":(exclude)shared/evidence/results"]
     try:
-        head = [*git, "rev-parse", "--short=12", "HEAD"]
         commit = subprocess.run(head, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return os.environ.get("GIT_COMMIT")
-    dirty = subprocess.run(changes, capture_output=True).returncode != 0
-    return f"{commit}-dirty" if dirty else commit
+    return commit + "-dirty" * (subprocess.run(changes, capture_output=True).returncode != 0)
 
 
 def size(gb):
@@ -106,7 +105,7 @@ def breakdown(phase):
     return [(label, gb) for label, gb in parts if gb >= 5e-5]
 
 
-def summary(record):
+def summary(task, record):
     """Writes what a script prints at its end: a line per phase, and one on speed and accuracy."""
     lines = []
     for name in ("load", "train"):
@@ -116,9 +115,7 @@ def summary(record):
         lines.append(f"{name:5} peak {size(peak)}{more}: {held}")
     updates = record["steps"] - (record["resumed_at"] or 0)
     taken = f"{updates} update{'s' * (updates != 1)} in {record['train_seconds']:.1f} s"
-    unit = "texts" if "max_length" in record else "images"
-    speed = record[f"{unit}_per_second"]
-    fast = f", {speed:.0f} {unit}/s" if speed else ""
-    name = "perplexity" if "test_perplexity" in record else "accuracy"
-    tested = f"test {name} {quality(name, record[f'test_{name}'])}"
-    return "\n".join([*lines, f"{taken}{fast}; {tested}"])
+    speed = record[f"{task.unit}_per_second"]
+    fast = f", {speed:.0f} {task.unit}/s" if speed else ""
+    tested = quality(task.learned, record[f"test_{task.learned}"])
+    return "\n".join([*lines, f"{taken}{fast}; test {task.learned} {tested}"])

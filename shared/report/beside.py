@@ -17,22 +17,20 @@ def predictions(records):
     Args:
         records: of one model, one for each script. Those of predictions have none.
     """
+    gpus = [(p, file) for file in OF_GPUS for p in read_list(file) if not p.get("technique")]
+    cpu = [(p, file) for file, its in stored.on_a_cpu() for p in its]
     found = {}
-    for r in records:
-        its = [] if is_prediction(r) else _of_its_kind(r)
-        same = [(p, file) for p, file in its if _same(r, p)]
+    for r in (r for r in records if not is_prediction(r)):
+        same = [(p, file) for p, file in (gpus if _on_gpu(r) else cpu) if _same(r, p)]
+        # Those for this card first, otherwise in order.
+        same.sort(key=lambda its: not _is_of_card(its[0], r["device"]))
         if same:
-            of_card = [(p, file) for p, file in same if _is_of_card(p, r["device"])]
-            found[r["script"]] = [*of_card, *same][0]
+            found[r["script"]] = same[0]
     return found
 
 
-def _of_its_kind(record):
-    """Returns the predictions for a CPU, or for GPUs, as (record, file)."""
-    if record["train"]["device_reserved_gb"] is None:
-        return [(p, file) for file, records in stored.on_a_cpu() for p in records]
-    found = [(p, file) for file in OF_GPUS for p in read_list(file)]
-    return [(p, file) for p, file in found if not p.get("technique")]
+def _on_gpu(record):
+    return record["train"]["device_reserved_gb"] is not None
 
 
 def _same(measured, predicted):
@@ -50,10 +48,10 @@ def _same(measured, predicted):
 
 def _same_lengths(measured, predicted):
     """Tells whether texts were as long as was predicted: of max_length, if nothing else is said."""
-    shapes, foreseen = measured.get("input_shapes"), predicted.get("input_shapes")
-    if not shapes or foreseen:
-        return bool(shapes) and shapes == foreseen
-    return all(length == measured["max_length"] for _, length in shapes)
+    shapes, foreseen = (r.get("input_shapes") for r in (measured, predicted))
+    if shapes and not foreseen:
+        return all(length == measured["max_length"] for _, length in shapes)
+    return bool(shapes) and shapes == foreseen
 
 
 def _is_of_card(predicted, device):
@@ -104,7 +102,7 @@ def note(records, found):
 
 def _of_which(record, found):
     """Says what device the predictions are for."""
-    if record["train"]["device_reserved_gb"] is None:
+    if not _on_gpu(record):
         return (
             "The prediction names no CPU: it counts the bytes of tensors, not how fast they are "
             "computed."

@@ -4,12 +4,16 @@ The page computes with the formulas. Where a prediction by simulation is stored 
 chosen, it tells by how much the formulas miss it.
 """
 
+import tomllib
+from pathlib import Path
+
+from shared.memory.blocks import CATEGORIES
 from shared.predict import shapes
 from shared.predict.arguments import one_by_one
 from shared.records import scripts, stored
 from shared.records.views import read_list
-from shared.report import arithmetic, formulas, inputs
 
+FORMULAS = Path(__file__).with_name("formulas.toml")
 FILES = (stored.PREDICTED, stored.VITS, stored.TEXT, stored.ONE_GPU, stored.SIDE_ROADS)
 TEXT_STAGE = "11_llm/train"
 # Switches as the first stage has them, and what a folder or side road changes for those after it.
@@ -33,12 +37,10 @@ def ways():
     micro-batches) and gpus; and whether it shards.
     """
     found, switches = [], FIRST
-    for name in (
-        n for n in scripts.stages() if scripts.get(n).folder != scripts.get(TEXT_STAGE).folder
-    ):
-        switches = {**switches, **CHANGES.get(scripts.get(name).folder, {})}
-        found.append(_way(name, switches))
-        roads = [road for road in ROADS if road.startswith(f"{scripts.get(name).folder}/")]
+    for folder in (name.partition("/")[0] for name in scripts.ladder()):
+        switches = {**switches, **CHANGES.get(folder, {})}
+        found.append(_way(f"{folder}/train", switches))
+        roads = [road for road in ROADS if road.startswith(f"{folder}/")]
         found += [_way(road, {**switches, **ROADS[road]}) for road in roads]
     return found + _text_ways()
 
@@ -109,49 +111,36 @@ def records():
     return found
 
 
-def numbers(shape, chosen):
-    """Returns the numbers that the formulas take.
+def moments(told):
+    """Returns the moments of formulas.toml one by one, each with all that is held, in order.
 
-    Args:
-        shape: of a model, as shapes.known() has it.
-        chosen: precision, states, checkpointing, offload, batch, micro and gpus.
+    A moment is (name, where, what is set first, further parts, {category: [expression, what]}).
     """
-    weights, values = inputs.PRECISIONS[chosen["precision"]]
-    names = ("batch", "micro", "gpus", "states", "checkpointing", "offload")
-    return {
-        **inputs.KINDS[shape["kind"]],
-        **{name: number for name, number in shape.items() if name != "kind"},
-        **{name: chosen[name] for name in names},
-        "weight_bytes": weights,
-        "value_bytes": values,
-    }
+    found = []
+    for its in told["moments"]:
+        held = {**told["always"], **its["held"]}
+        held = {label: held[label] for label in CATEGORIES if label in held}
+        parts = listed(its.get("parts", {}))
+        for name, ways_to_set in its["names"].items():
+            found += [(name, its["where"], sets, parts, held) for sets in ways_to_set]
+    return found
 
 
-def miss(shape, record):
-    """Returns by what part of it the formulas miss the peak of one of records(); 0.01 is 1 % more.
-
-    Args:
-        shape: of its model, as shapes.known() has it.
-        record: of records().
-    """
-    shape = {**shape, "tokens": record["tokens"] or shape["tokens"]}
-    _, held = arithmetic.peak(numbers(shape, record))
-    return sum(held.values()) / record["peak"] - 1
+def listed(parts):
+    """Returns the parts of formulas.toml as (name, expression, what it is)."""
+    return [(name, *its) for name, its in parts.items()]
 
 
 def of_page():
     """Returns all that the page needs to calculate, to write into it as JSON."""
-    known, predicted = shapes.known(), records()
+    told = tomllib.loads(FORMULAS.read_text())
+    none = dict.fromkeys(told["features"], 0)
     return {
-        "inputs": inputs.INPUTS,
-        "features": inputs.FEATURES,
-        "set": inputs.SET,
-        "kinds": inputs.KINDS,
-        "precisions": inputs.PRECISIONS,
-        "parts": formulas.PARTS,
-        "moments": formulas.MOMENTS,
-        "shapes": known,
+        **{name: told[name] for name in ("inputs", "features", "set", "precisions")},
+        "kinds": {kind: {**none, **its} for kind, its in told["kinds"].items()},
+        "parts": listed(told["parts"]),
+        "moments": moments(told),
+        "shapes": shapes.known(),
         "ways": ways(),
-        "records": predicted,
-        "farthest": 100 * max(abs(miss(known[r["model"]], r)) for r in predicted),
+        "records": records(),
     }

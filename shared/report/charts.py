@@ -7,8 +7,10 @@ from shared.records import scripts, stored
 from shared.records.views import (
     by_model,
     by_script,
+    change,
     is_prediction,
     learned,
+    less,
     on_host,
     one_line,
     origin,
@@ -32,7 +34,7 @@ def datasets(own=()):
         own: files of records besides those of the repository; one JSON object per line.
     """
     found = []
-    for group in by_model(list(stored.predictions().values())):
+    for group in by_model([*stored.predictions().values()]):
         gpus = "GPUs" if group[-1]["world_size"] > 1 else "a GPU"
         names = {r["script"] for r in group}
         published = {name: gb for name, gb in stored.ARTICLE.items() if name in names}
@@ -79,38 +81,29 @@ def dataset(records, name, from_where, published):
     def mark(gb):
         return (size(gb), at(gb)) if gb else None
 
-    def stack(train):
-        return [(label, gb, size(gb), share) for label, gb, share in held(train)]
-
-    def second(r):
-        if r["script"] not in foreseen:
-            return None
-        train = foreseen[r["script"]][0]["train"]
-        peak = train["device_peak_gb"]
+    def bar(r):
+        train = r["train"]
         return {
-            "peak": size(peak),
-            "at": at(peak),
-            "parts": stack(train),
-            "reserved": train["device_reserved_gb"] and size(train["device_reserved_gb"]),
-            "difference": beside.difference(r["train"]["device_peak_gb"], peak),
+            "peak": size(train["device_peak_gb"]),
+            "at": at(train["device_peak_gb"]),
+            "parts": [(label, gb, size(gb), share) for label, gb, share in held(train)],
+            "reserved": mark(train["device_reserved_gb"]),
         }
 
     rows = []
     for r in records:
-        train, peak = r["train"], r["train"]["device_peak_gb"]
+        second, _ = foreseen.get(r["script"], (None, None))
+        peaks = [x["train"]["device_peak_gb"] for x in (r, second) if x]
         rows.append(
             {
+                **bar(r),
                 "script": r["script"],
                 "gpus": r["world_size"],
                 "link": _shown(r["script"]),
-                "peak": size(peak),
-                "at": at(peak),
-                "parts": stack(train),
-                "foreseen": second(r),
-                "reserved": mark(train["device_reserved_gb"]),
+                "foreseen": second and {**bar(second), "difference": beside.difference(*peaks)},
                 "published": mark(published.get(r["script"])),
                 "loading": size(r["load"]["device_peak_gb"]),
-                "host": size(train["host_peak_gb"]) if on_host(r) else None,
+                "host": size(r["train"]["host_peak_gb"]) if on_host(r) else None,
                 "where": where(r) if "peak_at" in r else None,
             }
         )
@@ -153,8 +146,8 @@ def table(rows, measured):
     for row in rows:
         second, its = row["foreseen"] or {}, {label: text for label, _, text, _ in row["parts"]}
         cells = [row["script"], row["peak"], second.get("peak"), second.get("difference")]
-        cells += [row["reserved"] and row["reserved"][0], second.get("reserved")]
-        cells += [row["published"] and row["published"][0], row["host"], row["loading"]]
+        marks = (row["reserved"], second.get("reserved"), row["published"])
+        cells += [*(mark and mark[0] for mark in marks), row["host"], row["loading"]]
         lines.append([cell or "" for cell in (*cells, *map(its.get, CATEGORIES))])
     used = [any(column) for column in zip(*lines)]
     shown = [[x for x, use in zip(line, used) if use] for line in ([*heads, *CATEGORIES], *lines)]
@@ -172,19 +165,28 @@ def _ticks(top, decade, factor, at):
     most = top * factor
     step = 10 ** math.floor(math.log10(most))
     step = next(s for s in (step / 5, step / 2, step, 2 * step) if most / s <= 8)
-    sizes = {
-        "lin": [n * step / factor for n in range(int(most / step) + 1)],
-        "log": [10.0**n for n in range(decade, math.ceil(math.log10(top)))],
-    }
-
+    lin = [n * step / factor for n in range(int(most / step) + 1)]
+    log = [10.0**n for n in range(decade, math.ceil(math.log10(top)))]
     return {
-        kind: [(round_size(gb), at(gb)[kind]) for gb in values] for kind, values in sizes.items()
+        "lin": [(round_size(gb), at(gb)["lin"]) for gb in lin],
+        "log": [(round_size(gb), at(gb)["log"]) for gb in log],
     }
 
 
 def round_size(gb):
     """Writes a round size in GB (1e9 bytes) for people, in MB if it is less than 1."""
     return f"{gb:g} GB" if gb >= 1 else f"{gb * 1e3:g} MB" if gb else "0"
+
+
+def compared(before, now):
+    """Writes a figure beside the one before it: "the same", "+1.3%", "2.4x less", "new", "gone"."""
+    if not before or not now:
+        return "new" if now else "gone"
+    if change(before, now) in ("+0.0%", "-0.0%"):
+        return "the same" if now == before else "nearly the same"
+    if now >= 2 * before:
+        return f"{now / before:.1f}x more"
+    return less(before, now) if before >= 2 * now else change(before, now)
 
 
 def costs(script, before, chosen):

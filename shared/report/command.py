@@ -12,14 +12,12 @@ from shared.records.views import read
 from shared.records.writing import write_text
 from shared.report import moments, page
 
-WHAT = "pass what --record or the ladder has written, such as out/ladder.jsonl"
-
 
 def parse(argv):
     """Parses the command line.
 
     Raises:
-        UserError: a file holds no records or no timelines, or the folder cannot be written to.
+        UserError: a file is not there, or has no records.
     """
     parser = Parser(description=__doc__.splitlines()[0])
     records = "measurements to show besides the repository's, such as out/ladder.jsonl"
@@ -33,22 +31,12 @@ def parse(argv):
     add("--slides", action="store_true", help="write pictures for slides beside the page")
     args = parser.parse_args(argv)
     for file in args.records:
-        _check(file)
-    moments.with_own(args.timelines)
-    args.out.mkdir(parents=True, exist_ok=True)
+        if not file.is_file() or not read(file)[0]:
+            raise UserError(
+                f"--records {file}: there are no records of scripts; pass what --record or the "
+                "ladder has written, such as out/ladder.jsonl"
+            )
     return args
-
-
-def _check(file):
-    try:
-        records, left_out = read(file)
-    except OSError as error:
-        raise UserError(f"--records {file}: {error.strerror}; {WHAT}") from None
-    if not records:
-        wrong = ": these are no records of scripts" if left_out else ""
-        raise UserError(f"--records {file}: there are no records in it{wrong}; {WHAT}")
-    if left_out:
-        print(f"- {left_out} unreadable line{'s' * (left_out > 1)} in {file} left out")
 
 
 def main(argv=None):

@@ -3,7 +3,6 @@
 import functools
 import posixpath
 import re
-from typing import NamedTuple
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -29,25 +28,13 @@ CUT = re.compile(r"(?<=\w[._/(=])(?=[A-Za-z])|(?<=[a-z])(?=[A-Z])")
 LONG = re.compile(r"[^\s<>]{16,}")
 
 
-class Section(NamedTuple):
-    """A section of a lesson: its id on the page, its title, and its text as HTML."""
-
-    id: str
-    title: str
-    html: Markup
-
-
 def sections(folder):
-    """Returns what the page shows of a lesson, {title: Section}, in the order of the README.md.
-
-    Args:
-        folder: of a stage.
-    """
-    found = {}
-    for title, tokens in _parsed(folder).items():
-        if title in SECTIONS:
-            found[title] = Section(place(folder, slug(title)), title, _html(tokens, folder))
-    return found
+    """Returns what the page shows of a stage's lesson, {title: its "id", "title" and "html"}."""
+    return {
+        title: {"id": place(folder, slug(title)), "title": title, "html": _html(tokens, folder)}
+        for title, tokens in _parsed(folder).items()
+        if title in SECTIONS
+    }
 
 
 def short(folder):
@@ -132,8 +119,11 @@ def _html(tokens, folder, explained=False):
         elif token.type == "inline":
             explain = None if explained or folded or heading else marker.html
             token = token.copy(children=_inline(token.children, folder, explain))
-        shown.append(token)
-    return Markup(MARKDOWN.renderer.render(_without_empty(shown), MARKDOWN.options, {}))
+        if token.type == "paragraph_close" and not shown[-1].children:
+            del shown[-2:]  # a paragraph in which nothing is left
+        else:
+            shown.append(token)
+    return Markup(MARKDOWN.renderer.render(shown, MARKDOWN.options, {}))
 
 
 def _inline(children, folder, explain):
@@ -161,14 +151,3 @@ def _inline(children, folder, explain):
 
 def _made(html):
     return Token("html_inline", "", 0, content=str(html))
-
-
-def _without_empty(tokens):
-    """Leaves out paragraphs in which nothing is left."""
-    found = []
-    for token in tokens:
-        if token.type == "paragraph_close" and not found[-1].children:
-            del found[-2:]
-        else:
-            found.append(token)
-    return found

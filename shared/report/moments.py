@@ -1,20 +1,21 @@
 """What the living timelines show: who holds the memory at every moment, and which line works."""
 
 import functools
+import itertools
 import json
 import re
 
 from markupsafe import Markup
 
 from shared.cli import UserError
-from shared.lessons.answers import Row
 from shared.memory.blocks import CATEGORIES
 from shared.predict.history import expanded
 from shared.records import scripts, stored
-from shared.records.views import NOTHING, amount, at_once, on_host, setting, size, unit, where
-from shared.report import side_by_side
+from shared.records.views import LEAST, amount, at_once, on_host, setting, size, unit, where
+from shared.report import charts, side_by_side
 
 SHOWN = ("parallelize", "build", "train_step")  # functions of a script beside its timeline
+RIGHT = "pass the timelines.json that python -m shared.predict --timeline DIR has written"
 
 
 @functools.cache
@@ -32,42 +33,25 @@ def with_own(files):
         files: such as `python -m shared.predict --timeline DIR` writes, DIR/timelines.json.
 
     Raises:
-        UserError: a file holds something else.
+        UserError: a file is not there, or holds something else.
     """
     found = dict(of_all())
     for file in files:
-        for moments in _read(file):
-            title = script = moments["script"]
+        try:
+            every = [
+                (each, scripts.get(each["script"]).name) for each in json.loads(file.read_text())
+            ]
+        except OSError as error:
+            raise UserError(f"--timelines {file}: {error.strerror}; {RIGHT}") from None
+        except (ValueError, LookupError, TypeError):
+            raise UserError(f"--timelines {file}: these are no timelines; {RIGHT}") from None
+        for moments, title in every:
             if title in found:
-                title = f"{script}, {setting(moments['record'])}"
+                title = f"{title}, {setting(moments['record'])}"
             while title in found:
                 title += ", again"
             found[title] = moments
     return found
-
-
-def _read(file):
-    """Returns the moments in a file.
-
-    Raises:
-        UserError: it holds something else.
-    """
-    right = "pass the timelines.json that python -m shared.predict --timeline DIR has written"
-    try:
-        moments = json.loads(file.read_text())
-        if not moments:
-            raise ValueError
-        # What the page needs of each is there.
-        for_page({n: each for n, each in enumerate(moments)})
-        for each in moments:
-            scripts.get(each["script"])
-            expanded(each)
-            moved(each, each)
-    except OSError as error:
-        raise UserError(f"--timelines {file}: {error.strerror}; {right}") from None
-    except (ValueError, LookupError, TypeError, AttributeError, UserError):
-        raise UserError(f"--timelines {file}: these are no timelines; {right}") from None
-    return moments
 
 
 def for_page(every):
@@ -106,12 +90,11 @@ def table(name):
     lines = scripts.get(name).lines
     labels = [label for label, column in zip(CATEGORIES, held["device"].T) if column.any()]
     rows = [("pass", "line", "most on the GPU", *labels)]
-    keys = [(phase, line) for phase, line in zip(moments["phases"], moments["lines"]) if line]
-    places = [i for i, line in enumerate(moments["lines"]) if line]
-    starts = [n for n in range(len(keys)) if n == 0 or keys[n] != keys[n - 1]]
-    for begin, end in zip(starts, [*starts[1:], len(keys)]):
-        most = max(places[begin:end], key=lambda i: total[i])
-        phase, line = keys[begin]
+    working = [i for i, line in enumerate(moments["lines"]) if line]
+    for (phase, line), stretch in itertools.groupby(
+        working, lambda i: (moments["phases"][i], moments["lines"][i])
+    ):
+        most = max(stretch, key=lambda i: total[i])
         cells = (amount(held["device"][most, CATEGORIES.index(label)]) for label in labels)
         code = lines[line - 1].partition("  # ")[0].strip()
         rows.append((phase, f"{line}: {code}", size(total[most]), *cells))
@@ -148,24 +131,20 @@ def moved(before, after):
     if len({setting(r) for r in records}) > 1:
         return []
     peaks = [r["train"]["device_peak_gb"] for r in records]
-    said = [_said(Row("allocated", *peaks))]
     held = [r["train"]["breakdown_gb"] for r in records]
-    rows = [Row(label, *(each.get(label, 0) for each in held)) for label in CATEGORIES]
-    rows = [row for row in rows if max(row.before_gb, row.now_gb) >= 0.002 * max(peaks)]
-    rows.sort(key=lambda row: -abs(row.now_gb - row.before_gb))
-    said += [_said(row) for row in rows]
+    rows = [(label, *(each.get(label, 0) for each in held)) for label in CATEGORIES]
+    rows = [row for row in rows if max(row[1:]) >= 0.002 * max(peaks)]
+    rows.sort(key=lambda row: -abs(row[2] - row[1]))
+    said = [_said("allocated", *peaks), *(_said(*row) for row in rows)]
     places = [where(r) for r in records]
     if places[0] != places[1]:
         said.append(f"the peak moves from {places[0]} to {places[1]}")
     host = [r["train"]["host_peak_gb"] if on_host(r) else 0 for r in records]
-    if any(host):
-        said.append(_said(Row("on the host", *host)))
-    return said
+    return [*said, _said("on the host", *host)] if any(host) else said
 
 
-def _said(row):
-    sizes = [amount(gb) for gb in (row.before_gb, row.now_gb)]
-    if NOTHING in sizes:
-        there = next(each for each in sizes if each != NOTHING)
-        return f"{row.name}: {row.words}, {there}"
-    return f"{row.name}: {sizes[0]} to {sizes[1]}, {row.words}"
+def _said(name, *sizes):
+    sizes = [gb if gb >= LEAST else 0 for gb in sizes]
+    if not all(sizes):
+        return f"{name}: {charts.compared(*sizes)}, {size(max(sizes))}"
+    return f"{name}: {size(sizes[0])} to {size(sizes[1])}, {charts.compared(*sizes)}"

@@ -10,11 +10,14 @@ from pathlib import Path
 import jinja2
 from markdown_it import MarkdownIt
 from markupsafe import Markup
+from matplotlib.colors import to_hex
 
 from shared.lessons import exercises
+from shared.lessons.answers import title
 from shared.memory.blocks import CATEGORIES
-from shared.predict import cards, tables
+from shared.predict import cards, tables, way
 from shared.records import scripts, stored
+from shared.records.bars import COLORS
 from shared.records.record import git_commit
 from shared.records.views import (
     by_model,
@@ -31,14 +34,11 @@ from shared.records.views import (
 from shared.report import (
     calculator,
     charts,
-    colors,
     lesson,
     moments,
     price,
-    quiz,
     roads,
     side_by_side,
-    ways,
     words,
 )
 
@@ -46,45 +46,54 @@ SIZES = (8, 12, 16, 24, 40, 80, 141)  # GB
 FIRST_CARD = "rtx4090"  # that is chosen when the page opens
 TEMPLATE = Path(__file__).parent / "template"
 # In this order: a later file may use what an earlier one has made.
-STYLES = (
-    "base",
-    "ladder",
-    "price",
-    "roads",
-    "diff",
-    "stages",
-    "words",
-    "timeline",
-    "quiz",
-    "ways",
-    "calculator",
-    "present",
-    "print",
-)
-SCRIPTS = ("base", "address", "ladder", "price", "stages")
-SCRIPTS += ("canvas", "timeline", "quiz", "compare", "formulas", "advice", "calculator")
-SCRIPTS += ("ways", "words", "theme", "present", "paper", "touch")
+STYLES = "base ladder price roads diff stages words timeline quiz ways calculator present print"
+SCRIPTS = "base address ladder price stages canvas timeline quiz compare formulas advice "
+SCRIPTS += "calculator ways words theme present paper touch"
+
+
+def ways_to_cards():
+    """Returns the stored ways to cards, {model with its inputs: a dictionary for each card}.
+
+    The dictionaries have the card's name, a title, heading and rows of a table, the advice, and
+    where all of it comes from, in the words of `python -m shared.predict --card NAME`.
+    """
+    found = {}
+    for told in json.loads(stored.WAYS.read_text()):
+        its = [way_there for _, way_there in told["ways"]]
+        most = max(each["world_size"] for each in its)
+        record = {**told, "device": f"simulated {told['title']}", "world_size": most}
+        size, card = its[-1]["batch_size"], f"{told['title']}, {told['gb']:.4g} GB"
+        found.setdefault(told["setting"], []).append(
+            {
+                "card": told["card"],
+                "title": f"Ways to {size} {told['unit']} per update on {card}",
+                "heading": way.heading(told["unit"]),
+                "rows": way.rows(told["ways"]),
+                "advice": told["advice"],
+                "origin": origin([record], stored.WAYS, told["setting"]),
+            }
+        )
+    return found
 
 
 def models():
     """Returns what each model needs of a card: a list of dictionaries.
 
     Each has the model with its inputs, the name that --model takes, where the figures come from,
-    the ways to cards as ways.stored_ways() has them, rows of a table, and a heading for the last
+    the ways to cards as ways_to_cards() has them, rows of a table, and a heading for the last
     column, which is empty if no prediction has a bound. A row is of one script or technique: its
     name, GPUs, GB needed, what the host holds, and images or texts per second at most.
     """
-    found, to_cards = [], ways.stored_ways()
+    found, to_cards = [], ways_to_cards()
     for file in (stored.PREDICTED, stored.VITS, stored.TEXT):
         wanted = [r for r in read_list(file) if file != stored.PREDICTED or "image_px" in r]
         for group in by_model(wanted):
             rows = []
             for r in group:
                 host = size(r["train"]["host_peak_gb"]) if on_host(r) else ""
-                fast = f"{most_per_second(r):,.0f}" if r.get("bound") else ""
+                fast = f"{most_per_second(r):,.0f}"
                 rows.append((name(r), r["world_size"], tables.needs(r), host, fast))
             card = listed(r["device"].removeprefix("simulated ") for r in group)
-            timed = any(fast for *_, fast in rows)
             found.append(
                 {
                     "model": setting(group[0]),
@@ -92,7 +101,7 @@ def models():
                     "origin": origin(group, file),
                     "ways": to_cards.get(setting(group[0]), []),
                     "rows": rows,
-                    "per_second": f"at most {unit(group[0])}/s on {card}" if timed else "",
+                    "per_second": f"at most {unit(group[0])}/s on {card}",
                 }
             )
     return found
@@ -138,9 +147,32 @@ def part(script, chosen):
     }
 
 
-def template(name):
-    """Returns the text of a file of the template."""
-    return (TEMPLATE / name).read_text()
+def questions():
+    """Returns what the quiz asks, {key: dictionary with "before", "before_mb" and "now_mb"}.
+
+    The key is the name of a stage, or for an exercise its folder and number, such as "06_sgd/2".
+    The first two tell what is known: what it is, and its peak in MB.
+    """
+    records, found = stored.predictions(), {}
+    for record in records.values():
+        before = records.get(scripts.get(record["script"]).parent)
+        if before and setting(before) == setting(record):
+            peaks = (r["train"]["device_peak_gb"] for r in (before, record))
+            found[record["script"]] = (before["script"], *peaks)
+    entries = exercises.stored_entries()
+    for e in exercises.every():
+        record, before = (entries[e.folder, e.number][key] for key in ("record", "against"))
+        if e.phase != "cost":
+            place = e.memory[-1]  # of two memories, the exercise is about the other one
+            peaks = [r[e.phase][f"{place}_peak_gb"] for r in (before, record)]
+            if all(peaks):
+                known = f"{title(before, record)}, {'loading' if e.phase == 'load' else 'training'}"
+                known += ", on the host" if place == "host" else ""
+                found[f"{e.folder}/{e.number}"] = (known, *peaks)
+    return {
+        key: {"before": known, "before_mb": before * 1e3, "now_mb": now * 1e3}
+        for key, (known, before, now) in found.items()
+    }
 
 
 def number(script):
@@ -170,11 +202,13 @@ def render(files, timelines=()):
         lstrip_blocks=True,
     )
     text = MarkdownIt("commonmark", {"html": False}).enable("table")
-    environment.filters["lesson"] = lesson.markdown
-    environment.filters["inline"] = lambda source: Markup(text.renderInline(source))
-    environment.filters["embedded"] = embedded
-    environment.filters["number"] = number
-    environment.filters["id"] = lambda script: script.replace("/", "-")
+    environment.filters |= {
+        "lesson": lesson.markdown,
+        "inline": lambda source: Markup(text.renderInline(source)),
+        "embedded": embedded,
+        "number": number,
+        "id": lambda script: script.replace("/", "-"),
+    }
     environment.globals["word"] = words.button
     chosen, every = charts.datasets(files), moments.with_own(timelines)
     parts = [part(scripts.get(script), chosen) for script in scripts.stages()]
@@ -189,7 +223,7 @@ def render(files, timelines=()):
         price=price.chart(),
         roads=roads.drawn(),
         moments=moments,
-        quiz=quiz.asked(),
+        quiz=questions(),
         every=moments.for_page(every),
         moved={
             f"{a} {b}": moments.moved(every[a], every[b])
@@ -205,11 +239,11 @@ def render(files, timelines=()):
         categories=CATEGORIES,
         glossary=words.glossary(),
         measured_on_gpu=bool(stored.on_gpus()),
-        colors={label: colors.variable(label) for label in CATEGORIES},
-        hexes={label: colors.hex_color(label) for label in CATEGORIES},
+        colors={label: f"--{label.replace(' ', '-')}" for label in CATEGORIES},
+        hexes={label: to_hex(COLORS[label]) for label in CATEGORIES},
         commit=git_commit(),
         date=datetime.date.today().isoformat(),
-        style=Markup("".join(template(f"style/{name}.css") for name in STYLES)),
-        scripts=[Markup(template(f"script/{name}.js")) for name in SCRIPTS],
+        style=Markup("".join((TEMPLATE / f"style/{x}.css").read_text() for x in STYLES.split())),
+        scripts=[Markup((TEMPLATE / f"script/{x}.js").read_text()) for x in SCRIPTS.split()],
     )
     return html, chosen

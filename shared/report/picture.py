@@ -3,7 +3,6 @@
 It needs Chromium, and playwright to drive it.
 """
 
-import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -16,12 +15,46 @@ WIDTH, HEIGHT, SCALE = 1280, 1200, 1.5  # in CSS pixels; picture's pixels for ea
 ADDRESS, PART = "05_grad_accum-train;ruler=own", "article.chosen .moments"
 
 
-def parse(argv):
-    """Parses the command line.
+def take(page, part=PART, state=ADDRESS):
+    """Returns a picture of a part of a page, as the bytes of a PNG file.
+
+    Args:
+        page: pathlib.Path of the page.
+        part: a CSS selector.
+        state: of the page, as its address tells it.
 
     Raises:
-        UserError: the page is not there, or the picture cannot be written.
+        UserError: there is no browser, or the page has no such part to see.
     """
+    from playwright.sync_api import Error, sync_playwright
+
+    with sync_playwright() as playwright:
+        try:
+            browser = started(playwright)
+        except Error as error:
+            raise UserError(
+                f"Chromium does not start: {str(error).strip().splitlines()[0]}; install it, for "
+                "example with `playwright install chromium`"
+            ) from None
+        size = {"width": WIDTH, "height": HEIGHT}
+        shown = browser.new_page(viewport=size, device_scale_factor=SCALE, color_scheme="light")
+        shown.goto(f"{page.resolve().as_uri()}#{state}")
+        try:
+            shown.locator(part).first.wait_for(timeout=2_000)
+        except Error:
+            raise UserError(f"--part {part}: there is no such part to see in {page}") from None
+        return shown.locator(part).first.screenshot()
+
+
+def started(playwright):
+    """Returns a browser: this machine's, or else the one that playwright has installed."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    # Chromium refuses to start its sandbox for root; the page is a file of one's own.
+    options = [*QUIET, "--no-sandbox"] if os.geteuid() == 0 else [*QUIET]
+    return playwright.chromium.launch(executable_path=found, args=options)
+
+
+def main(argv=None):
     parser = Parser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("file", type=Path, metavar="FILE.png", help="the picture")
@@ -32,55 +65,9 @@ def parse(argv):
     part = f"CSS selector of the part; the first that it finds (default: {PART})"
     add("--part", default=PART, metavar="SELECTOR", help=part)
     args = parser.parse_args(argv)
-    if args.file.suffix != ".png":
-        raise UserError(f"{args.file}: the picture's name must end in .png")
     if not args.page.is_file():
         raise UserError(f"--page {args.page}: no such file; `python -m shared.report` writes it")
-    return args
-
-
-def take(page, part=PART, state=ADDRESS):
-    """Returns a picture of a part of a page, as the bytes of a PNG file.
-
-    Args:
-        page: pathlib.Path of the page.
-        part: a CSS selector.
-        state: of the page, as its address tells it.
-
-    Raises:
-        UserError: there is no browser, it does not start, or the page has no such part to see.
-    """
-    from playwright.sync_api import Error, sync_playwright
-
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    # Chromium refuses to start its sandbox for root; the page is a file of one's own.
-    options = [*QUIET, "--no-sandbox"] if os.geteuid() == 0 else [*QUIET]
-    with contextlib.ExitStack() as stack:
-        playwright = stack.enter_context(sync_playwright())
-        try:  # without a browser of this machine, the one that playwright may have installed
-            browser = playwright.chromium.launch(executable_path=found, args=options)
-        except Error as error:
-            reason = f": {str(error).strip().splitlines()[0]}" if found else ""
-            raise UserError(
-                f"Chromium does not start{reason}; install it, for example with "
-                "`playwright install chromium`"
-            ) from None
-        stack.callback(browser.close)
-        size = {"width": WIDTH, "height": HEIGHT}
-        looks = {"viewport": size, "device_scale_factor": SCALE, "color_scheme": "light"}
-        shown = browser.new_page(**looks)
-        shown.goto(f"{page.resolve().as_uri()}#{state}")
-        try:
-            shown.locator(part).first.wait_for(timeout=2_000)
-            return shown.locator(part).first.screenshot()
-        except Error:
-            raise UserError(f"--part {part}: there is no such part to see in {page}") from None
-
-
-def main(argv=None):
-    args = parse(argv)
-    picture = take(args.page, args.part, args.state)
-    args.file.write_bytes(picture)
+    args.file.write_bytes(take(args.page, args.part, args.state))
     print(f"{args.file}: {args.part} of {args.page}")
 
 

@@ -4,7 +4,7 @@ import math
 
 from shared.lessons import side_roads
 from shared.records import scripts, stored
-from shared.records.views import change, least_ms, less, on_host, origin, setting, size, unit
+from shared.records.views import least_ms, on_host, origin, setting, size, unit
 from shared.report import charts
 
 # On the logarithmic scale, a bar has no length at this share of the longest bar of its model.
@@ -12,33 +12,31 @@ LEAST = 1e-3
 
 
 def drawn():
-    """Returns the map: its rungs, the length of each model's scale, and where figures are from."""
-    records = side_roads.records()
-    tops = _tops(records)
-    return {
-        "rungs": rungs(records, tops),
-        "scales": [(model, size(most)) for model, most in tops.items()],
-        "origins": origins(records),
-    }
+    """Returns the map: its rungs, the length of each model's scale, and where figures are from.
 
-
-def rungs(records, tops):
-    """Returns a dictionary for each stage, in the ladder's order.
-
-    Each has what place() tells, and "roads", a list of what road() tells. A stage without side
-    roads is there, too: the map is of the whole ladder.
-
-    Args: as of place().
+    A rung is a stage: what place() tells, and "roads", a list of what road() tells. A stage without
+    side roads is there, too: the map is of the whole ladder.
     """
-    found = []
-    for name in (name for name in scripts.stages() if name in records):
-        script = scripts.get(name)
-        # The side roads of a folder leave its last stage.
-        last = name == scripts.stages([script.folder])[-1]
-        names = scripts.side_roads({script.folder}) if last else []
-        its = [road(x, records, tops) for x in names if x in records]
-        found.append({**place(name, records, tops), "roads": its})
-    return found
+    records = side_roads.records()
+    stages = [name for name in scripts.stages() if name in records]
+    roads = [name for name in scripts.side_roads() if name in records]
+    tops = {}
+    for r in (records[name] for name in (*stages, *roads)):
+        tops[setting(r)] = max(r["train"]["device_peak_gb"], tops.get(setting(r), 0))
+    rungs = []
+    for name in stages:
+        folder = scripts.get(name).folder
+        last = name == scripts.stages([folder])[-1]  # which the side roads of a folder leave
+        its = [x for x in roads if last and scripts.get(x).folder == folder]
+        its = [road(x, records, tops) for x in its]
+        rungs.append({**place(name, records, tops), "roads": its})
+    ladder, beside = stored.predictions().values(), [records[name] for name in roads]
+    groups = ((list(ladder), stored.PREDICTED), (beside, stored.SIDE_ROADS))
+    return {
+        "rungs": rungs,
+        "scales": [(model, size(most)) for model, most in tops.items()],
+        "origins": [origin(group, file) for group, file in groups if group],
+    }
 
 
 def place(name, records, tops):
@@ -84,35 +82,8 @@ def road(name, records, tops):
         **place(name, records, tops),
         "parent": script.parent,
         "stage": script.parent if script.parent in scripts.stages() else None,
-        "peak_change": _against(before, now) if alike else None,
-        "time": _against(least_ms(parent), least_ms(r)) if timed else None,
+        "peak_change": charts.compared(before, now) if alike else None,
+        "time": charts.compared(least_ms(parent), least_ms(r)) if timed else None,
         "unit": unit(r).removesuffix("s"),
         "cost": side_roads.cost(name),
     }
-
-
-def origins(records):
-    """Returns where the figures come from, in Markdown, a text for each file."""
-    ladder = list(stored.predictions().values())
-    roads = [records[name] for name in scripts.side_roads() if name in records]
-    groups = ((ladder, stored.PREDICTED), (roads, stored.SIDE_ROADS))
-    return [origin(group, file) for group, file in groups if group]
-
-
-def _tops(records):
-    """Returns {model with its inputs: the largest peak of it, in GB}, the ladder's first."""
-    tops = {}
-    for name in [*scripts.stages(), *scripts.side_roads()]:
-        if name in records:
-            gb, model = records[name]["train"]["device_peak_gb"], setting(records[name])
-            tops[model] = max(gb, tops.get(model, 0))
-    return tops
-
-
-def _against(before, now):
-    """Writes a figure beside the one before it: "the same", "+12.3%" or "2.4x less"."""
-    if change(before, now) in ("+0.0%", "-0.0%"):
-        return "the same" if now == before else "nearly the same"
-    if now >= 2 * before:
-        return f"{now / before:.1f}x more"
-    return less(before, now) if before >= 2 * now else change(before, now)

@@ -44,11 +44,11 @@ def rows(before, after):
                     found.append(("same", *_cell(old, i + START), *_cell(new, j + START)))
                 continue
             for i, j in together(a[i1:i2], b[j1:j2]):
-                left, right = (None if n is None else n + start for n, start in ((i, i1), (j, j1)))
-                kind = "added" if left is None else "removed" if right is None else "changed"
-                marks = words(a[left], b[right]) if kind == "changed" else ((), ())
-                left, right = (None if n is None else n + START for n in (left, right))
-                found.append((kind, *_cell(old, left, marks[0]), *_cell(new, right, marks[1])))
+                kind = "added" if i is None else "removed" if j is None else "changed"
+                marks = words(a[i1 + i], b[j1 + j]) if kind == "changed" else ((), ())
+                left = _cell(old, None if i is None else i1 + i + START, marks[0])
+                right = _cell(new, None if j is None else j1 + j + START, marks[1])
+                found.append((kind, *left, *right))
     return found
 
 

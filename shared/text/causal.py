@@ -52,6 +52,7 @@ class Causal(Texts):
     }
     classes, learned = None, "perplexity"
     new_metric = functools.partial(Perplexity, nan_strategy="disable")  # a loss of NaN shows
+    use = 'python 11_llm/generate.py {} "The film"'
     without_bf16 = "11_llm/causal.py computes in fp32"
     model_help = f"{tiny}, or folder or Hugging Face id of a model that can {does}"
     data_help = (
@@ -90,15 +91,6 @@ class Causal(Texts):
             logits = model(input_ids=ids).logits[0]  # (tokens, vocabulary)
             losses.append(F.cross_entropy(logits.float(), following, reduction="none"))
         return torch.stack(losses), None
-
-    def use_of(self, folder):
-        return f'python 11_llm/generate.py {folder} "The film"'
-
-    def fake_batch(self, args, n, update, device):
-        """Returns packed texts and the tokens that follow, all of args.max_length."""
-        length = args.input_shapes[update][1] if args.input_shapes else args.max_length
-        ids, labels = (torch.empty(n, length, dtype=torch.long, device=device) for _ in range(2))
-        return {"input_ids": ids}, labels
 
 
 def batch(examples):

@@ -1,9 +1,7 @@
 """The command line of the scripts about texts, and what is particular to them."""
 
 import functools
-from pathlib import Path
 
-import torch
 from transformers import AutoModelForSequenceClassification
 
 from shared import cli
@@ -30,15 +28,7 @@ class Texts:
         "JSONL files with the columns text and label"
     )
     saved_help = "as Hugging Face's from_pretrained() reads it"
-
-    def knows(self, model):
-        other = model in (models.TINY, models.TINY_GPT) and model != self.tiny
-        return not model.startswith("vit_") and not other
-
-    def suits(self, what):
-        path = Path(what)
-        texts = any(any(path.glob(f"**/*{end}")) for end in data.KINDS) if path.is_dir() else False
-        return what in ("reviews", "imdb", "fake") or path.is_file() or texts
+    use = 'python 11_llm/classify.py {} "a text"'
 
     def add_options(self, parser):
         limit = "train with N texts, and validate and test with at most N each (default: all)"
@@ -58,25 +48,14 @@ class Texts:
         if longest and args.max_length and args.max_length > longest:
             takes = f"{args.model} takes {longest} tokens at most"
             raise UserError(f"--max-length {args.max_length}: {takes}")
-        args.wanted_length = args.max_length
         args.max_length = args.max_length or min(512, longest or 512)
 
     def settings(self, args):
         return {"max_length": args.max_length}
 
-    def passed_on(self, args):
-        options = ["--max-length", args.wanted_length] if args.wanted_length else []
-        options += ["--limit", args.limit] if args.limit else []
-        return options + ["--trust-remote-code"] * args.trust_remote_code
-
-    def prepare(self, args):
-        self.prepared(args)
-        models.weights(args)
-
     prepared = staticmethod(data.prepared)  # the texts as the model takes them, and the tokenizer
     weights = staticmethod(models.weights)
     model = staticmethod(models.classifier)
-    whole = staticmethod(models.without_adapters)
     save = staticmethod(models.save)
 
     def collate(self, args):
@@ -85,16 +64,6 @@ class Texts:
 
     def outputs(self, model, tokens, labels):
         return None, model(**tokens).logits
-
-    def use_of(self, folder):
-        return f'python 11_llm/classify.py {folder} "a text"'
-
-    def fake_batch(self, args, n, update, device):
-        """Returns texts as long as args.input_shapes says, or all of args.max_length tokens."""
-        length = args.input_shapes[update][1] if args.input_shapes else args.max_length
-        names = ("input_ids", "attention_mask")
-        tokens = {name: torch.empty(n, length, dtype=torch.long, device=device) for name in names}
-        return tokens, torch.empty(n, dtype=torch.long, device=device)
 
 
 def add_model_options(parser):

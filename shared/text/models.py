@@ -256,15 +256,16 @@ def without_adapters(model, state):
     return {k.replace(".base_layer.", "."): t for k, t in whole.items()}
 
 
-def save(args, state, folder):
+def save(args, model, state, folder):
     """Writes a trained model into a folder; args.task.auto.from_pretrained() and --model load it.
 
     Args:
         args: the options.
+        model: the trained one.
         state: its state dict, whole, on the host.
         folder: pathlib.Path.
     """
     with torch.device("meta"):  # it needs no weights, since save_pretrained() gets the state
         plain = args.task.model(args)
     args.tokenizer.save_pretrained(folder)
-    plain.save_pretrained(folder, state_dict=state)
+    plain.save_pretrained(folder, state_dict=without_adapters(model, state))

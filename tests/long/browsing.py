@@ -1,32 +1,26 @@
-"""A browser that opens the workshop page; it is started once for a file of tests."""
+"""A browser that opens the workshop page, started once for a file of tests."""
 
 import json
-import shutil
 
 import pytest
 from workshop_page import HOSTILE, RECORD
 
 from shared.report import command
-from shared.report.picture import BROWSERS, QUIET
+from shared.report.picture import started
 
 NONE = "needs playwright and a Chromium that starts: the page is not looked at in a browser"
 
 
 @pytest.fixture(scope="module")
 def browser():
-    try:
-        from playwright.sync_api import Error, sync_playwright
-    except ModuleNotFoundError:
-        pytest.skip(NONE)
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    with sync_playwright() as playwright:
+    api = pytest.importorskip("playwright.sync_api", reason=NONE)
+    with api.sync_playwright() as playwright:
         try:
-            options = ["--no-sandbox", "--disable-gpu", *QUIET]
-            started = playwright.chromium.launch(executable_path=found, args=options)
-        except Error:
+            found = started(playwright)
+        except api.Error:
             pytest.skip(NONE)
-        yield started
-        started.close()
+        yield found
+        found.close()
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,11 @@ What few weights learn can be saved, and Hugging Face's Trainer does the same as
 """
 
 import json
-from types import SimpleNamespace
 
 import pytest
 import torch
 import transformers
-from alone import Results, losses
+from alone import losses, one_update
 from conftest import run
 from lightning.fabric import Fabric
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
@@ -21,8 +20,7 @@ from shared.records import scripts, stored
 from shared.records.views import read_list
 from shared.text import causal, data, reviews
 
-CAUSAL, CHUNKED = (scripts.get(f"11_llm/{name}") for name in ("causal", "causal_chunked"))
-TINY = ["--preset", "tiny"]
+CAUSAL, TINY = ("11_llm/causal", "11_llm/causal_chunked"), ["--preset", "tiny"]
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 96}
 LIKE_LLAMA = {**SMALL, "intermediate_size": 64, "num_key_value_heads": 2, "pad_token_id": 0}
 FAMILIES = {
@@ -43,8 +41,8 @@ def small(family):
     return AutoModelForCausalLM.from_config(config).double().eval()
 
 
-def parsed(*options, script=CAUSAL):
-    return causal.parse(script.path, [*TINY, *map(str, options)], 12)
+def parsed(*options):
+    return causal.parse(scripts.get(CAUSAL[0]).path, [*TINY, *map(str, options)], 12)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -52,17 +50,10 @@ def test_in_parts_and_whole(family):
     """Same loss, same gradients; and a token's logits do not depend on those after it."""
     ids = torch.arange(36).view(3, 12) % 90
     labels = (ids + 1) % 90
-    results = []
-    for script in (CAUSAL, CHUNKED):
-        fabric = Fabric(accelerator="cpu", devices=1, precision="64-true")
-        model = small(family)
-        wrapped, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=1))
-        before = [p.detach().clone() for p in model.parameters()]
-        kept, tokens = Results(), {"input_ids": ids}
-        script.load().train_step(fabric, wrapped, optimizer, tokens, labels, kept)
-        results.append([kept.loss, *(b - p for b, p in zip(before, model.parameters()))])
-    assert max(g.abs().max() for g in results[0][1:]) > 1e-3
-    for a, b in zip(*results, strict=True):
+    tokens = {"input_ids": ids}
+    whole, parts = (one_update(name, small(family), tokens, labels) for name in CAUSAL)
+    assert max(g.abs().max() for g in whole.grads) > 1e-3
+    for a, b in zip([whole.loss, *whole.grads], [parts.loss, *parts.grads], strict=True):
         torch.testing.assert_close(a.double(), b.double(), rtol=1e-4, atol=1e-6)
     changed = ids.clone()
     changed[:, -1] = 91
@@ -112,7 +103,7 @@ def writer(tmp_path_factory):
     """A model that went on with reviews for some updates, as --save writes it, and its record."""
     folder = tmp_path_factory.mktemp("causal") / "writer"
     options = ["--max-steps", "12", "--save", str(folder), "--max-length", "64"]
-    return folder, losses(CHUNKED.load(), *options)
+    return folder, losses(scripts.get(CAUSAL[1]).load(), *options)
 
 
 def test_what_is_saved_goes_on_with_a_text(writer):
@@ -140,8 +131,8 @@ def test_perplexity_is_that_of_the_saved_model(writer):
 def learned(tmp_path_factory):
     """A classifier that knows the reviews, and a table of reviews with the other labels."""
     folder = tmp_path_factory.mktemp("learned")
-    steps = ["--max-steps", "220"]
-    losses(scripts.get("11_llm/before").load(), *steps, "--save", str(folder / "model"))
+    options = ["--max-steps", "220", "--save", str(folder / "model")]
+    losses(scripts.get("11_llm/before").load(), *options)
     texts, labels = reviews.reviews(1200)
     rows = [json.dumps({"text": t, "label": f"{1 - y}"}) for t, y in zip(texts, labels)]
     (folder / "others.jsonl").write_text("\n".join(rows))
@@ -154,13 +145,9 @@ def test_few_weights_learn_what_is_new(learned, tmp_path, name):
     module, built = scripts.get(f"11_llm/{name}").load(), []
     build = module.build
     module.build = lambda *args: built.append(build(*args)) or built[0]
-    at = (("--model", learned / "model"), ("--data", learned / "others.jsonl"))
-    given = [str(x) for option in at for x in option]
-    adam = torch.optim.Adam  # of a small model, which needs larger steps
-    faster = SimpleNamespace(Adam=lambda parameters, lr: adam(parameters, lr=7 * lr))
-    module.torch = SimpleNamespace(**{**vars(torch), "optim": faster})
-    given += ["--save", str(tmp_path / "new"), "--save-minutes", "0.00001", "--max-steps", "60"]
-    seen, record = losses(module, *given)
+    module.LR = {"tiny": 7 * module.LR["tiny"]}  # a small model needs larger steps
+    given = ["--model", str(learned / "model"), "--data", str(learned / "others.jsonl")]
+    seen, record = losses(module, *given, "--save", str(tmp_path / "new"), "--max-steps", "60")
     assert seen[0] > 2 and sum(seen[-10:]) / 10 < 0.5  # it knew the opposite
     assert record["test_accuracy"] > 0.8
     model = built[0][0].module.eval()
@@ -170,10 +157,9 @@ def test_few_weights_learn_what_is_new(learned, tmp_path, name):
     assert learning < 0.1 * sum(p.numel() for p in model.parameters())
     plain = AutoModelForSequenceClassification.from_pretrained(tmp_path / "new").eval()
     assert {type(m).__name__ for m in plain.modules()} & {"Linear"} and not hasattr(plain, "peft")
-    tokens = AutoTokenizer.from_pretrained(tmp_path / "new")(
-        ["the film is great", "a bore"], padding=True, return_tensors="pt"
-    )
-    tokens = {name: tokens[name] for name in ("input_ids", "attention_mask")}
+    options = {"padding": True, "return_token_type_ids": False, "return_tensors": "pt"}
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "new")
+    tokens = tokenizer(["the film is great", "a bore"], **options)
     with torch.no_grad():
         there, here = model(**tokens).logits, plain(**tokens).logits
     torch.testing.assert_close(here, there, rtol=1e-3, atol=1e-3)

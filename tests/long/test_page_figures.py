@@ -11,7 +11,7 @@ from shared.lessons import side_roads
 from shared.predict import cards, way
 from shared.records import scripts, stored
 from shared.records.views import TINY_MEASURED, by_script, least_ms, read, read_list, setting, size
-from shared.report import charts, command, moments, page, price, roads, ways
+from shared.report import charts, command, moments, page, price, roads
 
 TINY = by_script(read(TINY_MEASURED)[0])
 GPU = "06_sgd/train"
@@ -82,7 +82,7 @@ def assert_told(text, ratio):
 
 
 def test_ways_and_timelines_are_those_of_the_command():
-    told, shown = json.loads(stored.WAYS.read_text()), ways.stored_ways()
+    told, shown = json.loads(stored.WAYS.read_text()), page.ways_to_cards()
     for its in told:
         (found,) = [x for x in shown[its["setting"]] if x["card"] == its["card"]]
         card = cards.CARDS[its["card"]]

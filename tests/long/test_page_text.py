@@ -49,8 +49,8 @@ def test_each_sentence_of_a_lesson_is_on_the_page(html, folder):
             for cell in line.split("|") if line.startswith("|") else [line]:
                 assert without_marks(cell) in shown, cell
     for section in lesson.sections(folder).values():
-        text = re.sub(r"<(code|pre).*?</\1>", "", section.html, flags=re.DOTALL)
-        assert not re.search(r"<!--|\*\*|`|\]\(|^\||^#", bare(text)), section.title
+        text = re.sub(r"<(code|pre).*?</\1>", "", section["html"], flags=re.DOTALL)
+        assert not re.search(r"<!--|\*\*|`|\]\(|^\||^#", bare(text)), section["title"]
 
 
 def test_all_links_and_labels_of_the_page_lead_somewhere(html):

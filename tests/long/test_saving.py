@@ -1,12 +1,16 @@
 """Promise: what can go wrong with --save and --resume is said, and costs no training."""
 
+import errno
+import runpy
 import shutil
+import types
 
 import pytest
 import torch
 from alone import losses
 from conftest import read_json
 from made import textures
+from test_resume import OFTEN, interrupt
 
 from shared import saving
 from shared.cli import UserError
@@ -14,24 +18,12 @@ from shared.images import data, models
 from shared.records import scripts
 
 TINY = ["--preset", "tiny"]
-OFTEN = ["--save-minutes", "1e-9"]  # checkpoints as often as possible
 
 
-def interrupt(script, options, monkeypatch):
-    """Runs a script until its first epoch is over, and stops it there."""
-
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(script.Meter, "validate", stop)
-        script.main(options)
-
-
-def test_what_is_wrong_is_said_in_one_line(tmp_path, monkeypatch):
+def test_what_is_wrong_is_said_in_one_line(tmp_path):
     folder, script = tmp_path / "saved", scripts.get("06_sgd/train").load()
     options = [*TINY, "--max-steps", "12", "--save", str(folder), *OFTEN]
-    interrupt(script, options, monkeypatch)
+    interrupt(script, options)
 
     def refused(said, options):
         with pytest.raises(UserError, match=said) as error:
@@ -53,7 +45,7 @@ def test_resuming_without_a_checkpoint_begins_anew(tmp_path):
     options = [*TINY, "--max-steps", "2", "--save", str(tmp_path / "new"), "--resume"]
     record = scripts.get("01_baseline/plain").load().main(options)
     assert record["steps"] == 2 and record["resumed_at"] is None
-    assert read_json(tmp_path / "new" / "config.json")["classes"] == data.DIGITS
+    assert read_json(tmp_path / "new" / "config.json")["classes"] == [*"0123456789"]
 
 
 def test_checkpoints_do_not_change_what_a_training_holds(tmp_path):
@@ -64,7 +56,7 @@ def test_checkpoints_do_not_change_what_a_training_holds(tmp_path):
         assert with_them[key] == record[key], key
 
 
-def test_the_state_of_a_gradient_scaler_is_kept(tmp_path, monkeypatch):
+def test_the_state_of_a_gradient_scaler_is_kept(tmp_path):
     """On a GPU, Meter keeps Fabric's scaler; 02_mixed_precision/plain hands over its own."""
 
     def new():
@@ -73,7 +65,7 @@ def test_the_state_of_a_gradient_scaler_is_kept(tmp_path, monkeypatch):
         return script
 
     options = [*TINY, "--max-steps", "12", "--save", str(tmp_path / "saved"), *OFTEN]
-    interrupt(new(), options, monkeypatch)
+    interrupt(new(), options)
     resumed = new()
     assert resumed.main([*options, "--resume"])["resumed_at"] == 10
     assert resumed.SCALER.get_scale() == 8.0 * 2**4  # doubled after every third of 12 updates
@@ -85,9 +77,23 @@ def test_the_states_of_unusual_optimizers_are_kept(name, tmp_path, monkeypatch):
     monkeypatch.setattr(saving, "AGREE", 4)  # so that it is time for a checkpoint
     whole, _ = losses(scripts.get(name).load(), "--max-steps", "6")
     options = ["--max-steps", "6", "--save", str(tmp_path / "saved"), *OFTEN]
-    interrupt(scripts.get(name).load(), [*TINY, *options], monkeypatch)
+    interrupt(scripts.get(name).load(), [*TINY, *options])
     again, record = losses(scripts.get(name).load(), *options, "--resume")
     assert record["resumed_at"] == 4 and again == whole[4:]
+
+
+def test_a_model_that_cannot_be_written_leaves_the_checkpoint(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device", "model.safetensors")
+
+    folder, script = tmp_path / "saved", scripts.get("06_sgd/train").load()
+    options = [*TINY, "--max-steps", "12", "--save", str(folder), *OFTEN]
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(models, "save_file", fail)
+        script.main(options)
+    assert not (folder / "config.json").exists()
+    assert script.main([*options, "--resume"])["resumed_at"] == 10
+    assert {file.name for file in folder.iterdir()} == {"config.json", "model.safetensors"}
 
 
 def test_classify_reads_pictures_as_an_evaluation_does(tmp_path):
@@ -95,8 +101,10 @@ def test_classify_reads_pictures_as_an_evaluation_does(tmp_path):
     folder = tmp_path / "saved"
     options = [*TINY, "--data", str(pictures), "--max-steps", "1", "--save", str(folder)]
     scripts.get("06_sgd/train").load().main(options)
-    _, made = models.load(folder)
-    test = data.image_folder(pictures, made.image_px, seed=0)[0][2]
+    classify = runpy.run_path("10_offload/classify.py")
+    _, made = classify["load"](folder)
+    args = types.SimpleNamespace(data=str(pictures), image_px=made.image_px, seed=0)
+    test = data.image_sets(args)[2]
     paths = [test.source.samples[i][0] for i in test.indices]
     assert made.cropped and made.classes == ["dark", "light"]
-    assert torch.equal(data.read(paths, made), torch.stack([x for x, _ in test]))
+    assert torch.equal(classify["read"](paths, made), torch.stack([x for x, _ in test]))

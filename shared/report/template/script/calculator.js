@@ -192,6 +192,8 @@ const Calculator = (() => {
     Address.set("calc", address());
   }
 
+  const farthest = Math.max(...told.records.map((record) => Math.abs(Formulas.miss(record))));
+  one("#calc-farthest").textContent = (100 * farthest).toFixed(1);
   Address.keep("calc", "", show);
   form.addEventListener("input", changed);
   form.addEventListener("submit", (event) => event.preventDefault());

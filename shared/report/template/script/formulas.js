@@ -1,4 +1,4 @@
-// The formulas of formulas.py: computes them as arithmetic.py does, and writes them for people.
+// The formulas of formulas.toml: computes them, and writes them for people.
 const Formulas = (() => {
   const told = data("calculator-data");
   const FUNCTIONS = { max: Math.max, min: Math.min, ceil: Math.ceil, where: (condition, yes, no) => (condition ? yes : no) };
@@ -100,7 +100,18 @@ const Formulas = (() => {
     });
   }
 
+  // Returns the numbers that the formulas take for a stored prediction.
+  function inputs(record) {
+    const shape = told.shapes[record.model];
+    const [weight_bytes, value_bytes] = told.precisions[record.precision];
+    const tokens = record.tokens || shape.tokens;
+    return { ...told.kinds[shape.kind], ...shape, ...record, tokens, weight_bytes, value_bytes };
+  }
+
+  // Returns by what part of it the formulas miss the peak of a stored prediction; 0.01 is 1 % more.
+  const miss = (record) => Math.max(...moments(inputs(record)).map((moment) => moment.total)) / record.peak - 1;
+
   const number = (amount) => Number(amount).toLocaleString("en-US", { maximumFractionDigits: 3 });
 
-  return { told, moments, shown, number };
+  return { told, inputs, moments, miss, shown, number };
 })();
