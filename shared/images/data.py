@@ -51,9 +51,9 @@ def image_sets(args):
         sets = [FakePictures(n, px) for n in (4096, 256, 256)]
     else:
         train, test = cifar10() if args.data == "cifar10" else image_folder(Path(args.data))
-        (a, b), c = split(len(train), [0.9, 0.1]), range(len(test or ()))
-        if not test:
-            test, (a, b, c) = train, split(len(train), [0.8, 0.1, 0.1])
+        cut = split(len(train), [0.9, 0.1] if test else [0.8, 0.1, 0.1])
+        a, b, c = [*cut, range(len(test))] if test else cut
+        test = test or train
         sets = [Pictures(train, a, px, args.seed), Pictures(train, b, px), Pictures(test, c, px)]
         args.classes, args.cropped = train.classes, True
     args.num_classes = len(args.classes)

@@ -106,7 +106,7 @@ def choose(args, names):
 def suits(task, model, data):
     """Tells whether --model and --data, where they are given, can be meant for a task's scripts."""
     path, presets = Path(data or ""), {preset["data"] for preset in task.presets.values()}
-    on_images, ends = task is IMAGES, texts.KINDS
+    on_images = task is IMAGES
     others = {TINY, TINY_GPT} - {task.presets["tiny"]["model"]}
     if model and (model.startswith("vit_") != on_images or model in others):
         return False
@@ -116,7 +116,7 @@ def suits(task, model, data):
         return not on_images
     if on_images:  # a folder in which classes are folders
         return path.is_dir() and not any(path.glob("*.*"))
-    return any(any(path.glob(f"**/*{end}")) for end in ends)
+    return any(any(path.glob(f"**/*{end}")) for end in texts.KINDS)
 
 
 def processes(name, args):

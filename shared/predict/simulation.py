@@ -38,7 +38,7 @@ WARNINGS = (
 
 
 def fake_batch(args, n, update, device):
-    """Returns n inputs and labels, uninitialised; texts have all of args.max_length tokens."""
+    """Returns n inputs and labels, uninitialised; texts as long as recorded, else as possible."""
     numbers = functools.partial(torch.empty, dtype=torch.long, device=device)
     if args.task.unit == "images":
         return torch.empty(n, 3, args.image_px, args.image_px, device=device), numbers(n)
