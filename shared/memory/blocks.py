@@ -3,6 +3,7 @@
 import collections
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 # A storage keeps one of these categories once it has it. The others are guesses, made when the
 # storage is allocated.
@@ -22,33 +23,20 @@ class Block:
 
 def tensors(x):
     """Yields the tensors inside nested lists, tuples and dicts."""
-    if isinstance(x, torch.Tensor):
-        yield x
-    elif isinstance(x, (list, tuple)):
-        for y in x:
-            yield from tensors(y)
-    elif isinstance(x, dict):
-        yield from tensors(list(x.values()))
+    return (leaf for leaf in tree_leaves(x) if isinstance(leaf, torch.Tensor))
 
 
 def moved(x, device):
-    """Returns the same tensors on a device, in nested lists, for tuples too, and dicts."""
-    if isinstance(x, torch.Tensor):
-        return x.to(device)
-    if isinstance(x, dict):
-        return {name: moved(value, device) for name, value in x.items()}
-    return [moved(value, device) for value in x]
+    """Returns nested lists, tuples and dicts with their tensors on a device."""
+    return tree_map_only(torch.Tensor, lambda t: t.to(device), x)
 
 
 def summit(events, device, since=0, until=None):
     """Finds the peak of a type of device in a Ledger's log.
 
-    Args:
-        since, until: the part of the log to search; what was allocated before counts too.
-
-    Returns:
-        the most bytes that were allocated at once; the bytes of each category at that moment; and
-        the block whose allocation led there, None if that was before `since`.
+    The log is searched from since to until; what was allocated before counts too. Returns the most
+    bytes at once, the bytes of each category at that moment, and the block whose allocation led
+    there, None if that was before since.
     """
     total, now = 0, collections.Counter()
     best, at_best, last = 0, {}, None

@@ -9,6 +9,7 @@ returns: on a CPU, less than 1 % on models of 40 MB and more.
 
 import contextlib
 import weakref
+from unittest import mock
 
 import torch
 from torch.nn.modules.module import register_module_parameter_registration_hook as on_parameter
@@ -28,10 +29,7 @@ class Ledger(TorchDispatchMode):
     A storage that was allocated while the ledger was not active counts from the first operation
     that returns it. Releases always count. The category of a storage is often known only later (of
     a gradient, when the optimizer steps), and then applies from its allocation on. So the breakdown
-    is computed afterwards, from the log.
-
-    Attributes:
-        events: the log, a list of (block, bytes), negative when freed.
+    is computed afterwards, from the log: `events`, a list of (block, bytes), negative when freed.
     """
 
     def __init__(self):
@@ -43,7 +41,7 @@ class Ledger(TorchDispatchMode):
         self._stepping = self._gathering = self._paused = False
 
     def peak(self, device, since=0, until=None):
-        """Finds a peak in the log; returns the first two things that summit() does."""
+        """Returns the most bytes in a part of the log, and what held them; see summit()."""
         return summit(self.events, device, since, until)[:2]
 
     def training(self):
@@ -77,10 +75,7 @@ class Ledger(TorchDispatchMode):
             block.label = label
 
     def note_file(self, tensor):
-        """Leaves out a tensor that is a memory-mapped file.
-
-        The operating system reads the file's pages when they are needed, and can drop them.
-        """
+        """Leaves out a memory-mapped file: the operating system can drop its pages."""
         storage = tensor.untyped_storage()
         self._live[id(storage)] = self._block(storage.nbytes(), "file", "temporaries", tensor)
         weakref.finalize(storage, self._live.pop, id(storage), None).atexit = False
@@ -106,14 +101,8 @@ class Ledger(TorchDispatchMode):
         """Returns a context in which new storages are weights put together from shards."""
         return self._during("_gathering")
 
-    @contextlib.contextmanager
     def _during(self, flag):
-        before = getattr(self, flag)
-        setattr(self, flag, True)
-        try:
-            yield
-        finally:
-            setattr(self, flag, before)
+        return mock.patch.object(self, flag, True)
 
     def _born(self, storage, device, label, like):
         self._live[id(storage)] = block = self._block(storage.nbytes(), device, label, like)
@@ -198,10 +187,9 @@ class Ledger(TorchDispatchMode):
 
 
 def parts_of(tensor):
-    """Returns the tensors that a tensor consists of, [] if it has a storage of its own.
+    """Returns the tensors that a DTensor or a quantized tensor consists of, [] for any other.
 
-    A DTensor, of which this process has a shard, and a quantized tensor have no memory of their
-    own. Their storage only pretends.
+    These have no memory of their own; their storage only pretends.
     """
     names = tensor.__tensor_flatten__()[0] if hasattr(tensor, "__tensor_flatten__") else []
     return [*tensors([getattr(tensor, name) for name in names])]

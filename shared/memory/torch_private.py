@@ -9,10 +9,10 @@ import contextlib
 import functools
 import os
 import pkgutil
+from unittest import mock
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 FSDP_GROUP = "torch.distributed.fsdp._fully_shard._fsdp_param_group:FSDPParamGroup"
@@ -21,10 +21,7 @@ PROPAGATOR = "torch.distributed.tensor._sharding_prop:ShardingPropagator"
 
 @functools.cache
 def lookup(path, without):
-    """Returns what a name such as "module.of.torch:Class.method" stands for.
-
-    If this PyTorch does not have it, prints once what happens without, and returns None.
-    """
+    """Returns what "module.of.torch:Class.method" is; else says once what happens without it."""
     try:
         return pkgutil.resolve_name(path)
     except (ImportError, AttributeError):
@@ -39,26 +36,15 @@ def in_backward():
     return running is not None and running() != -1
 
 
-@contextlib.contextmanager
 def wrapped(owner, name, wrapper):
     """Replaces owner.name while the context is active, by wrapper(original, *args, **kwargs)."""
     original = getattr(owner, name)
-    setattr(owner, name, lambda *args, **kwargs: wrapper(original, *args, **kwargs))
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
+    return mock.patch.object(owner, name, lambda *args, **kw: wrapper(original, *args, **kw))
 
 
 def _within(context, original, *args, **kwargs):
     with context():
         return original(*args, **kwargs)
-
-
-def _then(notice, original, *args, **kwargs):
-    result = original(*args, **kwargs)
-    notice(*args)
-    return result
 
 
 @contextlib.contextmanager
@@ -73,58 +59,56 @@ def reporting_to(ledger):
                 ledger.note_file(t) if kwargs.get("mmap") else ledger.note(t)
         return loaded
 
-    def moved(module, *_):
+    def moved(original, module, *args, **kwargs):
+        result = original(module, *args, **kwargs)
         for p in module.parameters(recurse=False):
             ledger.note(p, "parameters")
+        return result
 
-    def resized(storage, *_):
+    def resized(original, storage, *args):
+        result = original(storage, *args)
         ledger.resized(storage)
+        return result
 
-    def added(optimizer, *_):
+    def added(original, optimizer, group):
+        original(optimizer, group)
         ledger.note_group(optimizer.param_groups[-1])
 
-    public = [
+    names = [
         # Tensors that are read from a file are the result of no operation (or, if they are fake, of
-        # one without memory). With mmap=True they are pages of the file. Without this, the former
-        # would be missing, and the latter would count as memory.
-        (torch, "load", load),
-        # FSDP2 frees gathered weights by resizing their storage to 0. Without this they would seem
-        # to stay.
-        (torch.UntypedStorage, "resize_", functools.partial(_then, resized)),
+        # one without memory). With mmap=True they are pages of the file, and no memory.
+        ("torch:load", load, "what a file holds is missing"),
+        # FSDP2 frees gathered weights by resizing their storage to 0.
+        ("torch:UntypedStorage.resize_", resized, "gathered weights seem to stay"),
         # Parameters that were moved or sharded after they were registered have new storages.
-        # Without this they would be unknown until the first step of the optimizer.
-        (torch.optim.Optimizer, "add_param_group", functools.partial(_then, added)),
+        ("torch.optim:Optimizer.add_param_group", added, "shards are noticed late"),
+        ("torch.nn:Module._apply", moved, "weights that are moved are noticed late"),
         # gloo reduces what the processes send while the training waits for it, in buffers of its
-        # own. Without this they would count, but no prediction contains them.
-        (dist.Work, "wait", paused),
+        # own. No prediction contains them.
+        ("torch.distributed:Work.wait", paused, "gloo's buffers count"),
         # DDP keeps what the processes sent each other in place of its own buffers. On a CPU these
-        # are copies (see on_copies), and in a simulation nobody answers. Without this, every
-        # gradient would seem to be there twice, or the simulation would fail.
-        (DistributedDataParallel, "__init__", functools.partial(_then, _own_hook)),
+        # are copies (see on_copies), and in a simulation nobody answers.
+        ("torch.nn.parallel:DistributedDataParallel.__init__", own_hook, "gradients seem doubled"),
     ]
-    # Moving or converting a model gives its parameters new storages, too.
-    late = "weights that are moved are noticed late"
-    private = [("torch.nn:Module._apply", functools.partial(_then, moved), late)]
     if dist.is_initialized():  # else there are no shards
         # A single process sends nothing: FSDP2 copies its shards, which are whole weights, with
         # ordinary operations.
         without = "gathered weights may be activations"
-        private.append((f"{FSDP_GROUP}.wait_for_unshard", gathering, without))
+        names.append((f"{FSDP_GROUP}.wait_for_unshard", gathering, without))
         # DTensor finds the shape of a result by running the operation on tensors without memory.
         name = f"{PROPAGATOR}._propagate_tensor_meta_non_cached"
-        private.append((name, paused, "an optimizer's step seems larger"))
+        names.append((name, paused, "an optimizer's step seems larger"))
     with contextlib.ExitStack() as stack:
-        for owner, name, wrapper in public:
-            stack.enter_context(wrapped(owner, name, wrapper))
-        for path, wrapper, without in private:
+        for path, wrapper, without in names:
             if lookup(path, without):
-                owner, _, name = path.rpartition(".")
+                owner, _, name = path.replace(":", ".").rpartition(".")
                 stack.enter_context(wrapped(pkgutil.resolve_name(owner), name, wrapper))
         yield
 
 
-def _own_hook(model, *_):
+def own_hook(original, model, *args, **kwargs):
     """Lets DDP average gradients in its own buffers, except on CUDA."""
+    original(model, *args, **kwargs)
     if model.device_type != "cuda":
         model.register_comm_hook(None, _averaged)
 
@@ -139,12 +123,8 @@ def _averaged(state, bucket):
 
 
 def exchanges(func):
-    """Tells whether an operation sends tensors to other processes.
-
-    "c10d" are those that fill tensors they are given; those of DTensor make new ones, and some
-    only wait for them.
-    """
-    if func.namespace == "_c10d_functional":
+    """Tells whether an operation sends tensors to other processes."""
+    if func.namespace == "_c10d_functional":  # DTensor's make new tensors; some only wait for them
         wait = lookup("torch:ops._c10d_functional.wait_tensor", "memory varies from run to run")
         return bool(wait) and any(a.name == "group_name" for a in func._schema.arguments)
     return func.namespace == "c10d"
