@@ -98,7 +98,7 @@ def main(argv=None):
     meter = Meter(args, torch.device(args.accelerator), precision)
 
     sets, args.tokenizer = data.prepared(args)
-    padding = data.Padding(args.config.pad_token_id, args.max_length)
+    padding = args.task.collate(args)
 
     def batch(examples):
         tokens, labels = padding(examples)

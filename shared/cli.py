@@ -2,11 +2,12 @@
 
 import argparse
 import ast
+import ctypes
 import logging
 import os
 import shlex
+import signal
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -19,7 +20,7 @@ for name in ("lightning.fabric", "lightning.pytorch", "torch.utils._pytree"):
     logging.getLogger(name).setLevel(logging.ERROR)
 
 PRESETS = ("tiny", "full")
-PARENT = "MEMORY_LADDER_PARENT"  # variable with the number of the process that Fabric runs in
+PR_SET_PDEATHSIG = 1  # of Linux' sys/prctl.h
 
 
 class UserError(ValueError):
@@ -46,8 +47,8 @@ def positive(text):
 def explain(kind, error, trace):
     """Ends a program after an exception: in one line where its user can put things right.
 
-    Exit code 2 after that, 130 after Ctrl-C, 1 after any other error, with the traceback. The
-    program ends at once: a regular exit would wait for processes that no longer respond.
+    The exit code is then 2; 130 after Ctrl-C, 1 after any other error. It ends at once: a regular
+    exit would wait for processes that no longer respond.
     """
     code, text = 1, None
     if kind is KeyboardInterrupt:
@@ -72,23 +73,13 @@ sys.excepthook = explain
 
 
 def end_with_parent():
-    """Ends this process as soon as the one that has started it is gone: Fabric's or torchrun."""
-    by_torchrun = "LOCAL_WORLD_SIZE" in os.environ
-    if not by_torchrun and not int(os.environ.get("LOCAL_RANK", 0)):
-        os.environ[PARENT] = str(os.getpid())  # Fabric's others know it even if this ends at once
-        return
-    parent = os.getppid() if by_torchrun else int(os.environ[PARENT])
-
-    def watch():
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+    """Has Linux kill this process once its parent is gone, which did not come to end it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def command_of(program, argv):
-    """Returns what a user would type to repeat this: a program, and the arguments it got."""
+    """Returns what a user would type to repeat this."""
     return shlex.join(["python", *program, *(sys.argv[1:] if argv is None else argv)])
 
 
@@ -125,15 +116,13 @@ def parse(
         file: the script, as in __file__; its docstring is for --help.
         argv: list of arguments, or None for the command line's.
         batch_size: images, or texts, per update, over all devices.
-        devices: how many devices the script is meant for; 1 if it cannot use more.
-        micro_batch_size: how many of them per forward pass and device; None for the whole batch.
+        devices: how many the script is meant for; 1 if it cannot use more.
+        micro_batch_size: images per forward pass and device; None for the whole batch.
         launcher: "torchrun" for a script that leaves it to torchrun to start processes.
         shares: into how many shares the devices divide a batch; None for one for each of them.
 
     Returns:
-        the options and, derived from them: accelerator ("cuda" or "cpu"), devices (per machine),
-        num_nodes, world_size, shares, notes (lines that tell what was chosen), and what
-        task.choose() fills in.
+        the options, and what choose() and _choose_devices() derive from them.
 
     Raises:
         UserError: an option is unknown, out of range, or does not fit this script or machine.
@@ -168,17 +157,13 @@ def parse(
 
 
 def choose(args, task):
-    """Fills in what the preset decides (accelerator, model, data), and what the task derives.
-
-    Raises:
-        UserError: there is no such model.
-    """
+    """Fills in accelerator ("cuda" or "cpu"), preset, model, data, and what task.choose() does."""
     args.task, args.notes = task, []
     args.accelerator = "cuda" if torch.cuda.is_available() else "cpu"
     if not args.preset:
-        args.preset, other = ("full", "tiny") if args.accelerator == "cuda" else ("tiny", "full")
-        there = "a" if args.accelerator == "cuda" else "no"
-        because = f"preset {args.preset}, because there is {there} CUDA device"
+        cuda = args.accelerator == "cuda"
+        args.preset, other, a = ("full", "tiny", "a") if cuda else ("tiny", "full", "no")
+        because = f"preset {args.preset}, because there is {a} CUDA device"
         args.notes.append(f"{because}; --preset {other} chooses otherwise")
     args.model = args.model or task.presets[args.preset]["model"]
     args.data = args.data or task.presets[args.preset]["data"]
@@ -186,11 +171,7 @@ def choose(args, task):
 
 
 def _choose_devices(args, default, launcher):
-    """Fills in args.devices, num_nodes and world_size: torchrun, --devices or the script decides.
-
-    Raises:
-        UserError: the devices that are wanted do not fit the script, the batch or the machine.
-    """
+    """Fills in devices (per machine), num_nodes, world_size: by torchrun, --devices or default."""
     started = int(os.environ.get("LOCAL_WORLD_SIZE", 0))  # by torchrun
     args.num_nodes = int(os.environ["WORLD_SIZE"]) // started if started else 1
     here = torch.cuda.device_count() if args.accelerator == "cuda" else None
@@ -215,4 +196,5 @@ def _choose_devices(args, default, launcher):
         batch = f"a batch of {args.batch_size} {args.task.unit}"
         raise UserError(f"{batch} does not divide by {wanted * args.num_nodes} devices")
     args.devices, args.world_size = wanted, wanted * args.num_nodes
-    end_with_parent()
+    if started or int(os.environ.get("LOCAL_RANK", 0)):  # by torchrun, or by Fabric's first process
+        end_with_parent()

@@ -28,9 +28,6 @@ def made_once(name, make):
     """Returns a file or folder of the cache; make(part) writes it first, if it is not there.
 
     It is there whole or not at all. The other processes of a training wait for it.
-
-    Raises:
-        UserError: a file of weights is damaged.
     """
     path = cache_folder() / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,11 +43,7 @@ def made_once(name, make):
 
 
 def split(n, shares):
-    """Returns the positions of n examples in random order, in parts of these shares of them.
-
-    Raises:
-        UserError: a part is empty.
-    """
+    """Returns the positions of n examples in random order, in parts of these shares of them."""
     order = torch.randperm(n, generator=torch.Generator().manual_seed(SPLIT_SEED)).tolist()
     ends = [0, *(round(n * end) for end in itertools.accumulate(shares))]
     parts = [order[a:b] for a, b in zip(ends, ends[1:])]
@@ -68,7 +61,7 @@ def this_process():
 def this_share(shares=None):
     """Returns which share of every batch this process computes with, and how many there are.
 
-    shares says how many, None that each process has one. With fewer, neighbours have the same.
+    That is one for each process, or fewer, which neighbours have in common.
     """
     rank, processes = this_process()
     shares = shares or processes
@@ -79,14 +72,11 @@ class Order(DistributedSampler):
     """Which examples this process takes, and in which order; it depends on seed and epoch alone.
 
     Share r of n takes every n-th example, so the batches of n shares together are the batch of one
-    process. `start` says how many examples the next pass leaves out at its beginning.
+    process. `start` says how many examples the next pass leaves out at its beginning. With epochs,
+    it yields (epoch, position): worker processes stay from one epoch to the next.
     """
 
     def __init__(self, examples, shuffle, seed, shares, with_epoch):
-        """Chooses the order; with_epoch yields (epoch, position), for examples that differ by it.
-
-        Worker processes go on from one epoch to the next, so this is how they learn of it.
-        """
         share, shares = this_share(shares)
         super().__init__(examples, shares, share, shuffle=shuffle, seed=seed)
         self.with_epoch, self.start = with_epoch, 0

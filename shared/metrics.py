@@ -16,6 +16,12 @@ from shared.memory.phases import LEDGER_UPDATES, Phases
 from shared.records import record as records
 from shared.saving import Saving
 
+# What a record tells of a script's options.
+CHOSEN = (
+    "script preset model pretrained dataset shares batch_size micro_batch_size seed world_size "
+    "epochs command"
+).split()
+
 
 class Losses:
     """The losses of the first update and of the last one, added up from their micro-batches."""
@@ -25,12 +31,10 @@ class Losses:
         self._begins = True
 
     def add(self, loss):
-        """Adds the loss of a micro-batch, its share of the update's."""
         self.last = loss.detach() if self._begins else self.last + loss.detach()
         self._begins = False
 
     def end(self):
-        """Notes that the update has ended."""
         self._begins = True
         self.first = self.last if self.first is None else self.first
 
@@ -64,16 +68,14 @@ class Accuracy:
 class Meter:
     """Measures a training's memory, in two phases: loading() and training(). Evaluation is neither.
 
-    memory.phases tells how. It also shows progress, saves, evaluates and writes the record.
+    It also shows progress, saves, evaluates and writes the record.
     """
 
     def __init__(self, args, fabric, precision=None):
         """Prints versions and what is going to happen.
 
-        Args:
-            args: the options, from cli.parse.
-            fabric: the script's Fabric; without Fabric, this process' torch.device.
-            precision: without Fabric, the script's precision, by Fabric's name for it.
+        args are from cli.parse. A script without Fabric passes its torch.device instead of it, and
+        its precision by Fabric's name.
 
         Raises:
             UserError: the GPU cannot compute in bf16.
@@ -89,11 +91,10 @@ class Meter:
             name = torch.cuda.get_device_name(self.device)
             ampere = "cannot compute in bf16 (that takes an Ampere or later)"
             raise UserError(f"{name} {ampere}; {args.task.without_bf16}")
-        self.memory, self.losses = Phases(self.device), Losses()
+        self.memory, self.losses, self.metric = Phases(self.device), Losses(), self._new_metric()
         self.steps = self.resumed_at = 0  # updates; those before --resume
-        self.metric = self._new_metric()
-        self.timed = 0  # images or texts of the updates whose time counts
         self.seconds = self.timed_seconds = 0.0
+        self.timed = 0  # images or texts of the updates whose time counts
         self.learned = {f"{part}_{args.task.learned}": None for part in ("train", "val")}
         on = f"{records.device_name(self.device)}{f' x {self.world_size}' * (self.world_size > 1)}"
         chosen = f"{args.model} on {on}, {self.precision}, {args.batch_size} {args.task.unit}"
@@ -111,12 +112,10 @@ class Meter:
 
     @contextlib.contextmanager
     def training(self, model, optimizer, *others):
-        """Measures the peak memory of the updates inside; --save and --resume keep the arguments.
+        """Measures the peak memory of the updates inside.
 
-        Args:
-            model: as it is trained, on this process.
-            optimizer: the same; or a list of optimizers.
-            others: what else has a state_dict(), such as a scheduler.
+        --save and --resume keep the state_dict() of the model, of an optimizer or a list of them,
+        and of others, such as a scheduler.
         """
         others += (self.scaler,) if self.scaler else ()
         self.saving = Saving(self, model, optimizer, others)
@@ -133,25 +132,23 @@ class Meter:
         loader.sampler.set_epoch(epoch)
         loader.sampler.start = done * loader.batch_size
         self.memory.reset()
-        started = shown = timed_from = self._now()
-        title, quiet = f"epoch {epoch + 1}/{self.args.epochs}", self.rank != 0 or not updates
-        bar = tqdm(total=done + updates, initial=done, desc=title, unit="update", disable=quiet)
+        started = timed_from = self._now()
+        how = {"unit": "update", "mininterval": 0.5, "disable": self.rank != 0 or not updates}
+        title = f"epoch {epoch + 1}/{self.args.epochs}"
+        bar = tqdm(desc=title, total=done + updates, initial=done, **how)
         for inputs, labels in itertools.islice(loader, updates) if updates else ():
             self.memory.begin(inputs, labels)
             yield inputs, labels
             self.memory.end()
             self.losses.end()
             self.steps += 1
-            bar.update()
+            if bar.update():  # it is shown; reading the loss more often would keep the GPU waiting
+                bar.set_postfix_str(f"loss {self.losses.last.item():.3f}", refresh=False)
             # The updates before are not timed: the ledger slows them, and CUDA is starting.
             if self.steps - self.resumed_at == LEDGER_UPDATES:
                 timed_from = self._now()
             elif self.steps - self.resumed_at > LEDGER_UPDATES:
                 self.timed += len(labels) * self.shares
-            # Reading the loss waits for the GPU, so it is read at most twice a second.
-            if self.rank == 0 and time.perf_counter() - shown > 0.5:
-                shown = time.perf_counter()
-                bar.set_postfix_str(f"loss {self.losses.last.item():.3f}", refresh=False)
             kept = self.saving.checkpoint()  # seconds that it took
             started, timed_from = started + kept, timed_from + kept
         bar.close()
@@ -162,7 +159,7 @@ class Meter:
         self.ended = self.steps == min((epoch + 1) * len(loader), self.args.updates)
 
     def add(self, loss, logits, labels):
-        """Takes in the result of a micro-batch, in train_step().
+        """Takes in the result of a micro-batch.
 
         Args:
             loss: its share of the update's loss, scalar.
@@ -175,11 +172,11 @@ class Meter:
     def validate(self, model, loader):
         """Judges what the model has learned in an epoch; not again in one before --resume."""
         if self.ended:
-            name, trained = self.args.task.learned, self.metric.compute().item()
-            val = self._evaluate(model, loader)
-            self.learned = {f"train_{name}": trained, f"val_{name}": val}
-            written = [records.quality(name, value) for value in (trained, val)]
-            self.print("{}: train {}, val {}".format(name, *written))
+            name = self.args.task.learned
+            both = {"train": self.metric.compute().item(), "val": self._evaluate(model, loader)}
+            self.learned = {f"{part}_{name}": value for part, value in both.items()}
+            said = (f"{part} {records.quality(name, value)}" for part, value in both.items())
+            self.print(f"{name}: {', '.join(said)}")
 
     def test(self, model, loader):
         """Judges the model on the test data; returns the record, which it prints and keeps."""
@@ -189,23 +186,21 @@ class Meter:
         everyone = [own] * self.world_size
         if self.world_size > 1:
             dist.all_gather_object(everyone, own)
-        phases, shapes, first_losses, last_losses = zip(*everyone)
-        args, most = self.args, {}  # for each phase, the process that needs most
+        first_losses, last_losses = ([each[i] for each in everyone] for i in (2, 3))
+        args, most = self.args, {}  # for each phase, what the process that needs most has found
         for name in self.memory.found:
-            peaks = [found[name]["device_peak_gb"] for found in phases]
-            most[name] = peaks.index(max(peaks))
-        names = "script preset model pretrained dataset shares batch_size micro_batch_size seed"
+            most[name] = max(everyone, key=lambda each: each[0][name]["device_peak_gb"])
         per_second = self.timed / self.timed_seconds if self.timed else None
         record = records.new(
             args.task,
-            **{name: getattr(args, name) for name in f"{names} world_size epochs command".split()},
+            **{name: getattr(args, name) for name in CHOSEN},
             **args.task.settings(args),
             device=records.device_name(self.device),
             precision=self.precision,
             steps=self.steps,
             resumed_at=self.resumed_at or None,
-            **{name: phases[rank][name] for name, rank in most.items()},
-            input_shapes=shapes[most["train"]],
+            **{name: found[name] for name, (found, *_) in most.items()},
+            input_shapes=most["train"][1],
             **{f"{args.task.unit}_per_second": per_second},
             train_seconds=self.seconds,
             **self.learned,
@@ -220,18 +215,16 @@ class Meter:
     @torch.no_grad()
     def _evaluate(self, model, loader):
         """Returns what task.learned says, on a loader's examples, over all processes."""
-        metric, task, seen = self._new_metric(), self.args.task, 0
+        metric, task, seen = self._new_metric(), self.args.task, self.share
         model.eval()
         for batch in itertools.islice(loader, self.args.max_steps):
             inputs, labels = moved(batch, self.device)
-            # The sampler repeats some examples so that all shares are equally large. Here each
-            # example counts once.
-            positions = self.share + self.shares * torch.arange(seen, seen + len(labels))
-            once = (positions < len(loader.dataset)).to(self.device)
             outputs = task.outputs(model, inputs, labels)
-            if once.any():  # a process' last batch may consist of repetitions only
-                metric.update(*(x if x is None else x[once] for x in outputs), labels[once])
-            seen += len(labels)
+            # The sampler repeats some examples at the end so that all shares are equally large.
+            # Here each counts once; a process' last batch may consist of repetitions only.
+            if n := len(range(seen, len(loader.dataset), self.shares)[: len(labels)]):
+                metric.update(*(x if x is None else x[:n] for x in outputs), labels[:n])
+            seen += self.shares * len(labels)
         model.train()
         return metric.compute().item()
 
@@ -250,8 +243,5 @@ class Meter:
 
 
 def precision_on(device, precision):
-    """Returns what a precision becomes on a device, by Fabric's name for it.
-
-    Autocast has no fp16 on a CPU, where Fabric takes bf16 instead.
-    """
+    """Returns a precision; on a CPU, whose autocast has no fp16, bf16 for it, as Fabric does."""
     return "bf16-mixed" if (device.type, precision) == ("cpu", "16-mixed") else precision

@@ -19,39 +19,35 @@ SAME = "script model dataset pretrained seed epochs updates batch_size world_siz
 class Saving:
     """Keeps a training in the folder of --save; does nothing without that option.
 
-    While it goes on, the folder holds a checkpoint: for each process a file with its weights, or
-    shards of them, optimizer states, and what else the next update depends on. With --resume, the
-    same command goes on from there, with the same losses. At its end, only the model remains.
+    While it goes on, the folder holds a checkpoint: for each process a file with its weights or
+    shards, optimizer states, and what else the next update depends on. At its end, only the model
+    remains.
     """
 
     def __init__(self, meter, model, optimizer, others):
         """Goes on from the newest checkpoint, if --resume says so and there is one.
 
-        Args:
-            meter: the training's metrics.Meter.
-            model, optimizer, others: as Meter.training() takes them.
-
         Raises:
             UserError: the folder holds something else, or the checkpoint is of another training.
         """
         self.meter, self.args, self.last = meter, meter.args, time.monotonic()
-        self.model = getattr(model, "module", model)  # out of Fabric's wrapper
         several = optimizer if isinstance(optimizer, list) else [optimizer]
-        self.parts = [self.model, *(getattr(one, "optimizer", one) for one in several), *others]
+        inside = getattr(model, "module", model), *(getattr(o, "optimizer", o) for o in several)
+        self.model, self.parts = inside[0], [*inside, *others]  # out of Fabric's wrappers
         self.cuda = [meter.device] if meter.cuda else []
         self.training = {name: getattr(self.args, name) for name in SAME}
         self.training |= self.args.task.settings(self.args)
         # ZeroRedundancyOptimizer's states are of different weights in each process.
         self.only_model = any(hasattr(part, "consolidate_state_dict") for part in self.parts)
         if folder := self.args.save:
-            there = sorted(path.name for path in folder.glob("*"))
-            found = [name for name in there if name[-9:].isdecimal()]
-            if there and not any(n.startswith(("checkpoint-", "config.json")) for n in there):
+            found = sorted(folder.glob(f"checkpoint-{'[0-9]' * 9}"))
+            own = [*folder.glob("checkpoint-*"), *folder.glob("config.json")]
+            if folder.exists() and any(folder.iterdir()) and not own:
                 raise UserError(f"{folder} holds other files; --save takes a folder of its own")
             if found and not self.args.resume:
                 raise UserError(f"{folder} holds an unfinished training; --resume goes on with it")
             if found:
-                self._resume(folder / found[-1])
+                self._resume(found[-1])
             if self.only_model:
                 meter.print("- no checkpoints of this optimizer; the model is saved at the end")
 
@@ -86,12 +82,10 @@ class Saving:
         return self.last - started
 
     def save(self):
-        """Writes the model, as classify.py and Hugging Face's libraries read it, and nothing else.
-
-        The first process gathers all shards and writes them.
-        """
+        """Writes the model, as classify.py or transformers read it, and nothing else."""
         if not (folder := self.args.save):
             return
+        # The first process gets all shards.
         whole = StateDictOptions(full_state_dict=True, cpu_offload=True)
         state = get_model_state_dict(self.model, options=whole)
         if self.meter.rank == 0:

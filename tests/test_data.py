@@ -131,12 +131,12 @@ def test_a_picture_is_what_torchvision_makes_of_it(px, folder):
 
 def test_padding_is_as_long_as_the_longest_needs_and_is_hidden():
     examples = [{"input_ids": list(range(n)), "label": n % 2} for n in (3, 9)]
-    tokens, labels = texts.Padding(pad_token_id=7, max_length=512)(examples)
+    tokens, labels = texts.padded(7, 8, examples)
     assert tokens["input_ids"].shape == (2, 16) and labels.tolist() == [1, 1]
     assert tokens["input_ids"][0].tolist() == [0, 1, 2] + 13 * [7]
     assert tokens["attention_mask"].tolist() == [[1] * n + [0] * (16 - n) for n in (3, 9)]
-    tokens, _ = texts.Padding(7, 9)(examples[1:])
-    assert tokens["input_ids"].shape == (1, 9)  # not more than the model takes
+    tokens, _ = texts.padded(7, 1, examples[1:])
+    assert tokens["input_ids"].shape == (1, 9)
 
 
 def test_texts_are_tokenized_once(table, monkeypatch):

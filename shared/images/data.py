@@ -7,14 +7,13 @@ from pathlib import Path
 import numpy as np
 import torch
 import torchvision
-from filelock import FileLock
 from PIL import Image
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import Dataset, Subset, TensorDataset
 from torchvision.transforms import v2
 
 from shared import loading
 from shared.cli import UserError
-from shared.loading import SPLIT_SEED, cache_folder, split
+from shared.loading import SPLIT_SEED, split
 
 DIGITS_FILE = "sklearn/datasets/data/digits.csv.gz"
 # The statistics of ImageNet, which the pretrained models expect:
@@ -28,13 +27,12 @@ def loaders(args):
     """Returns the loaders of this process' share of the training, validation and test pictures.
 
     A batch is images, (args.batch_size // args.shares, 3, args.image_px, args.image_px) in fp32,
-    and labels, int64. Fills in what image_sets() and loading.loaders() do.
+    and labels, int64.
 
     Raises:
         UserError: the pictures are missing, unusable, or cannot be downloaded.
     """
-    sets = image_sets(args)
-    return loading.loaders(args, sets, slow=args.cropped)
+    return loading.loaders(args, image_sets(args), slow=args.cropped)
 
 
 def image_sets(args):
@@ -48,7 +46,10 @@ def image_sets(args):
     if args.data == "digits":
         sets = digits(px)
     elif args.data == "fake":
-        sets = [FakePictures(n, px) for n in (4096, 256, 256)]
+        generator = torch.Generator().manual_seed(SPLIT_SEED)
+        noise = torch.randn(64, 3, px, px, generator=generator)  # a few pictures, repeated
+        some = TensorDataset(noise, torch.randint(10, (64,), generator=generator))
+        sets = [Subset(some, [i % 64 for i in range(n)]) for n in (4096, 256, 256)]
     else:
         train, test = cifar10() if args.data == "cifar10" else image_folder(Path(args.data))
         cut = split(len(train), [0.9, 0.1] if test else [0.8, 0.1, 0.1])
@@ -81,34 +82,14 @@ def enlarge(images, image_px):
     return NORMALIZE(images.expand(-1, 3, -1, -1))
 
 
-class FakePictures(Dataset):
-    """Noise with random labels, for measuring memory and speed without a download."""
-
-    def __init__(self, n, image_px):
-        generator = torch.Generator().manual_seed(SPLIT_SEED)
-        # A few pictures are enough: __getitem__ repeats them.
-        self.images = torch.randn(64, 3, image_px, image_px, generator=generator)
-        self.labels = torch.randint(10, (n,), generator=generator)
-
-    def __len__(self):
-        return len(self.labels)
-
-    def __getitem__(self, i):
-        return self.images[i % len(self.images)], self.labels[i]
-
-
 class Pictures(Dataset):
-    """A part of some pictures: resized to 8/7 of the model's edge, cropped and normalized.
+    """Some indices of a sequence of (PIL.Image, label), resized, cropped and normalized.
 
-    The crop is in the centre, or at a place that depends on the seed, the epoch and the picture
-    alone. So it does not matter how many processes read them.
+    The crop is 7/8 of the edge: in the centre, or with a seed at a place that depends on the seed,
+    the epoch and the picture alone. So it does not matter how many processes read them.
     """
 
     def __init__(self, source, indices, image_px, seed=None):
-        """Chooses the pictures, some indices of source, a sequence of (PIL.Image, label).
-
-        image_px is the edge of the crops; seed is for random ones, None for the centre.
-        """
         self.source, self.indices, self.image_px, self.seed = source, indices, image_px, seed
 
     def __len__(self):
@@ -134,15 +115,13 @@ def cifar10():
 
     Source: Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html.
     """
-    folder = cache_folder() / "cifar10"
-    folder.mkdir(parents=True, exist_ok=True)
+    read = torchvision.datasets.CIFAR10
     try:
-        with FileLock(folder / ".lock"):  # one process downloads, the others wait
-            train = torchvision.datasets.CIFAR10(folder, train=True, download=True)
+        folder = loading.made_once("cifar10", lambda part: read(part, download=True))
     except loading.NO_NETWORK as error:
         instead = "pass --data digits, --data fake, or --data FOLDER with pictures of your own"
         raise UserError(f"CIFAR-10 could not be downloaded ({error}); {instead}") from None
-    return train, torchvision.datasets.CIFAR10(folder, train=False)
+    return read(folder), read(folder, train=False)
 
 
 def image_folder(folder):

@@ -17,11 +17,7 @@ TINY_WEIGHTS = Path(__file__).parent / "weights" / "vit_tiny.pt"
 
 
 def image_px(name):
-    """Returns the edge, in pixels, of the pictures that a model was pretrained on.
-
-    Raises:
-        UserError: there is no such model.
-    """
+    """Returns the edge, in pixels, of the pictures that a model was pretrained on."""
     names = ["vit_tiny", *torchvision.models.list_models(include="vit_*")]
     if name not in names:
         raise UserError(f"--model {name}: there is no such model; choose from {', '.join(names)}")
@@ -46,11 +42,11 @@ def vit(args):
 
 
 def weights(args):
-    """Returns the path of the file with the weights that every stage starts from.
+    """Returns the file with the weights that every stage starts from, in fp32.
 
-    It is a state dict in fp32, with a new last layer for `args.num_classes` classes, written when
-    it is first needed: from pretrained weights, or from random ones that depend on `args.seed`
-    alone. A simulation has a file of its own, `args.weights_file`.
+    Written when it is first needed, with a new last layer for `args.num_classes` classes: from
+    pretrained weights, or from random ones that depend on `args.seed` alone. A simulation has a
+    file of its own, `args.weights_file`.
 
     Raises:
         UserError: the weights cannot be downloaded.

@@ -38,7 +38,7 @@ class Ledger(TorchDispatchMode):
         # id of a storage -> block. PyTorch keeps its Python object as long as the storage.
         self._live = {}
         self._building = True  # until the first forward pass, nothing is an activation
-        self._stepping = self._gathering = self._paused = False
+        self._stepping = self.gathering = self.paused = False
 
     def peak(self, device, since=0, until=None):
         """Returns the most bytes in a part of the log, and what held them; see summit()."""
@@ -93,15 +93,8 @@ class Ledger(TorchDispatchMode):
             self._died(id(storage))
             self._born(storage, block.device, block.label, block)
 
-    def pause(self):
-        """Returns a context in which nothing is logged."""
-        return self._during("_paused")
-
-    def gathering(self):
-        """Returns a context in which new storages are weights put together from shards."""
-        return self._during("_gathering")
-
-    def _during(self, flag):
+    def during(self, flag):
+        """Returns a context that is "paused" or "gathering", putting weights together."""
         return mock.patch.object(self, flag, True)
 
     def _born(self, storage, device, label, like):
@@ -124,7 +117,7 @@ class Ledger(TorchDispatchMode):
         """Is called after an operation whose results have been noted; for subclasses."""
 
     def _guess(self):
-        if self._gathering:
+        if self.gathering:
             return "gathered"
         phase = self.phase()
         if phase == "forward":
@@ -142,7 +135,7 @@ class Ledger(TorchDispatchMode):
             out = torch_private.on_copies(func, args, kwargs)
         else:
             out = func(*args, **kwargs)
-        if self._paused:
+        if self.paused:
             return out
         label = None
         if func is torch.ops.aten._to_copy.default:
@@ -172,7 +165,7 @@ class Ledger(TorchDispatchMode):
         return super().__exit__(*exc)
 
     def _note_parameter(self, module, name, parameter):
-        if parameter is not None and not self._paused:
+        if parameter is not None and not self.paused:
             self.note(parameter, "parameters")
 
     def _before_step(self, optimizer, *_):

@@ -42,15 +42,15 @@ def wrapped(owner, name, wrapper):
     return mock.patch.object(owner, name, lambda *args, **kw: wrapper(original, *args, **kw))
 
 
-def _within(context, original, *args, **kwargs):
-    with context():
-        return original(*args, **kwargs)
-
-
 @contextlib.contextmanager
 def reporting_to(ledger):
     """Reports to a ledger what it cannot see in operations, while the context is active."""
-    paused, gathering = (functools.partial(_within, c) for c in (ledger.pause, ledger.gathering))
+
+    def during(flag, original, *args, **kwargs):
+        with ledger.during(flag):
+            return original(*args, **kwargs)
+
+    paused, gathering = (functools.partial(during, flag) for flag in ("paused", "gathering"))
 
     def load(original, *args, **kwargs):
         loaded = paused(original, *args, **kwargs)

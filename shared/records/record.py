@@ -23,12 +23,7 @@ OF_SCRIPTS = ("torchao", "peft", "accelerate")  # what some scripts import besid
 
 
 def new(task, **known):
-    """Returns a record: what is known of it, and versions, commit and date.
-
-    Args:
-        task: what the script is about, such as images.cli.TASK.
-        known: fields of fields.Record.
-    """
+    """Returns a record: fields of fields.Record that are known, and versions, commit and date."""
     made = {"versions": versions(task, known.get("script")), "git_commit": git_commit()}
     return {**known, **made, "date": str(datetime.date.today())}
 
@@ -59,7 +54,7 @@ def versions(task, script=None):
 
 
 def imported(script):
-    """Returns which of OF_SCRIPTS a script imports; none if there is no such script."""
+    """Returns which of OF_SCRIPTS a script imports."""
     file = ROOT / f"{script}.py"
     text = file.read_text() if file.exists() else ""
     return [name for name in OF_SCRIPTS if re.search(rf"^(from|import) {name}\b", text, re.M)]
@@ -77,14 +72,13 @@ def git_commit():
     Stored records do not count: several commands write them, one after the other. Outside of git
     it is what the variable GIT_COMMIT says, or None.
     """
-    git = ["git", "-C", str(ROOT)]
-    head = [*git, "rev-parse", "--short=12", "HEAD"]
-    changes = [*git, "diff", "--quiet", "HEAD", "--", ".", ":(exclude)shared/evidence/results"]
+    git = {"cwd": ROOT, "capture_output": True, "text": True}
+    changed = ["git", "diff", "--quiet", "HEAD", "--", ".", ":(exclude)shared/evidence/results"]
     try:
-        commit = subprocess.run(head, capture_output=True, text=True, check=True).stdout.strip()
+        head = subprocess.run("git rev-parse --short=12 HEAD".split(), check=True, **git)
     except (OSError, subprocess.CalledProcessError):
         return os.environ.get("GIT_COMMIT")
-    return commit + "-dirty" * (subprocess.run(changes, capture_output=True).returncode != 0)
+    return head.stdout.strip() + "-dirty" * subprocess.run(changed, **git).returncode
 
 
 def size(gb):

@@ -72,7 +72,7 @@ class Causal(Texts):
                 f" {self.such_as}"
             )
 
-    model = staticmethod(models.built)
+    model = staticmethod(models.language_model)
 
     def prepared(self, args):
         return packed(args)

@@ -60,7 +60,9 @@ class Texts:
 
     def collate(self, args):
         """Returns the function that makes a batch of examples."""
-        return data.Padding(args.config.pad_token_id, args.max_length)
+        # If max_length is no multiple of 8, rounding up could exceed what the model takes.
+        multiple = 8 if args.max_length % 8 == 0 else 1
+        return functools.partial(data.padded, args.config.pad_token_id, multiple)
 
     def outputs(self, model, tokens, labels):
         return None, model(**tokens).logits

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import datasets
 import torch
+import torch.nn.functional as F
 import torchvision
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer
 
 from shared import loading
@@ -30,9 +32,6 @@ def loaders(args):
     all int64, with n = args.batch_size // args.shares and the length of its longest text. For
     next-token prediction it is as causal.batch() makes it.
 
-    Fills in args.num_classes, args.dataset, the padding and labels in args.config, and what
-    loading.loaders() does.
-
     Raises:
         UserError: the texts are missing, unusable, or cannot be downloaded.
     """
@@ -45,9 +44,6 @@ def prepared(args):
     """Returns the tokenized texts, {"train", "val", "test"}, and the tokenizer; of fake ones, None.
 
     Fills in args.num_classes, args.dataset, and in args.config the labels and the padding.
-
-    Raises:
-        UserError: the texts are missing, unusable, or cannot be downloaded.
     """
     config, args.dataset = args.config, Path(args.data).resolve().stem
     if args.data == "fake":
@@ -71,8 +67,8 @@ def kept(args, make):
     There is a folder for each combination of data, task, model, --max-length and --limit.
     """
     made_of = [args.data, args.task.learned, args.model, getattr(args.config, "_commit_hash", None)]
-    made_of += [args.max_length, args.limit, models.stamps(args.data), models.stamps(args.model)]
-    made_of += [models.stamps(reviews.__file__)]
+    made_of += [args.max_length, args.limit]
+    made_of += map(models.stamps, (args.data, args.model, reviews.__file__, reviews.WORDS))
     name = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
 
     def write(part):
@@ -89,13 +85,8 @@ def kept(args, make):
 def read(data):
     """Returns texts to train, validate and test with, a DatasetDict with text and label.
 
-    Args:
-        data: reviews; imdb; a CSV or JSONL file with the columns text and label; a folder of such
-            files, train and test; or a folder of text files, train/<class>/* and test/<class>/*,
-            or <class>/*.
-
-    Raises:
-        UserError: there is nothing of that name, or it is none of these.
+    data is reviews; imdb; a CSV or JSONL file with the columns text and label; a folder of such
+    files, train and test; or of text files, train/<class>/* and test/<class>/*, or <class>/*.
     """
     if data == "reviews":
         texts, labels = reviews.reviews(4000)
@@ -115,11 +106,7 @@ def read(data):
 
 
 def load(data, kinds=("csv", "json")):
-    """Returns what `datasets` reads from a file or folder, or the hub's IMDb, as a DatasetDict.
-
-    Raises:
-        UserError: there is nothing of that name, or it cannot be read.
-    """
+    """Returns what `datasets` reads from a file or folder, or the hub's IMDb, as a DatasetDict."""
     path = Path(data)
     kind = KINDS.get(path.suffix)
     try:
@@ -166,8 +153,7 @@ def labelled(texts, labels, names):
 def parts(found):
     """Returns texts to train, validate and test with; what is missing is a tenth of train.
 
-    Args:
-        found: {"train": Dataset}, perhaps with "test" and "validation" or "val".
+    found has train, perhaps test, and validation or val.
     """
     whole, test = found["train"], found.get("test")
     val = found.get("val", found.get("validation"))
@@ -198,8 +184,9 @@ def fake_texts(n, config, max_length):
 
 
 def _tokenized(args, sets):
-    if args.limit:
-        sets = limited(sets, args.limit)
+    for name, texts in sets.items():
+        if args.limit:
+            sets[name] = texts.shuffle(SPLIT_SEED).select(range(min(args.limit, len(texts))))
     if args.model == models.TINY:
         tokenizer = new_tokenizer(sets["train"]["text"], args.config.vocab_size)
     else:
@@ -212,42 +199,21 @@ def _tokenized(args, sets):
     return sets.map(ids, batched=True, remove_columns="text"), tokenizer
 
 
-def limited(sets, n):
-    """Returns at most n texts of each part of a DatasetDict, chosen at random."""
-    some = {name: t.shuffle(SPLIT_SEED).select(range(min(n, len(t)))) for name, t in sets.items()}
-    return DatasetDict(some)
-
-
-class Padding:
-    """Makes a batch of examples, padded to the longest of them.
-
-    The length is rounded up to a multiple of 8, which suits the kernels of a GPU.
-    """
-
-    def __init__(self, pad_token_id, max_length):
-        self.pad_token_id = pad_token_id
-        # If max_length is no multiple of 8, rounding up could exceed what the model takes.
-        self.multiple = 8 if max_length % 8 == 0 else 1
-
-    def __call__(self, examples):
-        ids = [torch.tensor(e["input_ids"]) for e in examples]
-        longest = -(-max(map(len, ids)) // self.multiple) * self.multiple
-        input_ids = torch.full((len(ids), longest), self.pad_token_id)
-        mask = torch.zeros_like(input_ids)
-        for i, x in enumerate(ids):
-            input_ids[i, : len(x)] = x
-            mask[i, : len(x)] = 1
-        labels = torch.tensor([e["label"] for e in examples])
-        return {"input_ids": input_ids, "attention_mask": mask}, labels
+def padded(pad_token_id, multiple, examples):
+    """Makes a batch, padded to the longest text, rounded up to a multiple, which suits GPUs."""
+    ids = [torch.tensor(e["input_ids"]) for e in examples]
+    mask = pad_sequence([torch.ones_like(x) for x in ids], batch_first=True)
+    more = 0, -mask.shape[1] % multiple
+    input_ids = pad_sequence(ids, batch_first=True, padding_value=pad_token_id)
+    tokens = {
+        "input_ids": F.pad(input_ids, more, value=pad_token_id),
+        "attention_mask": F.pad(mask, more),
+    }
+    return tokens, torch.tensor([e["label"] for e in examples])
 
 
 def micro_batches(tokens, labels, size):
-    """Yields a batch in parts: tokens, {name: (size, length)}, and labels, (size,).
-
-    Args:
-        tokens, labels: of the batch.
-        size: texts per part; the last part may be smaller.
-    """
+    """Yields a batch in parts of a size: tokens, {name: (size, length)}, and labels, (size,)."""
     parts = zip(*(t.split(size) for t in tokens.values()))
     for part, y in zip(parts, labels.split(size)):
         yield dict(zip(tokens, part)), y

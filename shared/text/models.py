@@ -35,13 +35,10 @@ KNOWN = {f.name.replace("--", "/"): f for f in sorted(CONFIGS.iterdir())}
 def configuration(args):
     """Returns the transformers.PreTrainedConfig of args.model.
 
-    No network is needed for a model in KNOWN whose weights are not wanted.
-
     Raises:
-        UserError: there is no such model, it cannot be fetched, or it cannot do what args.task
-            does.
+        UserError: there is no such model, it cannot be fetched, or cannot do what args.task does.
     """
-    here = None if args.pretrained else KNOWN.get(args.model)
+    here = None if args.pretrained else KNOWN.get(args.model)  # then no network is needed
     with explained(args):
         config = AutoConfig.from_pretrained(
             here or args.model, trust_remote_code=args.trust_remote_code
@@ -81,11 +78,7 @@ def explained(args):
 
 
 def tokenizer(args):
-    """Returns the tokenizer of args.model, a pretrained model.
-
-    Raises:
-        UserError: it cannot be fetched.
-    """
+    """Returns the tokenizer of args.model, a pretrained model."""
     with explained(args):
         found = AutoTokenizer.from_pretrained(args.model, trust_remote_code=args.trust_remote_code)
     # Some models, such as Llama, were trained without padding. The attention mask hides it.
@@ -99,7 +92,7 @@ def longest(args):
     if not positions or positions < 0:  # BLOOM and T5 have no limit; XLNet has -1
         return None
     with torch.device("meta"):
-        model = built(args)
+        model = language_model(args)
     tables = [m for name, m in model.named_modules() if name.endswith("position_embeddings")]
     # RoBERTa and similar models count positions from padding_idx + 1 on.
     found = (getattr(table, "padding_idx", None) for table in tables)
@@ -113,29 +106,24 @@ def classifier(args):
     (batch, classes).
     """
     args.config.num_labels = args.num_classes
-    return built(args)
+    return language_model(args)
 
 
 def language_model(args):
-    """Builds `args.model` for next-token prediction, with random weights.
+    """Builds `args.model` for what `args.task` does, next-token prediction, with random weights.
 
     Input: input_ids, (batch, tokens), int64; output: an object with logits, (batch, tokens,
     vocabulary), for the token after each.
     """
-    return built(args)
-
-
-def built(args):
-    """Builds `args.model` for what `args.task` does, with random weights."""
     return args.task.auto.from_config(args.config, trust_remote_code=args.trust_remote_code)
 
 
 def weights(args):
-    """Returns the path of the file with the weights that all scripts start from.
+    """Returns the file with the weights that all scripts start from, in fp32.
 
-    It is a state dict in fp32, written when it is first needed: from pretrained weights, with a new
-    head if they have none for `args.num_classes` classes; or from random ones, which depend on
-    `args.seed` alone. A simulation has a file of its own, `args.weights_file`.
+    Written when it is first needed: from pretrained weights, with a new head if they have none for
+    `args.num_classes` classes; or from random ones, which depend on `args.seed` alone. A simulation
+    has a file of its own, `args.weights_file`.
 
     Raises:
         UserError: the weights cannot be downloaded.
@@ -179,16 +167,13 @@ def blocks(model):
     Raises:
         UserError: it has none.
     """
-    found = []
-
-    def look(module, inside):
-        for child in module.children():
-            if inside and not isinstance(child, torch.nn.ModuleList):
-                found.append(child)
-            else:
-                look(child, isinstance(child, torch.nn.ModuleList))
-
-    look(model, False)
+    found, left = [], [model]
+    while left:
+        module = left.pop(0)
+        children = [*module.children()]
+        lists = isinstance(module, torch.nn.ModuleList)
+        found += [c for c in children if lists and not isinstance(c, torch.nn.ModuleList)]
+        left[:0] = [c for c in children if c not in found]
     if not found:
         raise UserError(f"{type(model).__name__} has no blocks (no nn.ModuleList) to shard")
     return found
@@ -197,10 +182,9 @@ def blocks(model):
 def restore_buffers(model, device):
     """Computes the buffers that no file of weights holds, such as positions and frequencies.
 
-    In a model that was built empty they are uninitialised, and conversion to 16 bit would round
-    them. So they are made again, in the type that transformers gives them, and filled by the
-    model's own rule, which leaves the parameters as they are. All buffers move to the device,
-    because only parameters are offloaded.
+    A model that was built empty has none, and conversion to 16 bit would round them. So they are
+    made again, in transformers' type, and filled by the model's own rule, which leaves the
+    parameters as they are. All buffers move to the device: only parameters are offloaded.
 
     Source: transformers.PreTrainedModel.from_pretrained, which does the same after loading.
 
@@ -228,10 +212,8 @@ def restore_buffers(model, device):
     model.initialize_weights()
     for name, buffer in made.items():
         if (buffer == UNSET).any():
-            raise UserError(
-                f"{type(model).__name__} cannot start empty: transformers has no rule for its"
-                f" buffer {name}"
-            )
+            empty = f"{type(model).__name__} cannot start empty"
+            raise UserError(f"{empty}: transformers has no rule for its buffer {name}")
 
 
 UNSET = -12345  # is neither a position nor a frequency
@@ -241,10 +223,6 @@ def without_adapters(model, state):
     """Returns a state dict in which the matrices of LoRA are added to the weights beside them.
 
     So from_pretrained() reads the model without peft. What is in 4 bit becomes fp32 before.
-
-    Args:
-        model: the trained one.
-        state: its state dict, whole, on the host.
     """
     adapted = {n: m for n, m in model.named_modules() if hasattr(m, "lora_A")}
     whole = {k: t for k, t in state.items() if k.rpartition(".lora_")[0] not in adapted}
@@ -257,13 +235,9 @@ def without_adapters(model, state):
 
 
 def save(args, model, state, folder):
-    """Writes a trained model into a folder; args.task.auto.from_pretrained() and --model load it.
+    """Writes a trained model into a folder, for args.task.auto.from_pretrained() and --model.
 
-    Args:
-        args: the options.
-        model: the trained one.
-        state: its state dict, whole, on the host.
-        folder: pathlib.Path.
+    state is its state dict, whole, on the host.
     """
     with torch.device("meta"):  # it needs no weights, since save_pretrained() gets the state
         plain = args.task.model(args)

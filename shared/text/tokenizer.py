@@ -2,16 +2,10 @@
 
 import re
 
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import BertWordPieceTokenizer, Tokenizer
 from transformers import PreTrainedTokenizerFast
 
-SPECIAL = {
-    "pad_token": "[PAD]",
-    "unk_token": "[UNK]",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "mask_token": "[MASK]",
-}
+SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
 
 
 def new_tokenizer(texts, vocab_size):
@@ -24,24 +18,15 @@ def new_tokenizer(texts, vocab_size):
     texts = [re.sub(r"[^\W_]{1000,}", "", text).lower() for text in texts]
     # Letters inside of words are numbered as they come out of a hash map, differently each time,
     # and the rest of the vocabulary depends on that: so they are named here.
-    inside = [f"##{letter}" for letter in sorted(set("".join(texts)) - set(" "))]
-    core = _wordpiece(models.WordPiece(unk_token=SPECIAL["unk_token"]))
-    trainer = trainers.WordPieceTrainer(
+    letters = sorted(set("".join(texts)) - set(" "))
+    made = BertWordPieceTokenizer()
+    made.train_from_iterator(
+        texts,
         vocab_size=vocab_size,
-        special_tokens=[*SPECIAL.values(), *inside],
+        min_frequency=0,
+        limit_alphabet=len(letters),
+        special_tokens=[*SPECIAL.values(), *(f"##{letter}" for letter in letters)],
         show_progress=False,
     )
-    core.train_from_iterator(texts, trainer)
-    core = _wordpiece(models.WordPiece(core.get_vocab(), unk_token=SPECIAL["unk_token"]))
-    sep, cls = (SPECIAL[name] for name in ("sep_token", "cls_token"))
-    core.post_processor = processors.BertProcessing(
-        (sep, core.token_to_id(sep)), (cls, core.token_to_id(cls))
-    )
+    core = Tokenizer.from_str(BertWordPieceTokenizer(made.get_vocab()).to_str())
     return PreTrainedTokenizerFast(tokenizer_object=core, model_max_length=512, **SPECIAL)
-
-
-def _wordpiece(model):
-    core = Tokenizer(model)
-    core.normalizer = normalizers.BertNormalizer()
-    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return core

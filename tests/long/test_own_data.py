@@ -179,7 +179,7 @@ def test_made_up_reviews_mean_what_their_label_says():
     for sentence, good in zip(*reviews.reviews(1000)):
         at, last = max((sentence.rfind(word), word) for word in reviews.GOOD + reviews.BAD)
         clause = sentence[:at].replace(";", ",").split(",")[-1].split(" and ")[-1]
-        denied = any(n.split("{}")[0].strip() in clause for n in reviews.NEGATIONS)
+        denied = any(n.split("{}")[0].strip() in clause for n in reviews.HAVE["negations"])
         assert good == ((last in reviews.GOOD) != denied), sentence
 
 
