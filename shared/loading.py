@@ -54,8 +54,7 @@ def split(n, shares):
 
 def this_process():
     """Returns the rank of this process, and how many processes train together."""
-    parallel = dist.is_available() and dist.is_initialized()
-    return (dist.get_rank(), dist.get_world_size()) if parallel else (0, 1)
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
 def this_share(shares=None):

@@ -8,7 +8,6 @@ import torch
 import torch.distributed as dist
 from tqdm import tqdm
 
-from shared.cli import UserError
 from shared.loading import this_process, this_share
 from shared.memory import bf16
 from shared.memory.blocks import moved
@@ -76,9 +75,6 @@ class Meter:
 
         args are from cli.parse. A script without Fabric passes its torch.device instead of it, and
         its precision by Fabric's name.
-
-        Raises:
-            UserError: the GPU cannot compute in bf16.
         """
         of_fabric = getattr(getattr(fabric, "strategy", None), "precision", None)
         self.args, self.device = args, fabric.device if of_fabric else fabric
@@ -86,11 +82,7 @@ class Meter:
         self.scaler = getattr(of_fabric, "scaler", None)
         self.rank, self.world_size = this_process()
         self.share, self.shares = this_share(args.shares)
-        self.cuda, in_bf16 = self.device.type == "cuda", self.precision.startswith("bf16")
-        if self.cuda and in_bf16 and not torch.cuda.is_bf16_supported(including_emulation=False):
-            name = torch.cuda.get_device_name(self.device)
-            ampere = "cannot compute in bf16 (that takes an Ampere or later)"
-            raise UserError(f"{name} {ampere}; {args.task.without_bf16}")
+        self.cuda = self.device.type == "cuda"
         self.memory, self.losses, self.metric = Phases(self.device), Losses(), self._new_metric()
         self.steps = self.resumed_at = 0  # updates; those before --resume
         self.seconds = self.timed_seconds = 0.0
@@ -98,7 +90,7 @@ class Meter:
         self.learned = {f"{part}_{args.task.learned}": None for part in ("train", "val")}
         on = f"{records.device_name(self.device)}{f' x {self.world_size}' * (self.world_size > 1)}"
         chosen = f"{args.model} on {on}, {self.precision}, {args.batch_size} {args.task.unit}"
-        rounded = not self.cuda and in_bf16 and bf16.speed_up()
+        rounded = self.precision.startswith("bf16") and bf16.is_emulated(self.device)
         notes = [*args.notes, *[bf16.NOTE] * rounded, f"{chosen} per update"]
         self.print(f"{records.in_use(args.task)}\n\n{args.headline}")
         self.print("".join(f"- {note}\n" for note in [*notes, "--help tells what can be chosen"]))

@@ -135,8 +135,7 @@ def test_padding_is_as_long_as_the_longest_needs_and_is_hidden():
     assert tokens["input_ids"].shape == (2, 16) and labels.tolist() == [1, 1]
     assert tokens["input_ids"][0].tolist() == [0, 1, 2] + 13 * [7]
     assert tokens["attention_mask"].tolist() == [[1] * n + [0] * (16 - n) for n in (3, 9)]
-    tokens, _ = texts.padded(7, 1, examples[1:])
-    assert tokens["input_ids"].shape == (1, 9)
+    assert texts.padded(7, 1, examples[1:])[0]["input_ids"].shape == (1, 9)
 
 
 def test_texts_are_tokenized_once(table, monkeypatch):

@@ -15,7 +15,8 @@ from conftest import paint, run
 
 from shared.cli import UserError
 from shared.images import cli
-from shared.metrics import Meter
+from shared.memory import bf16
+from shared.metrics import Accuracy, Meter
 from shared.records import scripts
 
 FSDP, BASELINE = "08_fsdp/train", "01_baseline/train"
@@ -88,12 +89,14 @@ def test_more_devices_than_there_are(monkeypatch):
         cli.parse(path, ["--devices", "4"], 16, 4)
 
 
-def test_bf16_needs_a_gpu_that_has_it(monkeypatch):
+@pytest.mark.parametrize("precision, said", [("bf16-true", 1), ("32-true", 0)])
+def test_a_gpu_without_bf16_instructions_says_so(precision, said, monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: False)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "Tesla T4")
+    monkeypatch.setattr(Accuracy, "to", lambda metric, _: metric)  # there is no GPU to move it to
     args = cli.parse(scripts.get(BASELINE).path, ["--preset", "tiny"], 64)
-    with pytest.raises(UserError, match="Tesla T4 cannot compute in bf16.*02_mixed_precision"):
-        Meter(args, torch.device("cuda", 0), "bf16-true")
+    Meter(args, torch.device("cuda", 0), precision)
+    assert capsys.readouterr().out.count(bf16.NOTE) == said
 
 
 @pytest.mark.parametrize(

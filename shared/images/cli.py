@@ -18,7 +18,6 @@ class Images:
         "tiny": {"model": "vit_tiny", "data": "digits"},
         "full": {"model": "vit_l_16", "data": "cifar10"},
     }
-    without_bf16 = "02_mixed_precision uses fp16"
     model_help = "vit_tiny or one of torchvision's vit_*"
     data_help = "digits, cifar10, fake, or a folder of images"
     saved_help = "as 10_offload/classify.py reads it"

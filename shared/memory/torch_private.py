@@ -75,8 +75,8 @@ def reporting_to(ledger):
         ledger.note_group(optimizer.param_groups[-1])
 
     names = [
-        # Tensors that are read from a file are the result of no operation (or, if they are fake, of
-        # one without memory). With mmap=True they are pages of the file, and no memory.
+        # Tensors that are read from a file are the result of no operation. With mmap=True they are
+        # pages of the file, and no memory.
         ("torch:load", load, "what a file holds is missing"),
         # FSDP2 frees gathered weights by resizing their storage to 0.
         ("torch:UntypedStorage.resize_", resized, "gathered weights seem to stay"),

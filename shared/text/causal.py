@@ -53,7 +53,6 @@ class Causal(Texts):
     classes, learned = None, "perplexity"
     new_metric = functools.partial(Perplexity, nan_strategy="disable")  # a loss of NaN shows
     use = 'python 11_llm/generate.py {} "The film"'
-    without_bf16 = "11_llm/causal.py computes in fp32"
     model_help = f"{tiny}, or folder or Hugging Face id of a model that can {does}"
     data_help = (
         "reviews (made up, part of this repository), imdb, fake, a text file, a CSV or JSONL file "

@@ -21,7 +21,6 @@ class Texts:
         "tiny": {"model": models.TINY, "data": "reviews"},
         "full": {"model": "distilbert-base-uncased", "data": "imdb"},
     }
-    without_bf16 = "11_llm/before.py computes in fp32"
     model_help = f"{tiny}, or folder or Hugging Face id of a model that can {does}"
     data_help = (
         "reviews (made up, part of this repository), imdb, fake, a folder like aclImdb, or CSV or "
