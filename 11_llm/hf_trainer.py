@@ -59,11 +59,12 @@ class Watching(TrainerCallback):
 
     def on_step_begin(self, *args, **kwargs):
         labels = [batch["labels"] for batch in self.trainer.held]
-        self.meter.memory.begin(self.trainer.held, labels)
+        self.update = self.meter.memory.update(self.trainer.held, labels)
+        self.update.__enter__()
 
     def on_step_end(self, *args, **kwargs):
         self.trainer.held = None
-        self.meter.memory.end()
+        self.update.__exit__(None, None, None)
         self.meter.steps += 1
         self.meter.losses.add(sum(self.trainer.losses))
         self.meter.losses.end()

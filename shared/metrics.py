@@ -15,12 +15,6 @@ from shared.memory.phases import LEDGER_UPDATES, Phases
 from shared.records import record as records
 from shared.saving import Saving
 
-# What a record tells of a script's options.
-CHOSEN = (
-    "script preset model pretrained dataset shares batch_size micro_batch_size seed world_size "
-    "epochs command"
-).split()
-
 
 class Losses:
     """The losses of the first update and of the last one, added up from their micro-batches."""
@@ -109,6 +103,7 @@ class Meter:
         --save and --resume keep the state_dict() of the model, of an optimizer or a list of them,
         and of others, such as a scheduler.
         """
+        self.settings = records.settings(self.args)
         others += (self.scaler,) if self.scaler else ()
         self.saving = Saving(self, model, optimizer, others)
         with self.memory.train():
@@ -129,9 +124,8 @@ class Meter:
         title = f"epoch {epoch + 1}/{self.args.epochs}"
         bar = tqdm(desc=title, total=done + updates, initial=done, **how)
         for inputs, labels in itertools.islice(loader, updates) if updates else ():
-            self.memory.begin(inputs, labels)
-            yield inputs, labels
-            self.memory.end()
+            with self.memory.update(inputs, labels):
+                yield inputs, labels
             self.losses.end()
             self.steps += 1
             if bar.update():  # it is shown; reading the loss more often would keep the GPU waiting
@@ -185,8 +179,8 @@ class Meter:
         per_second = self.timed / self.timed_seconds if self.timed else None
         record = records.new(
             args.task,
-            **{name: getattr(args, name) for name in CHOSEN},
-            **args.task.settings(args),
+            **self.settings,
+            command=args.command,
             device=records.device_name(self.device),
             precision=self.precision,
             steps=self.steps,

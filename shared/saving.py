@@ -13,7 +13,6 @@ from shared.cli import UserError
 # The processes agree so often, in updates, whether it is time for a checkpoint. To do so, they wait
 # for the device.
 AGREE = 10
-SAME = "script model dataset pretrained seed epochs updates batch_size world_size".split()
 
 
 class Saving:
@@ -35,8 +34,7 @@ class Saving:
         inside = getattr(model, "module", model), *(getattr(o, "optimizer", o) for o in several)
         self.model, self.parts = inside[0], [*inside, *others]  # out of Fabric's wrappers
         self.cuda = [meter.device] if meter.cuda else []
-        self.training = {name: getattr(self.args, name) for name in SAME}
-        self.training |= self.args.task.settings(self.args)
+        self.training = {**meter.settings, "updates": self.args.updates}
         # ZeroRedundancyOptimizer's states are of different weights in each process.
         self.only_model = any(hasattr(part, "consolidate_state_dict") for part in self.parts)
         if folder := self.args.save:

@@ -131,8 +131,7 @@ def image_folder(folder):
     <class>/*, where a tenth each is for validation and test.
     """
     if not folder.is_dir():
-        layouts = "with <class>/*, or with train/<class>/* and test/<class>/*"
-        instead = f"pass digits, cifar10, fake, or a folder {layouts}"
+        instead = "pass digits, cifar10, fake, or a folder with a folder for each class"
         raise UserError(f"--data {folder}: there is no such folder; {instead}")
     both = all((folder / part).is_dir() for part in ("train", "test"))
     roots = [folder / "train", folder / "test"] if both else [folder]
@@ -146,11 +145,7 @@ def image_folder(folder):
 
 
 def load(path):
-    """Returns the picture in a file, a PIL.Image in RGB.
-
-    Raises:
-        UserError: there is none, or none that can be read.
-    """
+    """Returns the picture in a file, a PIL.Image in RGB."""
     try:
         with Image.open(path, formats=FORMATS) as image:
             return image.convert("RGB")

@@ -28,6 +28,13 @@ def new(task, **known):
     return {**known, **made, "date": str(datetime.date.today())}
 
 
+def settings(args):
+    """Returns what a record tells of a script's options."""
+    names = "script preset model pretrained dataset shares batch_size micro_batch_size seed"
+    told = {name: getattr(args, name) for name in f"{names} world_size epochs".split()}
+    return {**told, **args.task.settings(args)}
+
+
 def append(path, record):
     """Appends a record to a file, as one line of JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,6 @@ from pathlib import Path
 import datasets
 import torch
 import torch.nn.functional as F
-import torchvision
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer
@@ -134,13 +133,12 @@ def text_folder(path):
     roots = both if all(part.is_dir() for part in both) else [path]
     found = {}
     for name, root in zip(("train", "test"), roots):
-        if not any(root.glob("*/*.txt")):
+        files = sorted(f for f in root.glob("*/*.txt") if f.parent.name != "unsup")  # of aclImdb
+        if not files:
             return None
-        folder = torchvision.datasets.DatasetFolder(root, str, extensions=(".txt",))
-        kept = [(f, y) for f, y in folder.samples if folder.classes[y] != "unsup"]  # of aclImdb
-        texts = [Path(file).read_text(encoding="utf-8") for file, _ in kept]
-        names = [name for name in folder.classes if name != "unsup"]
-        found[name] = labelled(texts, [names.index(folder.classes[y]) for _, y in kept], names)
+        names = sorted({file.parent.name for file in files})
+        texts = [file.read_text(encoding="utf-8") for file in files]
+        found[name] = labelled(texts, [names.index(file.parent.name) for file in files], names)
     return found
 
 
