@@ -72,12 +72,6 @@ def explain(kind, error, trace):
 sys.excepthook = explain
 
 
-def end_with_parent():
-    """Has Linux kill this process once its parent is gone, which did not come to end it."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def command_of(program, argv):
     """Returns what a user would type to repeat this."""
     return shlex.join(["python", *program, *(sys.argv[1:] if argv is None else argv)])
@@ -121,8 +115,7 @@ def parse(
         launcher: "torchrun" for a script that leaves it to torchrun to start processes.
         shares: into how many shares the devices divide a batch; None for one for each of them.
 
-    Returns:
-        the options, and what choose() and _choose_devices() derive from them.
+    Returns the options, and what choose() and _choose_devices() derive from them.
 
     Raises:
         UserError: an option is unknown, out of range, or does not fit this script or machine.
@@ -196,5 +189,6 @@ def _choose_devices(args, default, launcher):
         batch = f"a batch of {args.batch_size} {args.task.unit}"
         raise UserError(f"{batch} does not divide by {wanted * args.num_nodes} devices")
     args.devices, args.world_size = wanted, wanted * args.num_nodes
-    if started or int(os.environ.get("LOCAL_RANK", 0)):  # by torchrun, or by Fabric's first process
-        end_with_parent()
+    if sys.platform == "linux" and (started or int(os.environ.get("LOCAL_RANK", 0))):
+        # A torchrun, or first process of Fabric, that is killed cannot end the others itself.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -58,10 +58,7 @@ def this_process():
 
 
 def this_share(shares=None):
-    """Returns which share of every batch this process computes with, and how many there are.
-
-    That is one for each process, or fewer, which neighbours have in common.
-    """
+    """Returns this process' share of every batch, of how many; neighbours may have the same."""
     rank, processes = this_process()
     shares = shares or processes
     return rank * shares // processes, shares
@@ -94,8 +91,8 @@ def loaders(args, sets, collate_fn=None, slow=False):
     """Returns the loaders of this process' share of three data sets, the first one shuffled.
 
     The k-th batches of all shares together, of args.batch_size examples, are the k-th batch of a
-    single process. Fills in args.updates, in the whole training, and args.epochs, as many as these
-    need. If the examples are slow to make, and differ by epoch, worker processes make them.
+    single process. Fills in args.updates, in the whole training, and the epochs that these need. If
+    the examples are slow to make, and differ by epoch, worker processes make them.
     """
     workers = min(max(os.cpu_count() // args.devices, 1), 16) if slow else 0
     found = [

@@ -67,8 +67,7 @@ class Meter:
     def __init__(self, args, fabric, precision=None):
         """Prints versions and what is going to happen.
 
-        args are from cli.parse. A script without Fabric passes its torch.device instead of it, and
-        its precision by Fabric's name.
+        A script without Fabric passes its torch.device instead, and its precision by Fabric's name.
         """
         of_fabric = getattr(getattr(fabric, "strategy", None), "precision", None)
         self.args, self.device = args, fabric.device if of_fabric else fabric
@@ -145,37 +144,30 @@ class Meter:
         self.ended = self.steps == min((epoch + 1) * len(loader), self.args.updates)
 
     def add(self, loss, logits, labels):
-        """Takes in the result of a micro-batch.
-
-        Args:
-            loss: its share of the update's loss, scalar.
-            logits: (micro-batch, classes); None where only the loss counts.
-            labels: (micro-batch,), or (micro-batch, tokens).
-        """
+        """Takes in a micro-batch's share of the update's loss, its logits (or None) and labels."""
         self.losses.add(loss)
         self.metric.update(loss, logits, labels)
 
     def validate(self, model, loader):
         """Judges what the model has learned in an epoch; not again in one before --resume."""
         if self.ended:
-            name = self.args.task.learned
-            both = {"train": self.metric.compute().item(), "val": self._evaluate(model, loader)}
-            self.learned = {f"{part}_{name}": value for part, value in both.items()}
-            said = (f"{part} {records.quality(name, value)}" for part, value in both.items())
-            self.print(f"{name}: {', '.join(said)}")
+            name, train = self.args.task.learned, self.metric.compute().item()
+            val = self._evaluate(model, loader)
+            self.learned = {f"train_{name}": train, f"val_{name}": val}
+            train, val = (records.quality(name, value) for value in (train, val))
+            self.print(f"{name}: train {train}, val {val}")
 
     def test(self, model, loader):
         """Judges the model on the test data; returns the record, which it prints and keeps."""
         self.learned[f"test_{self.args.task.learned}"] = self._evaluate(model, loader)
         losses = self.losses.first.item(), self.losses.last.item()
-        own = self.memory.found, self.memory.shapes, *losses
-        everyone = [own] * self.world_size
+        everyone = [(self.memory.found, self.memory.shapes, losses)] * self.world_size
         if self.world_size > 1:
-            dist.all_gather_object(everyone, own)
-        first_losses, last_losses = ([each[i] for each in everyone] for i in (2, 3))
+            dist.all_gather_object(everyone, everyone[0])
+        first, last = (sum(each) / self.world_size for each in zip(*(own[2] for own in everyone)))
         args, most = self.args, {}  # for each phase, what the process that needs most has found
         for name in self.memory.found:
-            most[name] = max(everyone, key=lambda each: each[0][name]["device_peak_gb"])
+            most[name] = max(everyone, key=lambda own: own[0][name]["device_peak_gb"])
         per_second = self.timed / self.timed_seconds if self.timed else None
         record = records.new(
             args.task,
@@ -190,8 +182,8 @@ class Meter:
             **{f"{args.task.unit}_per_second": per_second},
             train_seconds=self.seconds,
             **self.learned,
-            first_loss=sum(first_losses) / self.world_size,
-            last_loss=sum(last_losses) / self.world_size,
+            first_loss=first,
+            last_loss=last,
         )
         self.print(records.summary(args.task, record))
         if args.record and self.rank == 0:

@@ -18,17 +18,12 @@ AGREE = 10
 class Saving:
     """Keeps a training in the folder of --save; does nothing without that option.
 
-    While it goes on, the folder holds a checkpoint: for each process a file with its weights or
-    shards, optimizer states, and what else the next update depends on. At its end, only the model
-    remains.
+    Until its end, the folder holds a checkpoint, for each process a file with all that its next
+    update depends on, such as shards of weights and optimizer states. Then only the model remains.
     """
 
     def __init__(self, meter, model, optimizer, others):
-        """Goes on from the newest checkpoint, if --resume says so and there is one.
-
-        Raises:
-            UserError: the folder holds something else, or the checkpoint is of another training.
-        """
+        """Goes on from the newest checkpoint, if --resume says so and there is one."""
         self.meter, self.args, self.last = meter, meter.args, time.monotonic()
         several = optimizer if isinstance(optimizer, list) else [optimizer]
         inside = getattr(model, "module", model), *(getattr(o, "optimizer", o) for o in several)

@@ -10,8 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 # At most so many files and lines: what a script imports (11_llm knows any language model), and
 # parts of the repository, in which files are free. These figures may fall, and not rise.
-OF_SCRIPTS = {"0[1-9]_*/*.py": (13, 1800), "10_*/*.py": (13, 1800)}
-OF_SCRIPTS |= {"11_llm/before.py": (15, 2225), "11_llm/train.py": (15, 2225)}
+OF_SCRIPTS = {"0[1-9]_*/*.py": (13, 1600), "10_*/*.py": (13, 1600)}
+OF_SCRIPTS |= {"11_llm/before.py": (15, 1900), "11_llm/train.py": (15, 1900)}
 OF_PARTS = {"shared/**/*.py": 12_800, "tests/*.py": 2_500, "tests/**/*.py": 6_210}
 
 

@@ -38,8 +38,7 @@ def loaders(args):
 def image_sets(args):
     """Returns the pictures of args.data: data sets to train, validate and test with.
 
-    Fills in args.dataset (its name), classes (their names), num_classes, and cropped (whether
-    pictures are larger before they are cropped to args.image_px).
+    Fills in args.dataset (its name), classes (their names), num_classes, and whether to crop.
     """
     args.dataset, px = Path(args.data).resolve().name, args.image_px
     args.classes, args.cropped = [str(digit) for digit in range(10)], False
@@ -125,11 +124,7 @@ def cifar10():
 
 
 def image_folder(folder):
-    """Returns the pictures of a folder, to train and to test with; None for the latter if none are.
-
-    Layout: train/<class>/* and test/<class>/*, where a tenth of train is for validation; or
-    <class>/*, where a tenth each is for validation and test.
-    """
+    """Returns the pictures in train/<class>/* and test/<class>/*; or in <class>/*, and None."""
     if not folder.is_dir():
         instead = "pass digits, cifar10, fake, or a folder with a folder for each class"
         raise UserError(f"--data {folder}: there is no such folder; {instead}")

@@ -47,9 +47,6 @@ def weights(args):
     Written when it is first needed, with a new last layer for `args.num_classes` classes: from
     pretrained weights, or from random ones that depend on `args.seed` alone. A simulation has a
     file of its own, `args.weights_file`.
-
-    Raises:
-        UserError: the weights cannot be downloaded.
     """
     if hasattr(args, "weights_file"):
         return args.weights_file

@@ -34,9 +34,8 @@ def moved(x, device):
 def summit(events, device, since=0, until=None):
     """Finds the peak of a type of device in a Ledger's log.
 
-    The log is searched from since to until; what was allocated before counts too. Returns the most
-    bytes at once, the bytes of each category at that moment, and the block whose allocation led
-    there, None if that was before since.
+    What was allocated before since counts too. Returns the most bytes at once, the bytes of each
+    category at that moment, and the block whose allocation led there, None if it was before.
     """
     total, now = 0, collections.Counter()
     best, at_best, last = 0, {}, None

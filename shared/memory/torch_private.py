@@ -1,8 +1,7 @@
 """Private names of PyTorch that measuring needs, each with what would go wrong without it.
 
 There is no public interface for these things. When PyTorch changes a name, tests/test_private_names
-tells which, and scripts go on without what it was needed for; but not simulations, which need more
-names, in shared/predict.
+tells which, and scripts go on without; but not simulations, which need more, in shared/predict.
 """
 
 import contextlib

@@ -35,12 +35,7 @@ class Texts:
         add_model_options(parser)
 
     def choose(self, args):
-        """Fills in args.config (a transformers.PreTrainedConfig) and max_length.
-
-        Raises:
-            UserError: there is no such model, it cannot be fetched, it cannot do this, or
-                --max-length is more than it takes.
-        """
+        """Fills in args.config (a transformers.PreTrainedConfig) and max_length."""
         args.pretrained = args.pretrained and args.model != self.tiny
         args.config = models.configuration(args)
         longest = models.longest(args)

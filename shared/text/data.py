@@ -29,20 +29,19 @@ def loaders(args):
 
     A batch is tokens, {"input_ids": (n, length), "attention_mask": (n, length)}, and labels, (n,),
     all int64, with n = args.batch_size // args.shares and the length of its longest text. For
-    next-token prediction it is as causal.batch() makes it.
+    next-token prediction see causal.batch().
 
     Raises:
         UserError: the texts are missing, unusable, or cannot be downloaded.
     """
     sets, args.tokenizer = args.task.prepared(args)
-    parts = [sets[part] for part in PARTS]
-    return loading.loaders(args, parts, args.task.collate(args))
+    return loading.loaders(args, [sets[part] for part in PARTS], args.task.collate(args))
 
 
 def prepared(args):
     """Returns the tokenized texts, {"train", "val", "test"}, and the tokenizer; of fake ones, None.
 
-    Fills in args.num_classes, args.dataset, and in args.config the labels and the padding.
+    Fills in args.num_classes, dataset, and in args.config the labels and the padding.
     """
     config, args.dataset = args.config, Path(args.data).resolve().stem
     if args.data == "fake":
@@ -61,10 +60,7 @@ def prepared(args):
 
 
 def kept(args, make):
-    """Returns what make() does, tokenized texts and their tokenizer, from the cache once made.
-
-    There is a folder for each combination of data, task, model, --max-length and --limit.
-    """
+    """Returns what make() does, tokenized texts and their tokenizer, from the cache once made."""
     made_of = [args.data, args.task.learned, args.model, getattr(args.config, "_commit_hash", None)]
     made_of += [args.max_length, args.limit]
     made_of += map(models.stamps, (args.data, args.model, reviews.__file__, reviews.WORDS))
@@ -88,8 +84,7 @@ def read(data):
     files, train and test; or of text files, train/<class>/* and test/<class>/*, or <class>/*.
     """
     if data == "reviews":
-        texts, labels = reviews.reviews(4000)
-        return parts({"train": labelled(texts, labels, reviews.CLASSES)})
+        return parts({"train": labelled(*reviews.reviews(4000), reviews.CLASSES)})
     found = text_folder(Path(data)) or load(data)
     for part, texts in found.items():
         if not {"text", "label"} <= set(texts.column_names):
@@ -121,10 +116,9 @@ def load(data, kinds=("csv", "json")):
     except Exception as error:  # without a network, or with a damaged file, it has many
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"--data {data}: it cannot be read or downloaded ({why})") from None
-    raise UserError(
-        f"--data {data}: there is no such file or folder; pass reviews, imdb, fake, a folder, or a"
-        f" file whose name ends in {' or '.join(end for end in KINDS if KINDS[end] in kinds)}"
-    )
+    ends = " or ".join(end for end in KINDS if KINDS[end] in kinds)
+    instead = f"pass reviews, imdb, fake, a folder, or a file whose name ends in {ends}"
+    raise UserError(f"--data {data}: there is no such file or folder; {instead}")
 
 
 def text_folder(path):
@@ -149,10 +143,7 @@ def labelled(texts, labels, names):
 
 
 def parts(found):
-    """Returns texts to train, validate and test with; what is missing is a tenth of train.
-
-    found has train, perhaps test, and validation or val.
-    """
+    """Returns texts to train, validate and test with; what is missing is a tenth of train."""
     whole, test = found["train"], found.get("test")
     val = found.get("val", found.get("validation"))
     if test is not None and val is not None:
@@ -163,14 +154,10 @@ def parts(found):
 
 
 def fake_texts(n, config, max_length):
-    """Returns n texts of random tokens with random labels, for measuring memory and speed.
-
-    All are one token shorter than possible, so that there is padding to mask, as in real batches.
-    """
+    """Returns n texts of random tokens with random labels, for measuring memory and speed."""
     generator = torch.Generator().manual_seed(SPLIT_SEED)
-    # A few texts are enough, and are repeated.
-    shape = (64, max(max_length - 1, 1))
-    ids = torch.randint(config.vocab_size, shape, generator=generator)
+    # A few, which are repeated; one token shorter than possible, so that there is padding to mask.
+    ids = torch.randint(config.vocab_size, (64, max(max_length - 1, 1)), generator=generator)
     end = getattr(config, "eos_token_id", None)
     special = [i for i in (config.pad_token_id, end) if isinstance(i, int)]
     usual = next(i for i in range(config.vocab_size) if i not in special)

@@ -1,6 +1,6 @@
 """Any model of Hugging Face's AutoModelFor... classes, with its weights in one file.
 
-The functions here also serve to shard it, checkpoint it, load it without a second copy and save it.
+What is here also serves to shard it, checkpoint it, load it without a second copy, and save it.
 """
 
 import contextlib
@@ -22,9 +22,8 @@ transformers.logging.disable_progress_bar()  # of loading; downloads have one of
 # Without a network, the hub's client would report every attempt.
 logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
 
-# Folders with a config.json each: models that are known here, so that memory can be predicted
-# without a network. The figures are those of the models' config.json on the Hugging Face hub; what
-# is not named is the default of its class in transformers. The two tiny ones are made here.
+# Folders with a config.json each, so that memory can be predicted without a network. They say what
+# the models' config.json on the Hugging Face hub says; the rest is the default of their class.
 CONFIGS = Path(__file__).parent / "configs"
 # DistilBERT (https://arxiv.org/abs/1910.01108) at a sixth of its width and a third of its depth,
 # and GPT-2 (https://github.com/openai/gpt-2), as small, for going on with texts.
@@ -33,11 +32,7 @@ KNOWN = {f.name.replace("--", "/"): f for f in sorted(CONFIGS.iterdir())}
 
 
 def configuration(args):
-    """Returns the transformers.PreTrainedConfig of args.model.
-
-    Raises:
-        UserError: there is no such model, it cannot be fetched, or cannot do what args.task does.
-    """
+    """Returns the transformers.PreTrainedConfig of args.model."""
     here = None if args.pretrained else KNOWN.get(args.model)  # then no network is needed
     with explained(args):
         config = AutoConfig.from_pretrained(
@@ -45,10 +40,8 @@ def configuration(args):
         )
     auto, own_code = args.task.auto, getattr(config, "auto_map", {})
     if type(config) not in auto._model_mapping and auto.__name__ not in own_code:
-        raise UserError(
-            f"--model {args.model}: {config.model_type} models cannot {args.task.does}; choose"
-            f" another, such as {args.task.such_as}"
-        )
+        cannot = f"{config.model_type} models cannot {args.task.does}"
+        raise UserError(f"--model {args.model}: {cannot}; choose, for example, {args.task.such_as}")
     config.name_or_path = args.model
     config.dtype = None  # it is the type that the weights were saved in; the script chooses its own
     # The two are the same object, except in models that also take pictures.
@@ -102,18 +95,16 @@ def longest(args):
 def classifier(args):
     """Builds `args.model` for `args.num_classes` classes, with random weights.
 
-    Input: input_ids and attention_mask, both (batch, tokens), int64; output: an object with logits,
-    (batch, classes).
+    Input: input_ids and attention_mask, (batch, tokens); output: an object with logits.
     """
     args.config.num_labels = args.num_classes
     return language_model(args)
 
 
 def language_model(args):
-    """Builds `args.model` for what `args.task` does, next-token prediction, with random weights.
+    """Builds `args.model`, with random weights, for what `args.task` does: next-token prediction.
 
-    Input: input_ids, (batch, tokens), int64; output: an object with logits, (batch, tokens,
-    vocabulary), for the token after each.
+    Input: input_ids, (batch, tokens); output: an object with logits, (batch, tokens, vocabulary).
     """
     return args.task.auto.from_config(args.config, trust_remote_code=args.trust_remote_code)
 
@@ -124,9 +115,6 @@ def weights(args):
     Written when it is first needed: from pretrained weights, with a new head if they have none for
     `args.num_classes` classes; or from random ones, which depend on `args.seed` alone. A simulation
     has a file of its own, `args.weights_file`.
-
-    Raises:
-        UserError: the weights cannot be downloaded.
     """
     if hasattr(args, "weights_file"):
         return args.weights_file
@@ -162,11 +150,7 @@ def _state_dict(args):
 
 
 def blocks(model):
-    """Returns the blocks that a transformer repeats: the members of its outermost ModuleLists.
-
-    Raises:
-        UserError: it has none.
-    """
+    """Returns the blocks that a transformer repeats: the members of its outermost ModuleLists."""
     found, left = [], [model]
     while left:
         module = left.pop(0)
@@ -182,23 +166,15 @@ def blocks(model):
 def restore_buffers(model, device):
     """Computes the buffers that no file of weights holds, such as positions and frequencies.
 
-    A model that was built empty has none, and conversion to 16 bit would round them. So they are
-    made again, in transformers' type, and filled by the model's own rule, which leaves the
-    parameters as they are. All buffers move to the device: only parameters are offloaded.
-
-    Source: transformers.PreTrainedModel.from_pretrained, which does the same after loading.
-
-    Raises:
-        UserError: the model has no such rule.
+    A model that was built empty has none, and conversion to 16 bit would round them. transformers'
+    from_pretrained() does the same. All buffers move to the device: only parameters are offloaded.
     """
     model = getattr(model, "module", model)  # out of Fabric's wrapper
     for module in model.modules():
-        # With this, transformers marks what initialize_weights() must leave as it is.
-        module._is_hf_initialized = True
         for name, buffer in module.named_buffers(recurse=False):
             module._buffers[name] = buffer.to(device)
-    for p in model.parameters():
-        p._is_hf_initialized = True
+    for part in (*model.modules(), *model.parameters()):
+        part._is_hf_initialized = True  # initialize_weights() leaves it as it is
     with torch.device("meta"):
         twin = type(model)._from_config(model.config, dtype=model.dtype)
     made = {}
@@ -220,25 +196,19 @@ UNSET = -12345  # is neither a position nor a frequency
 
 
 def without_adapters(model, state):
-    """Returns a state dict in which the matrices of LoRA are added to the weights beside them.
-
-    So from_pretrained() reads the model without peft. What is in 4 bit becomes fp32 before.
-    """
+    """Returns a state dict that needs no peft: LoRA's matrices are added to what they adapt."""
     adapted = {n: m for n, m in model.named_modules() if hasattr(m, "lora_A")}
     whole = {k: t for k, t in state.items() if k.rpartition(".lora_")[0] not in adapted}
     for name, layer in adapted.items():
         scale = layer.scaling["default"]  # LoRA's alpha divided by its rank
         a, b = (state[f"{name}.lora_{ab}.default.weight"].float() for ab in "AB")
-        weight = whole[f"{name}.base_layer.weight"]
-        whole[f"{name}.base_layer.weight"] = weight.to(torch.float32) + scale * (b @ a)
+        weight = whole[f"{name}.base_layer.weight"].to(torch.float32)  # it may be in 4 bit
+        whole[f"{name}.base_layer.weight"] = weight + scale * (b @ a)
     return {k.replace(".base_layer.", "."): t for k, t in whole.items()}
 
 
 def save(args, model, state, folder):
-    """Writes a trained model into a folder, for args.task.auto.from_pretrained() and --model.
-
-    state is its state dict, whole, on the host.
-    """
+    """Writes a trained model, whose whole state dict is on the host, for from_pretrained()."""
     with torch.device("meta"):  # it needs no weights, since save_pretrained() gets the state
         plain = args.task.model(args)
     args.tokenizer.save_pretrained(folder)
