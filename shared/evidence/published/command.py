@@ -5,10 +5,12 @@ sheet, and how much of the measured time that is.
 """
 
 import datetime
+import pkgutil
+import tomllib
+from pathlib import Path
 
 from shared.cli import Parser, UserError
 from shared.evidence import kept
-from shared.evidence.published import article, lightning_pages, others, pytorch, step_by_step
 from shared.evidence.published.pretend import Pretended
 from shared.predict import cards
 from shared.predict.jobs import run_jobs
@@ -19,52 +21,49 @@ from shared.text.cli import TASK
 
 # Nothing is chosen so that a figure comes out right. What a source does not say, and what was
 # assumed instead, is in its note.
-SOURCES = (
-    *article.SOURCES,
-    *pytorch.SOURCES,
-    *lightning_pages.SOURCES,
-    *others.SOURCES,
-    *step_by_step.SOURCES,
-)
+SOURCES = tomllib.loads(Path(__file__).with_name("sources.toml").read_text("utf-8"))["sources"]
+COMMON = {"counter": "allocated", "card": "a100", "torch": [2, 1], "devices": 1, "read": "peak"}
+UNITS = {"gb": 1, "gib": cards.GIB, "mib": 2**20 / 1e9}  # in GB
 
 
-def simulate(row):
-    """Returns what a row's program reads, {name: figures}; in a process that does nothing else."""
-    return Pretended(cards.CARDS[row.card], row.torch, row.devices).run(row.program)
+def rows(source):
+    """Returns the rows of a source, with what they have in common."""
+    return [{**COMMON, "options": {}, **source, **row} for row in source["rows"]]
+
+
+def simulate(program, options, card, torch, devices):
+    """Returns what a program reads, {name: figures}; in a process that does nothing else."""
+    function = pkgutil.resolve_name(f"{__package__}.{program}")
+    here = Pretended(cards.CARDS[card], tuple(torch), devices)
+    return here.run(lambda here: function(here, **options))
 
 
 def predicted(sources):
-    """Predicts the rows of sources.
+    """Predicts the rows of sources, and returns them as they are stored.
 
     Programs of which several figures were published run once.
-
-    Returns:
-        a list of dicts, one for each row, as they are stored.
     """
-    rows = [(source, row) for source in sources for row in source.rows]
-    programs = {_key(row): row for _, row in rows}
-    found = dict(zip(programs, run_jobs([(simulate, row) for row in programs.values()])))
+    every = [row for source in sources for row in rows(source)]
+    names = ("program", "options", "card", "torch", "devices")
+    jobs = [(simulate, *(row[name] for name in names)) for row in every]
+    once = {str(job): job for job in jobs}
+    found = dict(zip(once, run_jobs(list(once.values()))))
     common = {"versions": versions(TASK), "git_commit": git_commit()}
     common["date"] = datetime.date.today().isoformat()
-    return [
-        {
-            "source": source.title,
-            "what": row.words,
-            "counter": row.counter,
-            "published_gb": row.gb,
-            "card": cards.CARDS[row.card].title,
-            "devices": row.devices,
-            "published_ms": row.ms,
-            **found[_key(row)][row.read],
-            **common,
+    records = []
+    for row, job in zip(every, jobs):
+        gb = next((row[unit] * in_gb for unit, in_gb in UNITS.items() if unit in row), None)
+        record = {
+            "source": row["title"],
+            "what": row["words"],
+            "counter": row["counter"] if gb else None,
+            "published_gb": gb,
+            "card": cards.CARDS[row["card"]].title,
+            "devices": row["devices"],
+            "published_ms": row["seconds"] * 1e3 / row["updates"] if "seconds" in row else None,
         }
-        for source, row in rows
-    ]
-
-
-def _key(row):
-    program = row.program
-    return program.func, str(program.keywords), row.card, row.torch, row.devices
+        records.append({**record, **found[str(job)][row["read"]], **common})
+    return records
 
 
 def error(record):
@@ -102,18 +101,18 @@ def main(argv=None):
     which = "only sources with this word in their titles; prints them, and stores nothing"
     parser.add_argument("--only", metavar="WORD", help=which)
     args = parser.parse_args(argv)
-    chosen = [s for s in SOURCES if not args.only or args.only.lower() in s.title.lower()]
+    chosen = [s for s in SOURCES if not args.only or args.only.lower() in s["title"].lower()]
     if not chosen:
-        titles = "; ".join(source.title for source in SOURCES)
+        titles = "; ".join(source["title"] for source in SOURCES)
         raise UserError(f"--only {args.only}: no source is called so; there are {titles}")
     records = predicted(chosen)
     if not args.only:
         kept.store(stored.PUBLISHED, "published", records)
     for source in chosen:
-        mine = [r for r in records if r["source"] == source.title]
-        print(f"\n{source.title}: {source.url}\n{source.note}")
+        mine = [r for r in records if r["source"] == source["title"]]
+        print("\n{title}: {url}\n{note}".format(**source))
         if sizes := table(mine):
             print("", *aligned(HEADING, sizes), sep="\n")
         if timed := [(r["what"], *times(r)) for r in mine if r["published_ms"]]:
-            print(f"\n{source.times}\n", *aligned(("", *TIMES), timed), sep="\n")
+            print("\n", source["times"], "\n", *aligned(("", *TIMES), timed), sep="\n")
     return records

@@ -1,7 +1,5 @@
 """What the pages of Lightning have measured."""
 
-from functools import partial
-
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -9,10 +7,6 @@ from lightning.pytorch.demos import Transformer
 from torch import nn
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
-
-from shared.evidence.published.source import Row, Source
-
-MIB = 2**20 / 1e9  # in GB
 
 
 class FeedForward(nn.Module):
@@ -57,37 +51,3 @@ def data_parallel(here):
         optimizer.step()
         optimizer.zero_grad()
     here.read("peak")
-
-
-SOURCES = (
-    Source(
-        "Lightning: tensor parallelism",
-        "https://lightning.ai/docs/fabric/stable/advanced/model_parallel/tp.html",
-        "GPU and PyTorch unknown; an A100 and 2.4 are assumed. What more than two GPUs need "
-        "besides is not explained.",
-        tuple(
-            Row(words, gb, partial(tensor_parallel, devices=n), torch=(2, 4), devices=n)
-            for words, gb, n in (
-                ("3 layers of 8192 x 8192, fp32, AdamW, 1 GPU", 4.04, 1),
-                ("2 GPUs", 2.03, 2),
-                ("4 GPUs", 1.02, 4),
-                ("8 GPUs", 0.60, 8),
-            )
-        ),
-    ),
-    Source(
-        "Lightning: FSDP, the rows with DDP",
-        "https://lightning.ai/docs/pytorch/stable/advanced/model_parallel/fsdp.html",
-        "In MiB, PyTorch 2.1, A100 with 40 GB; which line of the memory summary is not said, "
-        "allocated is assumed. The page of Fabric says 26,953 for the same model, one copy of its "
-        "weights more, which is not explained.",
-        tuple(
-            Row(words, mib * MIB, partial(data_parallel), card="a100-40", devices=2)
-            for words, mib in (
-                ("Transformer of 1 billion weights, Trainer, 2 GPUs", 23125),
-                ("the same with Fabric", 26953),
-            )
-        ),
-        complete=False,
-    ),
-)

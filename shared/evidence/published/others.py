@@ -8,9 +8,6 @@ from torch import nn
 from torchvision.models import vit_h_14
 from transformers import RobertaConfig, RobertaForSequenceClassification
 
-from shared.evidence.published.source import Row, Source
-from shared.predict.cards import GIB
-
 
 class Norm(nn.Module):
     """A layer norm, step by step."""
@@ -107,13 +104,7 @@ class GPT(nn.Module):
 def book(here, tf32=False, fused_step=False, bf16=False, own_parts=True, fused_attention=False):
     """The training loop of Raschka's book, 8 texts of 1024 tokens, AdamW.
 
-    Args:
-        here: pretend.Pretended.
-        tf32: whether matrix products of fp32 use it; and then masks are made when needed.
-        fused_step: whether AdamW is fused.
-        bf16: whether the weights are of that type.
-        own_parts: whether norms and GELU are computed step by step.
-        fused_attention: whether attention is PyTorch's function.
+    With TF32, masks are made when needed; own parts are norms and GELU, computed step by step.
     """
     if tf32:
         torch.set_float32_matmul_precision("high")
@@ -157,12 +148,7 @@ def trainer(here):
 
 
 def low_bit(here, optimizer):
-    """ViT-H/14 with 45 classes, bf16 mixed precision, 8 images.
-
-    Args:
-        here: pretend.Pretended.
-        optimizer: "fused AdamW", or one of torchao, "AdamW8bit" or "AdamW4bit".
-    """
+    """ViT-H/14 with 45 classes, bf16 mixed precision, 8 images; AdamW, or one of torchao."""
     model = vit_h_14(num_classes=45).to(here.device)
     here.training()
     if optimizer == "fused AdamW":
@@ -181,66 +167,3 @@ def low_bit(here, optimizer):
             return F.cross_entropy(model(images), labels)
 
     here.train(forward, steps)
-
-
-BOOK = {"tf32": True, "fused_step": True, "bf16": True}
-SHORT, FLASH = {"own_parts": False}, {"fused_attention": True}
-
-SOURCES = (
-    Source(
-        "Raschka: Build a Large Language Model (From Scratch)",
-        "https://github.com/rasbt/LLMs-from-scratch/tree/main/ch05/10_llm-training-speed",
-        "In GiB, with PyTorch 2.6 on an A100. The programs between the first and the last are "
-        "known by what they change.",
-        tuple(
-            Row(
-                f"GPT-2, {words}",
-                gib * GIB,
-                partial(book, **options),
-                "reserved",
-                torch=(2, 6),
-                ms=8 * 1024 / tokens_per_second * 1e3,
-            )
-            for words, gib, tokens_per_second, options in (
-                ("fp32, 8 texts of 1024 tokens, AdamW", 26.2617, 12525, {}),
-                ("TF32", 26.2422, 27648, {"tf32": True}),
-                ("TF32, fused AdamW", 26.2422, 28399, {"tf32": True, "fused_step": True}),
-                ("bf16", 13.7871, 45486, BOOK),
-                ("bf16, PyTorch's LayerNorm and GELU", 11.5645, 55256, {**BOOK, **SHORT}),
-                ("bf16, FlashAttention", 5.9004, 91901, {**BOOK, **SHORT, **FLASH}),
-            )
-        ),
-        times="From tokens per second over 45 updates. Evaluating two batches after every 15 is in "
-        "them, and in the bound; only of the first program is it known that it was 15. Not in the "
-        "bound: starting the processes that load the data. 80 GB of the A100 are assumed.",
-    ),
-    Source(
-        "Hugging Face: optimum-benchmark",
-        "https://huggingface.co/datasets/optimum-benchmark/cuda",
-        "The Trainer with RoBERTa. An A10G and PyTorch 2.3 are assumed: the card has "
-        "24,146,608,128 bytes.",
-        tuple(
-            Row(words, gb, partial(trainer), counter, "a10g", (2, 3))
-            for words, gb, counter in (
-                ("RoBERTa, fp32, 2 texts of 16 tokens, AdamW", 2.516250112, "allocated"),
-                ("the same", 2.730491904, "reserved"),
-            )
-        ),
-    ),
-    Source(
-        "torchao",
-        "https://github.com/pytorch/ao/tree/main/torchao/optim",
-        "PyTorch 2.4 on a 4070 Ti SUPER. There the model was compiled and came from timm; here it "
-        "is torchvision's ViT-H/14, run as it is. Its speeds are left out: compiled operations "
-        "are fused and move fewer bytes than one by one, so the bound does not hold for them.",
-        tuple(
-            Row(words, gb, partial(low_bit, optimizer=name), card="rtx4070tis", torch=(2, 4))
-            for words, gb, name in (
-                ("ViT-H/14, bf16 mixed, 8 images, fused AdamW", 12.23, "fused AdamW"),
-                ("8-bit AdamW", 8.33, "AdamW8bit"),
-                ("4-bit AdamW", 7.72, "AdamW4bit"),
-            )
-        ),
-        complete=False,
-    ),
-)

@@ -27,12 +27,9 @@ class Pretended:
     """
 
     def __init__(self, card, version, devices=1):
-        """Prepares the process, which can do nothing else from now on.
+        """Prepares the process, the first of as many as devices; it can do nothing else any more.
 
-        Args:
-            card: predict.cards.Card.
-            version: of PyTorch, (major, minor).
-            devices: how many GPUs; this process is the first of so many.
+        card is a predict.cards.Card; version PyTorch's, (major, minor).
         """
         gpu.register()
         if devices > 1:
@@ -70,10 +67,8 @@ class Pretended:
     def counted(self, name="update", per_update=1):
         """Counts what is done while the context is active, for the bound that read() gives.
 
-        Args:
-            name: of what is done; the last time that it is done counts.
-            per_update: how often it is done per update, such as 1 / 10 for the validation of a
-                batch after every ten updates, if the published time includes that.
+        The last time counts, for so many times per update: 1 / 10 for the validation of a batch
+        after every ten updates, if the published time includes that.
         """
         self.cost.start()
         self._counting = True
@@ -135,10 +130,7 @@ class Pretended:
 
         Args:
             forward: function that makes a batch and returns the loss.
-            optimizer: a torch.optim.Optimizer.
-            micro_batches: forward and backward passes of an update.
             late: whether old gradients go between forward and backward pass, not after the step.
-            updates: how many.
             validation: model, and function that makes a batch and computes what is wanted of it.
             per: how often that is done per update.
         """

@@ -10,9 +10,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torchvision.models import vit_l_16
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from shared.evidence.published.source import Row, Source
-from shared.predict.cards import GIB
-
 
 def sharded_states(here, shared):
     """Twenty layers with DDP and Adam on two GPUs; with the states shared out, or not."""
@@ -102,62 +99,3 @@ def gpt2(here, checkpointing):
 
     here.record()
     here.train(forward, optimizer)
-
-
-T4 = {"card": "t4", "torch": (1, 11)}
-
-SOURCES = (
-    Source(
-        "PyTorch: optimizer step in backward",
-        "https://docs.pytorch.org/tutorials/intermediate/optimizer_step_in_backward_tutorial.html",
-        "Read from a picture, and said with one digit. GPU and PyTorch unknown; an A100 and 2.1 "
-        "are assumed.",
-        (
-            Row("ViT-L/16, fp32, 1 image, Adam", 6, partial(step_in_backward, hooked=False)),
-            Row("with the step in the backward pass", 4, partial(step_in_backward, hooked=True)),
-        ),
-    ),
-    Source(
-        "PyTorch: ZeroRedundancyOptimizer",
-        "https://docs.pytorch.org/tutorials/recipes/zero_redundancy_optimizer.html",
-        "Printed as whole MB. PyTorch was about 1.8, which did not let the allocator count "
-        "cuBLAS's workspaces. The weights have 16.0 MB each, and 16.8 MB of the allocator.",
-        tuple(
-            Row(words, gb, partial(sharded_states, shared=out), torch=(1, 8), devices=2, read=read)
-            for words, gb, out, read in (
-                ("20 layers of 2000 x 2000: the model", 0.335, False, "model"),
-                ("with DDP, on 2 GPUs", 0.656, False, "DDP"),
-                ("before Adam's step", 0.992, False, "before the step"),
-                ("after it", 1.697, False, "after the step"),
-                ("after it, states shared out", 1.361, True, "after the step"),
-            )
-        ),
-    ),
-    Source(
-        "PyTorch: automatic mixed precision, on a T4",
-        "https://docs.pytorch.org/tutorials/recipes/recipes/amp_recipe.html",
-        "The recipe, run by a reader with PyTorch 1.11, who printed bytes: 1,350,681,600 and "
-        "1,577,232,384.",
-        tuple(
-            Row(words, gb, partial(mixed_precision), **T4, read=read, ms=seconds * 1e3 / 150)
-            for words, gb, seconds, read in (
-                ("3 layers of 4096 x 4096, fp32, SGD", 1.350_681_6, 7.020, "fp32"),
-                ("3 layers of 4096 x 4096, fp16 mixed, SGD", 1.577_232_384, 2.524, "fp16"),
-            )
-        ),
-        times="The seconds of 150 updates, 3 epochs of 50; the data is on the GPU before.",
-    ),
-    Source(
-        "PyTorch: Mosaic",
-        "https://docs.pytorch.org/tutorials/beginner/mosaic_memory_profiling_tutorial.html",
-        "In GiB, from a recording that begins when the model is on the GPU; what was there before "
-        "is in neither figure. GPU unknown, an A100 is assumed; PyTorch about 2.9.",
-        tuple(
-            Row(words, gib * GIB, partial(gpt2, checkpointing=checkpointing), torch=(2, 9))
-            for words, gib, checkpointing in (
-                ("GPT-2, fp32, 4 texts of 512 tokens, AdamW", 4.62, False),
-                ("with checkpointing", 2.55, True),
-            )
-        ),
-    ),
-)

@@ -1,15 +1,12 @@
 """Trainings of the time when attention was computed step by step, with all weights in memory."""
 
-from functools import partial
-
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torchvision.models import vit_h_14, vit_l_16
+from torchvision.models import get_model
 from transformers import AttentionInterface, DistilBertConfig, DistilBertForSequenceClassification
 
 from shared.evidence.published.article import HALF, adam_of_2023
-from shared.evidence.published.source import Row, Source
 
 
 def softmax(scores, precision):
@@ -24,13 +21,7 @@ def softmax(scores, precision):
 
 
 def distilbert(here, precision="32-true", tf32=False):
-    """DistilBERT that classifies 12 texts of 512 tokens, Adam.
-
-    Args:
-        here: pretend.Pretended.
-        precision: as Lightning calls it.
-        tf32: whether matrix products of fp32 use it.
-    """
+    """DistilBERT that classifies 12 texts of 512 tokens, Adam; precision is Lightning's name."""
 
     def attention(module, query, key, value, attention_mask, dropout=0.0, **_):
         scores = query / query.shape[-1] ** 0.5 @ key.transpose(2, 3)
@@ -79,18 +70,11 @@ class Attention(nn.Module):
         return self.proj((weights @ value).transpose(1, 2).reshape(batch, length, width)), None
 
 
-def timm(here, build, heads, batch_size):
-    """A vision transformer of torchvision with timm's attention, fp16 mixed precision, SGD.
-
-    Args:
-        here: pretend.Pretended.
-        build: torchvision's function.
-        heads: of the attention.
-        batch_size: images.
-    """
-    model = build()
+def timm(here, name, batch_size):
+    """A vision transformer of torchvision with timm's attention, fp16 mixed precision, SGD."""
+    model = get_model(name)
     for block in model.encoder.layers:
-        block.self_attention = Attention(model.hidden_dim, heads)
+        block.self_attention = Attention(model.hidden_dim, heads=16)
     model = model.to(here.device)
     here.training()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -101,61 +85,3 @@ def timm(here, build, heads, batch_size):
             return F.cross_entropy(model(images), here.tokens(batch_size))
 
     here.train(forward, optimizer)
-
-
-RASBT = "https://github.com/rasbt/LLM-finetuning-scripts/tree/main/"
-RASBT += "conventional/distilbert-movie-review/mixed-precision-experiment"
-TIMM = "https://github.com/huggingface/pytorch-image-models/blob/main/results/"
-TIMM += "benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv"
-
-SOURCES = (
-    Source(
-        "Raschka: mixed precision",
-        RASBT,
-        "DistilBERT with PyTorch 2.0 on an A100; attention as in transformers 4.28.",
-        tuple(
-            Row(
-                f"DistilBERT, {words}, 12 texts of 512 tokens, Adam",
-                gb,
-                partial(distilbert, **options),
-                "reserved",
-                torch=(2, 0),
-                ms=minutes * 60e3 / (3 * 2916),
-            )
-            for words, gb, minutes, options in (
-                ("fp32", 5.37, 21.75, {}),
-                ("TF32", 5.37, 8.11, {"tf32": True}),
-                ("fp16 mixed", 4.31, 7.25, {"precision": "16-mixed"}),
-                ("bf16 mixed", 4.46, 7.45, {"precision": "bf16-mixed"}),
-                ("bf16", 2.87, 5.22, {"precision": "bf16-true"}),
-            )
-        ),
-        times="Three epochs of 2,916 updates and the validation after each, whose forward passes "
-        "are in the bound too; 5,000 texts are assumed, and 80 GB of the A100. Not in the bound: "
-        "loading the texts, and counting right answers.",
-    ),
-    Source(
-        "timm",
-        TIMM,
-        "A table of speeds, without memory; PyTorch 1.12 on an RTX 3090. Here it is torchvision's "
-        "model of the same shapes, with timm's attention. SGD with momentum is the default of the "
-        "script that measured.",
-        tuple(
-            Row(
-                f"{words}, fp16 mixed, {n} images, SGD",
-                None,
-                partial(timm, build=build, heads=16, batch_size=n),
-                None,
-                "rtx3090",
-                (1, 12),
-                ms=ms,
-            )
-            for words, build, n, ms in (
-                ("ViT-L/16", vit_l_16, 64, 544.981),
-                ("ViT-H/14", vit_h_14, 16, 398.436),
-            )
-        ),
-        times="Milliseconds as published: 40 updates after 10 to warm up, and the images are on "
-        "the GPU before.",
-    ),
-)
