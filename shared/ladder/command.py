@@ -5,6 +5,7 @@ continues where it stopped: what was measured before with the same options, code
 measured again.
 """
 
+import json
 import sys
 import time
 import types
@@ -24,6 +25,7 @@ from shared.records import bars, scripts, tables
 from shared.records.record import append
 from shared.records.running import forks, run_script
 from shared.records.views import TINY_MEASURED, by_model, by_script, read, setting
+from shared.records.writing import write_text
 from shared.text import data as texts
 from shared.text.cli import TASK as TEXTS
 from shared.text.models import TINY, TINY_GPT
@@ -176,6 +178,7 @@ def show(args, chosen, records):
     predicted = predict(chosen, records)
     for group in by_model(records):
         print(f"\n{setting(group[0])}\n" + "\n".join(tables.measured(group, predicted)))
+    write_text(args.out / "predicted.json", json.dumps([*predicted.values()], indent=1) + "\n")
     file, picture, logs = (args.out / name for name in ("ladder.jsonl", "ladder.png", "logs"))
     bars.draw(records, picture)
     print(f"\n{file}, {picture}: records and picture; {logs}: what the scripts printed")
