@@ -35,12 +35,7 @@ MANY_ROWS = 65_536
 
 
 class Workspaces:
-    """The workspaces of one card and version of PyTorch.
-
-    Attributes:
-        card: cards.Card.
-        version: of PyTorch, (major, minor).
-    """
+    """The workspaces of one card and version of PyTorch, (major, minor)."""
 
     def __init__(self, card, version):
         self.card, self.version = card, version
@@ -84,7 +79,6 @@ class Workspaces:
         return self.of(operation, args, results, thread)
 
     def cublas(self):
-        """Returns the bytes of cuBLAS's workspace."""
         major, minor = self.card.capability
         large = major >= 9 if self.version >= SHARED else (major, minor) == (9, 0)
         return CUBLAS_HOPPER if large else CUBLAS
@@ -114,13 +108,8 @@ def column_sums(here, args, results):
 def staged(rows, columns, card, size=4):
     """Returns the buffers of a sum over the rows of a matrix, as Workspaces.of() returns them.
 
-    The buffer is 128 times as large as what its kernel writes. Source: setReduceConfig() and
-    global_memory_size() in `ATen/native/cuda/Reduce.cuh`.
-
-    Args:
-        rows, columns: of the matrix.
-        card: cards.Card.
-        size: of a number that is summed up, in bytes.
+    A number that is summed up has `size` bytes. The buffer is 128 times as large as what its kernel
+    writes. Source: setReduceConfig() and global_memory_size() in `ATen/native/cuda/Reduce.cuh`.
     """
     vector = next(n for n in (4, 2, 1) if columns % n == 0)  # columns that a thread adds up at once
     most = 512 // vector  # threads of a block

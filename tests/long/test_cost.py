@@ -11,11 +11,10 @@ from simulations import simulated
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
-from shared.predict import cards, rates, simulation
+from shared.predict import cards, simulation
 from shared.predict.bound import Cache, bound
 from shared.predict.cost import BESIDE, Cost, Operation, touched
 from shared.predict.jobs import Wanted, run_jobs
-from shared.predict.rates import Rates
 from shared.predict.recorder import Recorder
 from shared.records import stored
 
@@ -169,7 +168,7 @@ def test_fsdp_units_by_hand():
 
 
 def test_the_bound_by_hand():
-    here = Rates(fp32=1, tf32=None, half=10, memory=100, cache=1, host=10, gpus=50)
+    here = cards.Rates(fp32=1, tf32=None, half=10, memory=100, cache=1, host=10, gpus=50)
     mib = 2**20
     operations = [
         Operation(0, flop=10**10, kind="fp32", read={"x": mib // 2}, written={"y": mib // 2}),
@@ -228,7 +227,7 @@ def kinds_of_arithmetic(name, wanted):
 
 
 def test_the_bound_of_this_computer_follows_from_its_probe():
-    here = rates.probe(0.1)
+    here = cards.probe(0.1)
     assert min(here.fp32, here.memory) > 0 and here.half == here.fp32
     (record,) = simulated(["05_grad_accum/train"], "cpu", "tiny", rates=here).values()
     cost, parts = record["cost"], record["bound"]["parts_ms"]

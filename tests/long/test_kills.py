@@ -67,7 +67,9 @@ def ended(process, family):
 
 
 # With more than two processes, DDP adds the gradients of its first update in another order.
-@pytest.mark.parametrize("n, name", [(4, "08_fsdp/plain"), (2, "08_fsdp/ddp"), (1, "11_llm/before")])
+@pytest.mark.parametrize(
+    "n, name", [(4, "08_fsdp/plain"), (2, "08_fsdp/ddp"), (1, "11_llm/before")]
+)
 def test_killed_at_any_update_it_goes_on_with_the_same_losses(n, name, tmp_path):
     at = random.Random(name).randint(4, 9)
     data = ["--limit", 60] if name[:2] == "11" else ["--data", textures(tmp_path / "data", 100)]

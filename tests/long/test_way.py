@@ -6,7 +6,7 @@ Cards and budgets lie between two predictions of the version that is installed.
 import pytest
 from simulations import predicted, simulated
 
-from shared.predict import cards, command, fits, simulation, tables, way
+from shared.predict import cards, command, simulation, tables, way
 from shared.predict.jobs import Wanted, run_jobs
 
 BASE = ("everything in bf16", "load without a second copy")
@@ -31,7 +31,7 @@ def test_a_way_fits_and_one_more_would_not():
     wanted, script = Wanted("gpu", "tiny", batch_size=16), "05_grad_accum/train"
     few, many = gb_of(reserved(script, 1, 8))
     assert few < many
-    (tight,) = run_jobs([(fits.with_way, script, wanted, (few + many) / 2 + OUTSIDE, 16)])
+    (tight,) = run_jobs([(way.with_way, script, wanted, (few + many) / 2 + OUTSIDE, 16)])
     found = tight["way"]
     n = found["at_once"]
     assert 1 <= n < 8 and (found["share"], found["missing"]) == (16, None)
@@ -47,7 +47,7 @@ def test_fits_is_searched():
     few, many = gb_of(reserved(script, 4, 24))
     assert few < many
     budget = (few + many) / 2
-    job = fits.with_fits, script, Wanted("gpu", "tiny"), budget + tables.NCCL_GB + OUTSIDE
+    job = way.with_fits, script, Wanted("gpu", "tiny"), budget + tables.NCCL_GB + OUTSIDE
     (record,) = run_jobs([job])
     n = record["fits"]["largest_micro_batch"]
     fits_in, too_much = gb_of(reserved(script, n, n + 1))
@@ -79,7 +79,7 @@ def test_search_finds_the_largest(guess):
         (lambda n: 1 + n**1.5, 1e6),
     ):
         asked = []
-        found = fits.search(lambda n: asked.append(n) or needed(n), budget, guess)  # noqa: B023
+        found = way.search(lambda n: asked.append(n) or needed(n), budget, guess)  # noqa: B023
         assert found == max((n for n in range(1, 20001) if needed(n) <= budget), default=0)
         assert len(asked) == len(set(asked)) < 30
 
