@@ -103,11 +103,6 @@ class CachingAllocator:
 def replay(events, device, since=0, until=None):
     """Replays a ledger's log; the cache is emptied where the part of it begins.
 
-    Args:
-        events: of a Ledger, from its beginning.
-        device: type of the device.
-        since, until: the part, as in Ledger.peak.
-
     Returns:
         the most bytes that were reserved in the part; and the log with the sizes of blocks on the
         device in place of those of tensors. These are what PyTorch counts as allocated: of a large

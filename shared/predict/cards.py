@@ -77,14 +77,6 @@ class Card:
         """Whether it has instructions for bf16."""
         return self.capability >= (8, 0)
 
-    @property
-    def large_blocks(self):
-        """Whether a block of threads can share 160 KB and more, as kernels with large tiles need.
-
-        Source: table of compute capabilities in NVIDIA's CUDA C++ Programming Guide.
-        """
-        return self.capability == (8, 0) or self.capability[0] in (9, 10)
-
 
 def _read(row):
     capability = tuple(map(int, row["capability"].split(".")))

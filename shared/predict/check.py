@@ -17,15 +17,7 @@ from shared.records.views import by_model, name, scale, setting
 
 
 def check(args, jobs):
-    """Measures and predicts, and prints both.
-
-    Args:
-        args: options of the predictor.
-        jobs: as run_jobs() takes them.
-
-    Returns:
-        whether every prediction is close enough, and every script ran.
-    """
+    """Measures and predicts, and prints both; tells whether every prediction is close enough."""
     records, close = [], True
     for p in run_jobs(jobs):
         needed = p["train"]["device_peak_gb"] * p["world_size"]

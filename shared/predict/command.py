@@ -81,12 +81,7 @@ def parse(argv):
 
 
 def wanted(args, **changed):
-    """Returns what to simulate: a list of (script's name, Wanted).
-
-    Args:
-        args: from parse().
-        changed: fields of Wanted that are not as in args.
-    """
+    """Returns what to simulate, as the options say but for some fields: [(script, Wanted), ...]."""
     given = {f.name for f in dataclasses.fields(Wanted)} & vars(args).keys()
     same = {name: getattr(args, name) for name in given} | changed
     found = []

@@ -98,17 +98,13 @@ def tensors(events, since, at, device, count=LARGEST):
     """Returns the tensors that are among the largest of their category at one of some moments.
 
     Args:
-        events: of a Recorder, from its beginning, with the sizes to tell.
-        since: the place in the log from which moments count.
-        at: the moments, in order: after which events.
-        device: the type of the device that the tensors are on.
+        events, since, device: as in condensed().
+        at: the moments, in order: after which events, counted from since.
         count: how many of a category.
 
     Returns:
-        a list of dictionaries, oldest first: "category", "nbytes", "born" and "freed", the
-        moments at which it appears and is gone, counted from since (freed is None if it stays),
-        "module", "shape" such as "64 × 197 × 1024", and "dtype". The latter three are None where
-        nothing is known of them.
+        a list of dictionaries, oldest first: "born" and "freed" are the moments at which a tensor
+        appears and is gone (None if it stays). What is not known is None, too.
     """
     moments = {since + moment for moment in at}
     alive, found, freed = {}, {}, {}  # {category: {block: (nbytes, -born)}}, {block: the same}

@@ -6,7 +6,7 @@ A simulation changes PyTorch in ways that hold for the whole process.
 import dataclasses
 import os
 import types
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
 from tqdm import tqdm
@@ -87,22 +87,20 @@ def run_jobs(jobs):
         jobs: list of (function, *arguments), such as (simulation.predict, "06_sgd/train", Wanted).
     """
     workers, context = min(2, os.cpu_count()), forks(PRELOADED)
-    pool = ProcessPoolExecutor(workers, context, _without_gpu, max_tasks_per_child=1)
-    with pool:
-        waiting = [pool.submit(call, *job) for job in jobs]
-        bar = {"total": len(jobs), "unit": "script", "leave": False, "disable": None}
+    bar = {"total": len(jobs), "unit": "script", "leave": False, "disable": None}  # on a terminal
+    with ProcessPoolExecutor(workers, context, _without_gpu, max_tasks_per_child=1) as pool:
         try:
-            for job in tqdm(as_completed(waiting), **bar):  # shown on a terminal
-                job.result()  # raises an error at once, before the others are done
+            return list(tqdm(pool.map(_run, jobs), **bar))
         except BrokenProcessPool:
             raise UserError("a simulation was killed; each needs about 1 GB of memory") from None
-        finally:
-            pool.shutdown(cancel_futures=True)
-    return [job.result() for job in waiting]
 
 
 def _without_gpu():  # so that a process computes the same whether there is a GPU or not
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+def _run(job):
+    return call(*job)
 
 
 def call(function, *arguments):

@@ -65,13 +65,8 @@ class Simulation:
     def __init__(self, name, options, watched=False):
         """Loads the script of a name, and builds model and optimizer.
 
-        Args:
-            name: such as "06_sgd/train".
-            options: jobs.Wanted.
-            watched: whether to note which module and which lines are at work.
+        If watched, it notes which module and which lines are at work.
         """
-        for each in ("lightning.fabric", "lightning.pytorch"):
-            logging.getLogger(each).setLevel(logging.ERROR)
         # What fails there ends in one line.
         logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
         warnings.filterwarnings("ignore", category=PossibleUserWarning)
@@ -146,15 +141,12 @@ class Simulation:
         self.optimizer.zero_grad = lambda: None
 
     def run(self, batch_size, micro_batch_size, updates=None):
-        """Runs updates, as main() does in its loop.
+        """Runs updates, as main() does in its loop; returns where in the log each one began.
 
         Args:
             batch_size: images or texts per update, over all processes.
             micro_batch_size: of them per forward pass and process, or None for all at once.
             updates: how many; None for STEADY, the last of which is as any later one.
-
-        Returns:
-            the place in the ledger's log at which each update began.
         """
         args = self.args
         self.script.MICRO_BATCH_SIZE = micro_batch_size
@@ -231,10 +223,7 @@ def _in_gb(held):
 
 
 def predict(name, options):
-    """Predicts the memory of a script of a name, and what an update costs: jobs.Wanted -> a record.
-
-    What only a real training shows is None there.
-    """
+    """Returns a record of what a script needs and costs; what only a real training shows is None."""
     return predicted(name, options)[0]
 
 

@@ -23,11 +23,7 @@ def draw_all(every, out):
     """Draws a picture per script, such as 06_sgd_train.png, and one of all scripts of each model.
 
     The latter is timeline.png, on a common scale; for a second model, timeline_FOLDER.png. What the
-    pictures show is written to timelines.json.
-
-    Args:
-        every: list of what history.condensed() returned.
-        out: pathlib.Path; it must be there.
+    pictures show, a list of what history.condensed() returned, is written to timelines.json.
     """
     for moments in every:
         picture, record = out / f"{moments['script'].replace('/', '_')}.png", moments["record"]
@@ -43,11 +39,7 @@ def draw_all(every, out):
 def slide(record, moments, file, size=(13, 7.3)):
     """Draws what one script holds on the device and, if anything, below it on the host.
 
-    Args:
-        record: of its prediction.
-        moments: what history.condensed() returned.
-        file: for the picture.
-        size: of the picture in inches, by default of 16:9 for a slide.
+    The size is in inches, by default 16:9.
     """
     held = expanded(moments)
     parts = [("device", "computer" if record["train"]["host_peak_gb"] is None else "simulated GPU")]

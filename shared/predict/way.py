@@ -15,6 +15,7 @@ from shared.predict.jobs import one_by_one, run_jobs
 from shared.predict.simulation import predicted
 from shared.records import scripts
 from shared.records.views import aligned, folder, listed, name, unit
+from shared.records.views import most_per_second as speed
 
 NUMBERS = {1: "one", 2: "two", 4: "four", 8: "eight"}
 LEAST_GB = 0.1  # what is worth a word
@@ -27,10 +28,6 @@ def with_fits(script, options, card_gb):
     A stage without micro-batches takes its batch at once. The others get a batch of at least two
     micro-batches for every process, so that the gradients of the first exist during the forward
     pass of the second.
-
-    Args:
-        script, options: as of simulation.predict().
-        card_gb: the card's memory, in GB.
     """
     record, simulation, _ = predicted(script, options)
     args, left, needs = simulation.args, card_gb - tables.allowance(record), tables.needs(record)
@@ -49,12 +46,7 @@ def with_fits(script, options, card_gb):
 
 
 def with_way(script, options, card_gb, batch_size):
-    """Returns a prediction, with "way": the fastest of its script to a batch size on a card.
-
-    Args:
-        script, options, card_gb: as of with_fits().
-        batch_size: images or texts per update, over all devices.
-    """
+    """Returns a prediction, with "way": the fastest of its script to a batch size on a card."""
     record, simulation, _ = predicted(script, options)
     args, left = simulation.args, card_gb - tables.allowance(record)
     share, micro = max(batch_size // args.shares, 1), args.micro_batch_size
@@ -92,14 +84,8 @@ def with_way(script, options, card_gb, batch_size):
 def search(needed, budget, guess, most=MOST):
     """Returns the largest n from 1 to most with needed(n) <= budget, 0 if there is none.
 
-    The search follows the line through the last two points, because needed is nearly linear. If
-    that takes long, it halves the interval instead.
-
-    Args:
-        needed: function of n.
-        budget: in the same unit.
-        guess: the first n to try.
-        most: where the search ends.
+    The search begins at `guess` and follows the line through the last two points, because needed is
+    nearly linear. If that takes long, it halves the interval instead.
     """
     fits, too_many, points = 0, None, []
     while fits < most and (too_many is None or too_many - fits > 1):
@@ -121,12 +107,7 @@ def search(needed, budget, guess, most=MOST):
 
 
 def find(jobs, card):
-    """Returns the predictions of scripts, each with "way", and with "combinations" if it has any.
-
-    Args:
-        jobs: list of (script's name, jobs.Wanted).
-        card: cards.Card.
-    """
+    """Returns the predictions of jobs, each with "way", and with "combinations" if it has any."""
     modules = [scripts.get(script).load() for script, _ in jobs]
     sizes = {}  # of the last script of each kind: from 04 on all have the same
     for module, (_, options) in zip(modules, jobs):
@@ -165,11 +146,6 @@ def ways(records):
         for way in r.get("combinations", ()):
             found.append((f"{folder(r)}: {listed(way['techniques'])}", way))
     return found
-
-
-def speed(way):
-    """Returns how many images or texts per second a way's bound allows, on all its GPUs."""
-    return way["batch_size"] / way["bound"]["ms"] * 1e3
 
 
 def offloads(way):
@@ -213,11 +189,6 @@ def advice(found, what, card):
     """Returns a line for each number of GPUs: the fastest way, and the fastest that needs less.
 
     One that offloads is not called the fastest if another fits: its bound leaves out the most.
-
-    Args:
-        found: from ways().
-        what: "images" or "texts".
-        card: cards.Card.
     """
     lines = []
     for n in sorted({way["world_size"] for _, way in found}):

@@ -35,8 +35,8 @@ class Whereabouts:
     """Follows the modules of a model, one update at a time.
 
     torch.utils.module_tracker does the same with hooks on tensors, but these keep recomputed
-    activations alive for too long. This class only compares numbers: a node of the backward pass
-    belongs to the module that was at work when the forward pass made it.
+    activations alive for too long. Here a node of the backward pass belongs to the module that was
+    at work when the forward pass made it.
     """
 
     def __init__(self):

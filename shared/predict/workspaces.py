@@ -49,8 +49,8 @@ class Workspaces:
             thread: "forward" or "backward"; PyTorch runs the latter in a thread of its own.
 
         Returns:
-            a list of lists of bytes. Those in an inner list are there at once, and freed before the
-            next; and bytes that stay allocated.
+            lists of bytes, each of which are there at once, and freed before the next; and a list
+            of bytes that stay allocated.
         """
         function = TABLE.get(operation)
         if function is None:
@@ -197,7 +197,9 @@ def _tile(card, half, width):
     """
     if width <= 64:
         return 64, 64
-    if card.large_blocks:
+    # Where a block can share 160 KB and more, by the table of compute capabilities in NVIDIA's CUDA
+    # C++ Programming Guide.
+    if card.capability == (8, 0) or card.capability[0] in (9, 10):
         return (128, 128) if half and width <= 128 else (128, 64)
     return (128, 64) if half and width <= 96 and card.capability in ((8, 6), (8, 9)) else (64, 64)
 

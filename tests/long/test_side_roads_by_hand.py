@@ -27,6 +27,9 @@ CHECKPOINTED = ("09_act_ckpt/every_second", "09_act_ckpt/keep_attention", "09_ac
 IN_BACKWARD = "06_sgd/adam_in_backward"
 DEVICES = [f"08_fsdp/{n}" for n in "ddp fp32_shards one_unit tensor_parallel zero2".split()]
 PEAKS = ("device_peak_gb", "device_reserved_gb", "host_peak_gb")
+# Of an update's results a Meter kept a few numbers more, each in a block of 512 bytes, when the side
+# roads were simulated than when the stages were.
+METER_GB = 1e-5
 # Simulating everything at full size would take long.
 SIMULATED = ["06_sgd/adafactor", "10_offload/activations_only", "08_fsdp/hsdp", "08_fsdp/zero1"]
 SIMULATED += ["11_llm/lora_sharded"]
@@ -55,7 +58,7 @@ def test_the_pages_show_what_is_predicted_today(name):
     assert now["peak_at"] == then["peak_at"]
     for phase in ("load", "train"):
         for peak in PEAKS:
-            assert now[phase][peak] == pytest.approx(then[phase][peak], rel=1e-9)
+            assert now[phase][peak] == pytest.approx(then[phase][peak], abs=METER_GB)
 
 
 def test_the_others_are_counted_by_hand_or_need_what_their_parents_do():
@@ -65,7 +68,9 @@ def test_the_others_are_counted_by_hand_or_need_what_their_parents_do():
     # test_exercises.py simulates one_gpu, and the pages of 10 and 11 tell why these differ.
     rest -= {"10_offload/activations", "09_act_ckpt/one_gpu", "11_llm/frozen"}
     for name in rest:
-        assert then[name]["train"] == then[scripts.get(name).parent]["train"], name
+        mine, its = (then[n]["train"] for n in (name, scripts.get(name).parent))
+        for peak in PEAKS:
+            assert mine[peak] == pytest.approx(its[peak], abs=METER_GB), name
 
 
 @pytest.mark.parametrize("name", QUANTIZED)
