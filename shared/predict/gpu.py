@@ -200,31 +200,11 @@ def tensors_without_memory(card=cards.DEFAULT, version=cards.INSTALLED):
             after_step(lambda *_: stepping.pop() and None),
         ):
             stack.enter_context(hook)
-        for owner, name, wrapper in (
-            (torch.Tensor, "__bool__", _no),
-            (torch.Tensor, "item", _one),
-            (torch, "tensor", _by_way_of_the_host),
-            (torch, "load", _forgetting),
-            (torch, "clear_autocast_cache", _clear_copies),
-            (weakref, "getweakrefs", _no_weak_references),
-            (F, "scaled_dot_product_attention", attention.of_cuda(DEVICE, card, version)),
-            *processes.REPLACED,
-        ):
+        kernels = attention.of_cuda(DEVICE, card, version)
+        attend = (F, "scaled_dot_product_attention", kernels)
+        for owner, name, wrapper in (attend, *REPLACED):
             stack.enter_context(wrapped(owner, name, wrapper))
         yield
-
-
-# A decision that depends on data cannot be made without data. Initialising asks whether a random
-# number was out of bounds and has to be drawn again. The answer is always no. Without this,
-# building the model would fail.
-def _no(original, tensor):
-    return False if isinstance(tensor, FakeTensor) else original(tensor)
-
-
-# Adafactor computes with numbers that it reads from tensors. In a step, no size depends on them.
-# (In a model it may.) Without this, it could not be simulated.
-def _one(original, tensor):
-    return 1 if stepping and isinstance(tensor, FakeTensor) else original(tensor)
 
 
 # A fake tensor that is made from numbers remembers them and computes with them where it can. But
@@ -266,8 +246,24 @@ def _clear_copies(original):
     original()
 
 
-# Moving a model swaps the contents of fake tensors. PyTorch refuses that for a tensor with weak
-# references to it, which fake tensors have, from their mode. Without this, no model could be moved
-# or converted.
-def _no_weak_references(original, object):
-    return []
+REPLACED = (
+    # A decision that depends on data cannot be made without data. Initialising asks whether a
+    # random number was out of bounds and has to be drawn again. The answer is always no. Without
+    # this, building the model would fail.
+    (torch.Tensor, "__bool__", lambda true, t: not isinstance(t, FakeTensor) and true(t)),
+    # Adafactor computes with numbers that it reads from tensors. In a step, no size depends on
+    # them. (In a model it may.) Without this, it could not be simulated.
+    (
+        torch.Tensor,
+        "item",
+        lambda item, t: 1 if stepping and isinstance(t, FakeTensor) else item(t),
+    ),
+    (torch, "tensor", _by_way_of_the_host),
+    (torch, "load", _forgetting),
+    (torch, "clear_autocast_cache", _clear_copies),
+    # Moving a model swaps the contents of fake tensors. PyTorch refuses that for a tensor with weak
+    # references to it, which fake tensors have, from their mode. Without this, no model could be
+    # moved or converted.
+    (weakref, "getweakrefs", lambda original, object: []),
+    *processes.REPLACED,
+)

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from simulations import simulated
+from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from shared.predict import cards, simulation
@@ -18,6 +19,9 @@ from shared.predict.recorder import Recorder
 from shared.records import stored
 
 BLOCKS, WIDTH, TOKENS, PATCHES, PIXELS = 24, 1024, 197, 196, 3 * 16 * 16  # of ViT-L
+BLOCK = torch.nn.TransformerEncoderLayer(
+    32, 4, 128, dropout=0, batch_first=True, norm_first=True, activation="gelu"
+)
 
 
 def counted(function, *args):
@@ -86,8 +90,7 @@ def test_what_is_read_and_written_by_hand():
 
 def test_a_block_is_counted_as_pytorch_does():
     """Of attention on a CPU, which many versions of PyTorch leave out, by hand."""
-    block = torch.nn.TransformerEncoderLayer(32, 4, 128, dropout=0, batch_first=True)
-    x = torch.randn(2, 9, 32, requires_grad=True)
+    block, x = BLOCK, torch.randn(2, 9, 32, requires_grad=True)
     with FlopCounterMode(display=False) as theirs:
         block(x).sum().backward()
     mine = flops(lambda: block(x).sum().backward())
@@ -97,6 +100,14 @@ def test_a_block_is_counted_as_pytorch_does():
     by_hand = (2 + 5) * 2 * (2 * 9) * 9 * 32
     assert mine == theirs.get_total_flops() - sum(attention.values()) + by_hand
     assert not attention or sum(attention.values()) == by_hand
+
+
+def test_checkpointing_leaves_out_the_last_product():
+    x, n, width = torch.randn(2, 9, 32, requires_grad=True), 2 * 9, 32
+    plain = flops(lambda: BLOCK(x).sum().backward())
+    again = flops(lambda: checkpoint(BLOCK, x, use_reentrant=False).sum().backward())
+    products, attention = 24 * n * width**2, 4 * n * 9 * width
+    assert again - plain == products + attention - 8 * n * width**2
 
 
 def test_a_mask_of_the_past_halves_attention():
