@@ -31,8 +31,20 @@ def pretend_processes(n, device):
         )
     dist.init_process_group(backend, rank=0, world_size=n, store=fake_pg.FakeStore())
     dist.init_process_group = lambda backend: None  # for scripts that call it themselves
-    _without_numbers()
     _fsdp_init._move_states_to_device = _moved
+    # DDP does without what it would read from tensors, and from the other processes: whether all
+    # have the same model.
+    dist._verify_params_across_processes = lambda *_: None
+    # In its first update DDP has one bucket for all gradients; then it makes smaller ones, in the
+    # order in which gradients came. Here it has the small ones from the beginning.
+    dist.Reducer._rebuild_buckets = lambda reducer: False
+    buckets = [dist._DEFAULT_FIRST_BUCKET_BYTES, 25 * 2**20]
+    assign = dist._compute_bucket_assignment_by_size
+    dist._compute_bucket_assignment_by_size = lambda ts, _, *more: assign(ts, buckets, *more)
+    # It measures times, and warns that it cannot on this device.
+    dist.Logger.set_runtime_stats_and_log = lambda logger: None
+    # Else Fabric makes a stream of CUDA.
+    DDPStrategy._determine_ddp_device_ids = lambda strategy: None
 
 
 def group_size(func, args):
@@ -59,24 +71,6 @@ def _moved(params, buffers, device):
             if isinstance(t, torch.nn.Parameter):
                 moved = torch.nn.Parameter(moved, t.requires_grad)
             torch.utils.swap_tensors(t, moved)
-
-
-def _without_numbers():
-    """Lets DDP do without what it reads from tensors, and from the other processes.
-
-    In its first update DDP has one bucket for all gradients; then it makes smaller ones, in the
-    order in which gradients came. Here it has the small ones from the beginning.
-    """
-    # Whether all processes have the same model.
-    dist._verify_params_across_processes = lambda *_: None
-    dist.Reducer._rebuild_buckets = lambda reducer: False
-    sizes = [dist._DEFAULT_FIRST_BUCKET_BYTES, 25 * 2**20]
-    assign = dist._compute_bucket_assignment_by_size
-    dist._compute_bucket_assignment_by_size = lambda ts, _, *more: assign(ts, sizes, *more)
-    # It measures times, and warns that it cannot on this device.
-    dist.Logger.set_runtime_stats_and_log = lambda logger: None
-    # Else Fabric makes a stream of CUDA.
-    DDPStrategy._determine_ddp_device_ids = lambda strategy: None
 
 
 # A mesh of devices, and the rows of a weight that a process gets, are computed with small tensors

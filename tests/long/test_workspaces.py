@@ -7,7 +7,7 @@ from shared.predict import cards, gpu
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.recorder import Recorder
 from shared.predict.simulation import predict
-from shared.predict.workspaces import CUBLASLT, Workspaces, staged
+from shared.predict.workspaces import CUBLASLT, Workspaces
 
 A100, H100, L4, T4, B200 = (cards.CARDS[name] for name in ("a100", "h100", "l4", "t4", "b200"))
 aten = torch.ops.aten
@@ -20,36 +20,6 @@ def empty(*shape, dtype=torch.float32):
 
 def at_once(card, operation, *args, version=LATER):
     return Workspaces(card, version).of(operation, args, None, "forward")[0]
-
-
-# 128 threads of a block, 32 columns of 4 by 4 rows, so that 8 blocks are as wide as 1024 columns.
-# An A100 takes 108 x 2048 / 128 = 1728 blocks at once: 216 for the rows, but each thread is to add
-# up 16 of its 3152 rows at least: 197. 1024 x 197 fp32 numbers, and 128 times as many.
-@pytest.mark.parametrize(
-    "card, rows, columns, nbytes",
-    [
-        (A100, 64 * 197, 1024, 4 * 1024 * 197 * 128),
-        (A100, 64 * 197, 3072, 4 * 3072 * (1728 // 24) * 128),
-        (H100, 64 * 197, 3072, 4 * 3072 * (132 * 16 // 24) * 128),
-        (T4, 64 * 197, 1024, 4 * 1024 * (40 * 8 // 8) * 128),
-        (A100, 16 * 197, 4096, 4 * 4096 * 50 * 128),  # 788 rows for each thread: 50 x 16
-        # 510 columns are no multiple of 4: 255 pairs, 256 threads with 32 x 8, 8 blocks wide
-        (A100, 64 * 197, 510, 4 * 510 * min(108 * 8 // 8, 99) * 64),
-    ],
-)
-def test_sums_of_many_rows_are_staged(card, rows, columns, nbytes):
-    gradient = empty(rows, columns, dtype=torch.bfloat16)
-    ((buffer, semaphores),) = at_once(card, aten.sum.dim_IntList, gradient, [0], True)
-    assert buffer == nbytes and semaphores < 1000
-
-
-def test_sums_of_few_rows_are_not_and_leading_dimensions_are_rows():
-    summed = aten.sum.dim_IntList
-    assert not staged(4 * 197, 1024, A100)  # 197 rows for each thread, fewer than 256
-    assert not at_once(A100, summed, empty(12608, 1024), [1])
-    assert not at_once(A100, summed, empty(12608, 1024).t(), [0])
-    three = at_once(A100, summed, empty(64, 197, 1024), [0, 1])
-    assert three == at_once(A100, summed, empty(12608, 1024), [0])
 
 
 def test_cublas():
@@ -92,7 +62,12 @@ def attention(batch, dtype, heads=16, length=197, width=64, key_heads=None):
     return query, query, key, key  # the gradient of the output, and what attention was computed of
 
 
+def summed(rows, columns):
+    return empty(rows, columns, dtype=torch.bfloat16), [0], True
+
+
 HALF, FP16 = torch.bfloat16, torch.float16
+SUM = aten.sum.dim_IntList
 FLASH_FORWARD = aten._scaled_dot_product_flash_attention.default
 FLASH, EFFICIENT, CUDNN = (
     getattr(aten, f"_scaled_dot_product_{name}_attention_backward").default
@@ -108,6 +83,23 @@ ROWS = empty(70_000, 1024)
 @pytest.mark.parametrize(
     "operation, card, args, groups",
     [
+        # 128 threads of a block, 32 columns of 4 by 4 rows, so that 8 blocks are as wide as 1024
+        # columns. An A100 takes 108 x 2048 / 128 = 1728 blocks at once: 216 for the rows, but each
+        # thread is to add up 16 of its 3152 rows at least: 197. 1024 x 197 fp32 numbers, and 128
+        # times as many; and 4 bytes for each of the 8.
+        (SUM, A100, summed(64 * 197, 1024), [[4 * 1024 * 197 * 128, 32]]),
+        (SUM, A100, summed(64 * 197, 3072), [[4 * 3072 * (1728 // 24) * 128, 96]]),
+        (SUM, H100, summed(64 * 197, 3072), [[4 * 3072 * (132 * 16 // 24) * 128, 96]]),
+        (SUM, T4, summed(64 * 197, 1024), [[4 * 1024 * (40 * 8 // 8) * 128, 32]]),
+        # 788 rows for each thread: 50 x 16
+        (SUM, A100, summed(16 * 197, 4096), [[4 * 4096 * 50 * 128, 128]]),
+        # 510 columns are no multiple of 4: 255 pairs, 256 threads with 32 x 8, 8 blocks wide
+        (SUM, A100, summed(64 * 197, 510), [[4 * 510 * min(108 * 8 // 8, 99) * 64, 32]]),
+        # Leading dimensions are rows.
+        (SUM, A100, (empty(64, 197, 1024), [0, 1]), [[4 * 1024 * 197 * 128, 32]]),
+        (SUM, A100, summed(4 * 197, 1024), ()),  # 197 rows for each thread, fewer than 256
+        (SUM, A100, (empty(12608, 1024), [1]), ()),
+        (SUM, A100, (empty(12608, 1024).t(), [0]), ()),
         # 1024 heads of 256 rows (197 rounded up to 128s), 4 bytes; and for each row 64 numbers
         (FLASH, A100, attention(64, HALF), [[1_048_576, 67_108_864]]),
         (FLASH, A100, attention(4, HALF), [[65_536, 4_194_304]]),
