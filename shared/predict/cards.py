@@ -13,11 +13,12 @@ import csv
 import dataclasses
 import operator
 import os
+import time
+import timeit
 from pathlib import Path
 
 import torch
 from packaging.version import Version
-from torch.utils.benchmark import Timer
 
 GIB = 2**30 / 1e9  # in GB
 INSTALLED = Version(torch.__version__).release[:2]  # of PyTorch, (major, minor)
@@ -135,18 +136,25 @@ def probe(seconds=1.0):
     than so many times one. What is small enough stays in the caches, so the rate of the memory is
     that of sums of any size, and no cache has to be known.
     """
-    flops = memory = 0
+    threads, flops, memory = torch.get_num_threads(), 0, 0
+    torch.set_num_threads(1)
     for dtype in (torch.float32, torch.bfloat16):
         a = torch.ones(384, 384, dtype=dtype)
-        flops = max(flops, 2 * 384**3 / _fastest("a @ a", seconds / 4, a=a) / 1e12)
+        flops = max(flops, 2 * 384**3 / _fastest(lambda: a @ a, seconds / 4) / 1e12)
     for n in (1 << power for power in range(12, 25, 2)):  # of numbers: 16 KB to 64 MB
         x, y = torch.ones(n), torch.ones(n)
-        fastest = _fastest("torch.add(x, x, out=y)", seconds / 14, x=x, y=y)
+        fastest = _fastest(lambda: torch.add(x, x, out=y), seconds / 14)
         memory = max(memory, 12 * n / fastest / 1e9)
+    torch.set_num_threads(threads)
     cores = os.cpu_count()
     return Rates(flops * cores, None, flops * cores, memory * cores)
 
 
-def _fastest(code, seconds, **names):
-    """Returns the seconds of the fastest of many runs on one core."""
-    return min(Timer(code, globals=names).blocked_autorange(min_run_time=seconds).times)
+def _fastest(call, seconds):
+    """Returns the seconds of the fastest of many calls."""
+    until = time.perf_counter() + seconds
+    call()
+    times = [timeit.timeit(call, number=3) / 3]
+    while time.perf_counter() < until:
+        times.append(timeit.timeit(call, number=3) / 3)
+    return min(times)
