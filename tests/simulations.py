@@ -14,17 +14,14 @@ def predicted(*argv):
 
 
 def simulated(names, *args, **sizes):
-    """The same without tables and pictures."""
+    """Returns the predictions of scripts as a Wanted of these arguments, {script: record}."""
     wanted = Wanted(*args, **sizes)
     return by_script(run_jobs([(simulation.predict, name, wanted) for name in names]))
 
 
 def near(figure, same):
-    """Returns what an allocated peak must equal: a stored one, which another version made.
+    """Returns what an allocated peak in GB must equal: one that the same versions made, or others.
 
-    Args:
-        figure: in GB.
-        same: whether it was made with the versions that are installed; see versions.made_here().
-            Else cuBLAS may keep its workspaces, or not.
+    Under others, cuBLAS may keep its workspaces, or not.
     """
     return pytest.approx(figure, rel=1e-9, abs=1e-9 if same else KEPT_GB)

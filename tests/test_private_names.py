@@ -5,72 +5,57 @@ use. Scripts go on without those that shared/memory looks up; most others are fo
 """
 
 import ast
-import importlib
 import inspect
 import re
+from pkgutil import resolve_name
 
 import pytest
 import torch
 from conftest import ROOT
 from lightning.fabric import Fabric
 
-NAMES = {
-    "torch": ["_foreach_add", "_foreach_add_", "_foreach_addcdiv_", "_foreach_zero_"],
-    "torch._C": ["_current_graph_task_id", "_current_autograd_node"],
-    "torch.ScriptObject": ["_type"],
-    "torch.autograd": ["_get_sequence_nr"],
-    "torch.cuda.memory": ["_record_memory_history", "_dump_snapshot"],
-    "torch.library": ["get_kernel"],
-    "torch.nn.Module": ["_apply"],
-    "torch.storage.TypedStorage": ["_data_ptr"],
-    "torch.optim.optimizer": ["_foreach_supported_types"],
-    "torch.utils._pytree": ["tree_leaves", "tree_map_only"],
-    "torch.utils._python_dispatch": ["TorchDispatchMode"],
-    "torch.utils.backend_registration": ["_setup_privateuseone_for_python_backend"],
-    "torch._subclasses.fake_tensor": [
-        *("FakeTensor", "FakeTensorMode", "unset_fake_temporarily"),
-        *("DataDependentOutputException", "DynamicOutputShapeException"),
-    ],
-    "torch.testing._internal.distributed.fake_pg": ["FakeStore", "_create_fake_pg"],
-    "torch.distributed": [
-        *("_verify_params_across_processes", "_DEFAULT_FIRST_BUCKET_BYTES"),
-        "_compute_bucket_assignment_by_size",
-    ],
-    "torch.distributed.Logger": ["set_runtime_stats_and_log"],
-    "torch.distributed.ProcessGroup": ["_device_types"],
-    "torch.distributed.Reducer": ["_rebuild_buckets"],
-    "torch.distributed.distributed_c10d": ["_resolve_process_group"],
-    "torch.distributed._state_dict_utils": [
-        *("compute_local_shape_and_global_offset", "_broadcast_tensors")
-    ],
-    "torch.distributed.fsdp._fully_shard._fsdp_init": ["_move_states_to_device"],
-    "torch.distributed.fsdp._fully_shard._fsdp_param_group.FSDPParamGroup": ["wait_for_unshard"],
-    "torch.distributed.tensor._sharding_prop.ShardingPropagator": [
-        "_propagate_tensor_meta_non_cached"
-    ],
-    "torch.ops._c10d_functional": ["wait_tensor", "all_reduce"],
-    "torch.ops.mkldnn": ["_is_mkldnn_bf16_supported"],
-    "torch.ops.aten": [
-        *("_to_copy", "_softmax", "_softmax_backward_data"),
-        *("_fused_rms_norm", "_fused_rms_norm_backward"),
-        "_scaled_dot_product_attention_math",
-        "_scaled_dot_product_flash_attention_for_cpu",
-        "_scaled_dot_product_flash_attention_for_cpu_backward",
-        *(f"_scaled_dot_product_{kind}_attention" for kind in ("flash", "efficient", "cudnn")),
-        "_scaled_dot_product_flash_attention_backward",
-        "_scaled_dot_product_efficient_attention_backward",
-        "_scaled_dot_product_cudnn_attention_backward",
-    ],
-    "lightning.fabric.strategies.DDPStrategy": ["_determine_ddp_device_ids"],
-    "torchao.optim": ["_AdamW"],
-    "torchao.prototype._nf4tensor_api": ["NF4WeightOnlyConfig"],
-    "transformers.AutoModelForCausalLM": ["_model_mapping"],
-    "transformers.PreTrainedModel": [
-        "_from_config",
-        "initialize_weights",
-        "named_non_persistent_buffers",
-    ],
-}
+# In each line an owner, and its names.
+NAMES = """
+torch _foreach_add _foreach_add_ _foreach_addcdiv_ _foreach_zero_
+torch._C _current_graph_task_id _current_autograd_node
+torch.ScriptObject _type
+torch.autograd _get_sequence_nr
+torch.cuda.memory _record_memory_history _dump_snapshot
+torch.library get_kernel
+torch.nn.Module _apply
+torch.storage.TypedStorage _data_ptr
+torch.optim.optimizer _foreach_supported_types
+torch.utils._pytree tree_leaves tree_map_only
+torch.utils._python_dispatch TorchDispatchMode
+torch.utils.backend_registration _setup_privateuseone_for_python_backend
+torch._subclasses.fake_tensor FakeTensor FakeTensorMode unset_fake_temporarily
+torch._subclasses.fake_tensor DataDependentOutputException DynamicOutputShapeException
+torch.testing._internal.distributed.fake_pg FakeStore _create_fake_pg
+torch.distributed _verify_params_across_processes _DEFAULT_FIRST_BUCKET_BYTES
+torch.distributed _compute_bucket_assignment_by_size
+torch.distributed.Logger set_runtime_stats_and_log
+torch.distributed.ProcessGroup _device_types
+torch.distributed.Reducer _rebuild_buckets
+torch.distributed.distributed_c10d _resolve_process_group
+torch.distributed._state_dict_utils compute_local_shape_and_global_offset _broadcast_tensors
+torch.distributed.fsdp._fully_shard._fsdp_init _move_states_to_device
+torch.distributed.fsdp._fully_shard._fsdp_param_group.FSDPParamGroup wait_for_unshard
+torch.distributed.tensor._sharding_prop.ShardingPropagator _propagate_tensor_meta_non_cached
+torch.ops._c10d_functional wait_tensor all_reduce
+torch.ops.mkldnn _is_mkldnn_bf16_supported
+torch.ops.aten _to_copy _softmax _softmax_backward_data _fused_rms_norm _fused_rms_norm_backward
+torch.ops.aten _scaled_dot_product_attention_math _scaled_dot_product_flash_attention_for_cpu
+torch.ops.aten _scaled_dot_product_flash_attention_for_cpu_backward
+torch.ops.aten _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention
+torch.ops.aten _scaled_dot_product_cudnn_attention _scaled_dot_product_flash_attention_backward
+torch.ops.aten _scaled_dot_product_efficient_attention_backward
+torch.ops.aten _scaled_dot_product_cudnn_attention_backward
+lightning.fabric.strategies.DDPStrategy _determine_ddp_device_ids
+torchao.optim _AdamW
+torchao.prototype._nf4tensor_api NF4WeightOnlyConfig
+transformers.AutoModelForCausalLM _model_mapping
+transformers.PreTrainedModel _from_config initialize_weights named_non_persistent_buffers
+"""
 # What only an object has: how to get one, and its names.
 OBJECTS = {
     "a node": (lambda: torch.ones(1, requires_grad=True).exp().grad_fn, ["_sequence_nr"]),
@@ -80,33 +65,20 @@ OBJECTS = {
 }
 # What transformers' code sets or reads on objects that have it only sometimes.
 IN_CODE = {"_is_hf_initialized": "modeling_utils", "_commit_hash": "configuration_utils"}
+OWNED = [(owner, names) for owner, *names in map(str.split, NAMES.strip().splitlines())]
 OWN = ("self", "os", "sys")  # theirs are the repository's own, and Python's
 
 
-def found(path):
-    """Returns what a dotted path leads to, through modules and attributes."""
-    words = path.split(".")
-    for n in range(len(words), 0, -1):
-        try:
-            there = importlib.import_module(".".join(words[:n]))
-        except ImportError:
-            continue
-        for word in words[n:]:
-            there = getattr(there, word)
-        return there
-    raise ImportError(path)
-
-
-@pytest.mark.parametrize("owner", [*NAMES, *OBJECTS])
-def test_is_still_there(owner):
-    there, names = (found(owner), NAMES[owner]) if owner in NAMES else OBJECTS[owner]
-    there = there() if owner in OBJECTS else there
+@pytest.mark.parametrize("owner, names", [*OWNED, *((owner, None) for owner in OBJECTS)])
+def test_is_still_there(owner, names):
+    make, names = OBJECTS[owner] if names is None else (lambda: resolve_name(owner), names)
+    there = make()
     assert not [f"{owner}.{name} is gone" for name in names if not hasattr(there, name)]
 
 
 @pytest.mark.parametrize("name", IN_CODE)
 def test_transformers_still_uses(name):
-    assert name in inspect.getsource(found(f"transformers.{IN_CODE[name]}"))
+    assert name in inspect.getsource(resolve_name(f"transformers.{IN_CODE[name]}"))
 
 
 def private(tree):
@@ -127,7 +99,7 @@ def private(tree):
 
 def test_all_of_them_are_listed():
     listed = {*IN_CODE, *(name for _, names in OBJECTS.values() for name in names)}
-    listed |= {word for path, names in NAMES.items() for word in [*path.split("."), *names]}
+    listed |= {word for path, names in OWNED for word in [*path.split("."), *names]}
     used = {}
     for file in [*ROOT.glob("shared/**/*.py"), *ROOT.glob("[01]*/*.py")]:
         used |= {word: str(file) for word in private(ast.parse(file.read_text("utf-8")))}

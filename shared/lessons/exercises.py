@@ -7,17 +7,19 @@ they print of memory; the tables are made from that file.
 
 import dataclasses
 import json
+import os
 import re
 import shlex
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest import mock
 
 from shared.cli import Parser, UserError
 from shared.lessons import answers
 from shared.predict import command as predictor
-from shared.predict.jobs import environment, run_jobs
+from shared.predict.jobs import run_jobs
 from shared.predict.simulation import predict
 from shared.records import markdown, scripts, stored
 from shared.records.running import run_script
@@ -129,7 +131,7 @@ def trainings(asked, folder):
         print(f"{command}: done", flush=True)
         return [{**record, "command": command}]
 
-    alone = environment(CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
+    alone = mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
     with alone, ThreadPoolExecutor(2) as pool:
         return dict(zip(asked, pool.map(train, asked)))
 

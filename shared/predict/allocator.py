@@ -9,6 +9,7 @@ https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management
 
 import bisect
 import collections
+import dataclasses
 import itertools
 
 MIB = 1 << 20
@@ -20,32 +21,23 @@ SMALL = MIB
 LARGE = 10 * MIB
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Piece:
-    """A part of a segment, in use or idle.
+    """A part of a segment, in use or idle."""
 
-    Attributes:
-        size, address: in bytes.
-        pool: the idle pieces of the same stream and kind of segment.
-        before, after: its neighbours in the segment, or None.
-        idle: whether it is in the pool.
-    """
-
-    __slots__ = ("size", "address", "pool", "before", "after", "idle")
-
-    def __init__(self, size, address, pool, before=None, after=None):
-        self.size, self.address, self.pool = size, address, pool
-        self.before, self.after, self.idle = before, after, False
+    size: int  # in bytes, as the address
+    address: int
+    pool: list  # the idle pieces of the same stream and kind of segment
+    before: "Piece | None" = None  # its neighbours in the segment
+    after: "Piece | None" = None
+    idle: bool = False  # whether it is in the pool
 
     def __lt__(self, other):
         return (self.size, self.address) < (other.size, other.address)
 
 
 class CachingAllocator:
-    """The caching allocator of one device.
-
-    Attributes:
-        reserved, peak: bytes reserved now, and at most.
-    """
+    """The caching allocator of one device: bytes reserved now, and at most (`peak`)."""
 
     def __init__(self):
         # For each stream, the idle pieces of small and of large segments, smallest first. A stream
@@ -54,12 +46,7 @@ class CachingAllocator:
         self.reserved = self.peak = self.top = 0
 
     def allocate(self, nbytes, stream=0):
-        """Returns the piece for a tensor: the smallest idle one that it fits in, or a new one.
-
-        Args:
-            nbytes: of the tensor.
-            stream: id of the stream that allocates.
-        """
+        """Returns the piece for a tensor: the smallest idle one that it fits in, or a new one."""
         size = max(ROUND, -(-nbytes // ROUND) * ROUND)
         pool = self.pools[stream][size > SMALL]
         i = bisect.bisect_left(pool, Piece(size, -1, pool))
@@ -115,11 +102,6 @@ class CachingAllocator:
 
 def replay(events, device, since=0, until=None):
     """Replays a ledger's log; the cache is emptied where the part of it begins.
-
-    Args:
-        events: of a Ledger, from its beginning.
-        device: type of the device.
-        since, until: the part, as in Ledger.peak.
 
     Returns:
         the most bytes that were reserved in the part; and the log with the sizes of blocks on the

@@ -17,29 +17,16 @@ def of_cuda(device, card, version):
 
     Without it, a simulation would take the CPU's kernels, which keep other tensors for the backward
     pass, and with dropout all attention weights.
-
-    Args:
-        device: type of the simulated GPU.
-        card: cards.Card.
-        version: of PyTorch, (major, minor).
     """
     aten = torch.ops.aten
     with_cudnn = card.capability[0] in (9, 10) and version >= (2, 11)
 
     def attention(
-        original,
-        query,
-        key,
-        value,
-        attn_mask=None,
-        dropout_p=0.0,
-        is_causal=False,
-        scale=None,
-        enable_gqa=False,
+        original, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, **same
     ):
-        same = {"scale": scale, "enable_gqa": enable_gqa}
         if query.device.type != device:
             return original(query, key, value, attn_mask, dropout_p, is_causal, **same)
+        scale = same.get("scale")
         half, width = query.dtype in (torch.float16, torch.bfloat16), query.shape[-1]
         cudnn = with_cudnn and half and width % 8 == 0 and key.shape[2] > 1
         cudnn = cudnn and width <= (256 if card.capability[0] == 9 else 128)

@@ -25,12 +25,7 @@ class Cache:
         self._held, self._full = collections.OrderedDict(), 0  # name -> (bytes, whether changed)
 
     def use(self, name, nbytes, changed):
-        """Returns how many bytes move between cache and memory when an operation uses a storage.
-
-        Args:
-            name, nbytes: of the storage, and of what the operation uses of it.
-            changed: whether it is written.
-        """
+        """Returns how many bytes move between cache and memory when a storage is read or changed."""
         before, was_changed = self._held.pop(name, (0, False))
         self._full -= before
         if nbytes > self.nbytes:
@@ -45,17 +40,11 @@ class Cache:
         return moved
 
     def free(self, name):
-        """Forgets a storage that was freed."""
         self._full -= self._held.pop(name, (0, False))[0]
 
 
 def bound(operations, rates):
-    """Returns the least time of an update, a record's Bound.
-
-    Args:
-        operations: of cost.Cost.
-        rates: rates.Rates of the device.
-    """
+    """Returns the least time of the operations of a Cost, a record's Bound."""
     found = _bound(operations, dataclasses.replace(rates, cache=0))
     return {**found, "in_cache_ms": _bound(operations, rates)["ms"]}
 

@@ -13,11 +13,10 @@ import torch
 from shared import cli as options
 from shared.cli import UserError
 from shared.images.cli import TASK as IMAGES
-from shared.predict import cards, rates, tables, timeline, way
+from shared.predict import cards, tables, timeline, way
 from shared.predict.check import check
-from shared.predict.fits import with_fits
-from shared.predict.jobs import Wanted, run_jobs
-from shared.predict.simulation import one_by_one, predict
+from shared.predict.jobs import Wanted, one_by_one, run_jobs
+from shared.predict.simulation import predict, predict_moments
 from shared.records import scripts
 from shared.records.views import by_model, setting
 from shared.text.cli import TASK as TEXTS
@@ -25,58 +24,39 @@ from shared.text.cli import add_model_options
 
 
 def make_parser():
-    """Returns the parser of the command line."""
     parser = options.Parser(description=__doc__)
     add, positive = parser.add_argument, options.positive
     models = f"01 to 10: {IMAGES.model_help}; 11: {TEXTS.model_help}, or several"
-    fits = (
-        "tell which scripts fit on a card of so many GB (1e9 bytes), or on a card such as l4, by "
-        "what is reserved and an allowance for what is not simulated, and with what micro-batch"
-    )
-    card = (
-        f"the GPU: {', '.join(cards.CARDS)} (default: {cards.DEFAULT}); given, it also tells which "
-        "way leads to this card: what fits, with how much at once, and what of it is the fastest"
-    )
+    card = f"the GPU: {', '.join(cards.CARDS)} (default: a100), and which way leads to this card"
     version = "whose PyTorch's workspaces, such as 2.11 (default: the installed one's)"
-    only = "count tensors alone: no workspaces, and allocated without the rests of blocks"
-    late = "what if zero_grad() came between forward and backward pass, as in 2023; 01 to 04"
-    run = "run the scripts as they are, too, a few updates each on noise, and compare; on a GPU if "
+    fits = "which scripts fit on a card of so many GB (1e9 bytes), or on a card, and how much"
     preset = "default: full, ViT-L/16 at 224 px and DistilBERT at 512 tokens"
-    micro = "images or texts per forward pass and device, from 05 on (default: the script's)"
-    batch = "images or texts per update (default: the script's)"
-    on = "predict for a GPU (default), or for a computer without one, as the tests do"
     one = "11: apply the techniques one by one, from before.py on; with --devices 1 no sharding"
-    plain = "the scripts in plain PyTorch, plain.py, instead of train.py; 01 to 10"
-    pictures = "draw who holds the memory during one update, into DIR"
     scripts.add_stages(parser)
     add("--preset", choices=options.PRESETS, default="full", help=preset)
     add("--model", metavar="NAME[,NAME...]", help=f"{models} (default: the preset's)")
     add("--image-px", type=positive, metavar="N", help="edge of the images (default: the model's)")
     add_model_options(parser)
-    add("--batch-size", type=positive, metavar="N", help=batch)
-    add("--micro-batch-size", type=positive, metavar="N", help=micro)
+    add("--batch-size", type=positive, metavar="N", help="per update (default: the script's)")
+    add("--micro-batch-size", type=positive, metavar="N", help="per device and pass, from 05 on")
     add("--devices", type=positive, metavar="N", help="GPUs, from 08 on (default: 4)")
     add("--one-by-one", action="store_true", help=one)
-    add("--plain", action="store_true", help=plain)
-    add("--on", choices=("gpu", "cpu"), default="gpu", help=on)
-    add("--late-zero-grad", action="store_true", help=late)
+    add("--plain", action="store_true", help="plain.py, without Fabric, not train.py; 01 to 10")
+    add("--on", choices=("gpu", "cpu"), default="gpu", help="a GPU, or a computer without one")
+    add("--late-zero-grad", action="store_true", help="as if before the backward pass; 01 to 04")
     add("--card", type=cards.get, metavar="NAME", help=card)
     add("--torch", type=cards.version, default=cards.INSTALLED, metavar="VERSION", help=version)
-    add("--tensors-only", action="store_true", help=only)
+    add("--tensors-only", action="store_true", help="no workspaces, and no rests of blocks")
     other = parser.add_mutually_exclusive_group().add_argument
     other("--fits", type=cards.card_or_gb, metavar="GB|CARD", help=fits)
-    other("--timeline", type=Path, metavar="DIR", help=pictures)
-    other("--check", action="store_true", help=f"{run}there is one. They need what is predicted")
+    other("--timeline", type=Path, metavar="DIR", help="draw who holds the memory, into DIR")
+    other("--check", action="store_true", help="train for three updates, too, and compare")
     add("--json", action="store_true", help="print a list of records instead of tables")
     return parser
 
 
 def parse(argv):
-    """Parses the command line.
-
-    Raises:
-        UserError: an option is unknown, out of range, or not about the scripts that are named.
-    """
+    """Parses the command line; fills in args.names, the scripts that the options are about."""
     args = make_parser().parse_args(argv)
     args.command = options.command_of(["-m", "shared.predict"], argv)
     # With these, --card does not tell which way leads to it.
@@ -85,82 +65,62 @@ def parse(argv):
     if isinstance(args.fits, cards.Card):
         args.card, args.fits = args.fits, args.fits.gb
     args.models = args.model.split(",") if args.model else [None]  # None is the preset's
-    choose(args)
-    return args
-
-
-def choose(args):
-    """Fills in args.names, the scripts to simulate: by default all that the options are about.
-
-    Raises:
-        UserError: an option is about images, and a script about texts, or the other way round.
-    """
     named = scripts.selected(args)
     chosen = scripts.plain(named) if args.plain else named or scripts.stages()
     chosen = scripts.with_side_roads(chosen) if args.side_roads else chosen
-    about = {name: scripts.get(name).load().TASK.unit for name in chosen}
-    given = [(IMAGES if m.startswith("vit_") else TEXTS, f"--model {m}") for m in args.models if m]
-    given += [(IMAGES, f"--image-px {args.image_px}")] if args.image_px else []
-    given += [(TEXTS, f"--max-length {args.max_length}")] if args.max_length else []
-    given += [(TEXTS, "--one-by-one")] if args.one_by_one else []
-    for task, option in given:
-        others = [name for name in chosen if about[name] != task.unit]
-        chosen = [name for name in chosen if name not in others]
-        if others and named or not chosen:
-            its = about[others[0]]
-            raise UserError(f"{option} is about {task.unit}, but {others[0]} is about {its}")
-    args.names = chosen
+    units = {name: scripts.get(name).load().TASK.unit for name in chosen}
+    about = {IMAGES if m.startswith("vit_") else TEXTS for m in args.models if m}
+    about |= {IMAGES} if args.image_px else set()
+    about |= {TEXTS} if args.max_length or args.one_by_one else set()
+    others = [name for name in chosen if any(units[name] != task.unit for task in about)]
+    args.names = [name for name in chosen if name not in others]
+    if others and named or not args.names:
+        unit = "texts" if units[others[0]] == "images" else "images"
+        raise UserError(f"an option is about {unit}, but {others[0]} is about {units[others[0]]}")
+    return args
 
 
 def wanted(args, **changed):
-    """Returns what to simulate: a list of (script's name, Wanted).
-
-    Args:
-        args: from parse().
-        changed: fields of Wanted that are not as in args.
-    """
+    """Returns what to simulate, as the options say but for some fields: [(script, Wanted), ...]."""
     given = {f.name for f in dataclasses.fields(Wanted)} & vars(args).keys()
-    same = {name: getattr(args, name) for name in given}
+    same = {name: getattr(args, name) for name in given} | changed
     found = []
     for model in args.models:
         for name in args.names:
             steps = [None]
             if args.one_by_one:  # the techniques lead from the folder's first script to its last
-                devices = changed.get("devices") or args.devices or scripts.get(name).load().DEVICES
+                devices = same["devices"] or scripts.get(name).load().DEVICES
                 every = one_by_one(name).techniques(devices)
                 firsts = [every[:n] for n in range(len(every) + 1)]
                 steps = firsts if name.endswith("/train") else []
-            for chosen in steps:
-                its = {**same, "model": model, "techniques": chosen, **changed}
-                found.append((name, Wanted(**its)))
+            its = {**same, "model": model}
+            found += [(name, Wanted(**{**its, "techniques": chosen})) for chosen in steps]
     return found
 
 
-def run_check(args):
-    """Does what --check says, and ends with exit code 1 if a prediction is too far off."""
-    changed = {"device": "cpu"}
-    if torch.cuda.is_available():
-        changed = {"device": "gpu"}
-        changed["card"] = cards.of_this_machine(torch.cuda.get_device_properties(0))
-        if not args.devices:  # as the scripts choose it
-            changed["devices"] = max(n for n in (1, 2, 4) if n <= torch.cuda.device_count())
-    sys.exit(not check(args, [(predict, *job) for job in wanted(args, **changed)]))
+def here(args):
+    """Returns the fields of Wanted that are as on this computer."""
+    if not torch.cuda.is_available():
+        return {"device": "cpu"}
+    most = max(n for n in (1, 2, 4) if n <= torch.cuda.device_count())  # as the scripts choose it
+    card = cards.of_this_machine(torch.cuda.get_device_properties(0))
+    return {"device": "gpu", "card": card, "devices": args.devices or most}
 
 
 def main(argv=None):
     args = parse(argv)
-    if args.check:
-        run_check(args)
-    probed = rates.probe() if args.on == "cpu" else None
+    if args.check:  # on a GPU if there is one
+        sys.exit(not check(args, [(predict, *job) for job in wanted(args, **here(args))]))
+    probed = cards.probe() if args.on == "cpu" else None
     simulations = wanted(args, device=args.on, rates=probed)
     if args.fits:
-        records = run_jobs([(with_fits, *job, args.fits) for job in simulations])
+        records = run_jobs([(way.with_fits, *job, args.fits) for job in simulations])
     elif args.ways:
         records = way.find(simulations, args.card)
     elif args.timeline:
-        drawn = run_jobs([(predict, *job, True) for job in simulations])
+        drawn = run_jobs([(predict_moments, *job) for job in simulations])
         timeline.draw_all(drawn, args.timeline)
-        records = [record for record, _ in drawn]
+        records = [moments["record"] for moments in drawn]
     else:
         records = run_jobs([(predict, *job) for job in simulations])
     records = [{**r, "command": args.command} for r in records]
@@ -189,6 +149,4 @@ def show(records, args):
         if args.ways:
             print("\n" + "\n".join(way.table(group, args.card)))
     if args.timeline:
-        together = " and of all those of one model" if len(records) > 1 else ""
-        what = f"who holds the memory during one update, a picture per script{together}"
-        print(f"\n{args.timeline}: {what}")
+        print(f"\n{args.timeline}: who holds the memory during one update")

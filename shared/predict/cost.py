@@ -40,47 +40,30 @@ EXCHANGES = (
 # FSDP2's. It returns the part of its buffer that it has written; its schema does not tell.
 COPY_IN = "all_gather_copy_in"
 BESIDE = "exchange"  # the stream of what devices exchange while they compute
-NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+NAMES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 
 @dataclasses.dataclass(slots=True)
 class Operation:
-    """An operation, and what it costs.
+    """An operation, and what it costs; sizes are in bytes."""
 
-    Attributes:
-        stream: that it runs on: the id of one of the device's streams, or BESIDE.
-        flop: its floating-point operations.
-        kind: what does them: "fp32", "tf32", "fp16", "bf16", or "attention" for that in fp32.
-        read, written: {name of a storage: bytes}, in the device's memory.
-        freed: names of the storages that have been freed since the operation before.
-        gathered, reduced: bytes that devices exchange.
-        received: bytes of these that come from other devices.
-        to_device, to_host: bytes that are copied between device and host.
-    """
-
-    stream: object
+    stream: object  # that it runs on: the id of one of the device's streams, or BESIDE
     flop: int = 0
-    kind: str = "fp32"
-    read: dict = dataclasses.field(default_factory=dict)
+    kind: str = "fp32"  # what does them: or "tf32", "fp16", "bf16", "attention" for that in fp32
+    read: dict = dataclasses.field(default_factory=dict)  # {name of a storage: bytes}
     written: dict = dataclasses.field(default_factory=dict)
-    freed: list = dataclasses.field(default_factory=list)
-    gathered: int = 0
+    freed: list = dataclasses.field(default_factory=list)  # storages, since the operation before
+    gathered: int = 0  # that devices exchange
     reduced: int = 0
-    received: float = 0
+    received: float = 0  # of these, what comes from other devices
     to_device: int = 0
     to_host: int = 0
 
 
 class Cost:
-    """Notes the operations of an update on one device.
-
-    Attributes:
-        operations: list of Operations since start().
-        on_host: bytes that operations on the host have read and written since then.
-    """
+    """Notes the operations of an update on a type of device, and the bytes moved on the host."""
 
     def __init__(self, device):
-        """Begins without operations on a type of device."""
         self.device = device
         self.operations, self.on_host, self._seen = [], 0, 0
 
@@ -105,16 +88,14 @@ class Cost:
 
     def note(self, ledger, func, args, kwargs, out):
         """Counts an operation, after a Recorder has noted its results."""
-        if torch_private.exchanges(func):
-            found = self._exchanged(func, args, out)
-        else:
-            found = self._counted(ledger, func, args, kwargs, out)
+        sends = torch_private.exchanges(func)
+        found = (self._exchanged if sends else self._counted)(ledger, func, args, kwargs, out)
         if found:
             new, self._seen = ledger.events[self._seen :], len(ledger.events)
             found.freed = [id(block) for block, change in new if change < 0]
             self.operations.append(found)
 
-    def _exchanged(self, func, args, out):
+    def _exchanged(self, ledger, func, args, kwargs, out):
         n = processes.group_size(func, args)
         if n == 1 or all(t.device.type != self.device for t in tensors((args, out))):
             return None
@@ -191,7 +172,7 @@ def touched(t):
 
 @functools.cache
 def _formula(func):
-    """Returns PyTorch's formula for the floating-point operations of a product, None for others."""
+    """Returns PyTorch's formula for the floating-point operations of a product, or None."""
     # PyTorch 2.11 has none for attention on a CPU, which takes the same arguments as on a GPU.
     name = func._overloadpacket.__name__.replace("_for_cpu", "")
     alike = getattr(torch.ops.aten, name, None)
@@ -201,19 +182,14 @@ def _formula(func):
 def _arithmetic(func, args, kwargs, flop):
     """Returns a product's floating-point operations, from those without a mask; and their kind."""
     given = {a.name: value for a, value in zip(func._schema.arguments, args)} | kwargs
-    attention = "attention" in func._schema.name
+    name, first = func._schema.name, next(tensors(args))
     if given.get("is_causal"):  # of n x n pairs, those above the diagonal are left out
-        n = next(tensors(args)).shape[-2]
+        n = first.shape[-2]
         flop = flop * (n + 1) // (2 * n)
-    kind = NAMES.get(next(tensors(args)).dtype, "fp32")
-    if kind == "fp32" and attention:
-        kind = "attention"
-    elif kind == "fp32":
-        convolution = "conv" in func._schema.name
-        fast = torch.backends.cudnn.allow_tf32 if convolution else _products_in_tf32()
-        kind = "tf32" if fast else "fp32"
-    return flop, kind
-
-
-def _products_in_tf32():
-    return torch.get_float32_matmul_precision() != "highest"
+    if first.dtype in NAMES:
+        return flop, NAMES[first.dtype]
+    if "attention" in name:
+        return flop, "attention"
+    fast = torch.get_float32_matmul_precision() != "highest"
+    fast = torch.backends.cudnn.allow_tf32 if "conv" in name else fast
+    return flop, "tf32" if fast else "fp32"

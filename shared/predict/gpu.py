@@ -10,6 +10,7 @@ process of its own.
 
 import contextlib
 import itertools
+import types
 import weakref
 
 import torch
@@ -65,41 +66,31 @@ class Event(Stream):
 numbers = itertools.count()
 
 
-class Backend:
-    """The module torch.gpu: what PyTorch and FSDP2 ask of an accelerator's module."""
+# FSDP2 gathers weights and reduces gradients on streams of their own, and the caching allocator
+# lets no stream reuse the memory of another one. Without this, too little would seem to be
+# reserved.
+@contextlib.contextmanager
+def on(stream):
+    before, Stream.current = Stream.current, stream.stream_id
+    try:
+        yield
+    finally:
+        Stream.current = before
 
-    Event, Stream = Event, Stream
 
-    def __init__(self):
-        self.default = Stream()
-
-    def is_available(self):
-        return True
-
-    is_initialized = is_available
-
-    def device_count(self):
-        return 1
-
-    def current_device(self):
-        return 0
-
-    def current_stream(self, device=None):
-        return self.default
-
-    # FSDP2 gathers weights and reduces gradients on streams of their own, and the caching allocator
-    # lets no stream reuse the memory of another one. Without this, too little would seem to be
-    # reserved.
-    @contextlib.contextmanager
-    def stream(self, stream):
-        before, Stream.current = Stream.current, stream.stream_id
-        try:
-            yield
-        finally:
-            Stream.current = before
-
-    def get_amp_supported_dtype(self):
-        return [torch.float16, torch.bfloat16]
+default = Stream()
+# The module torch.gpu: what PyTorch and FSDP2 ask of an accelerator's module.
+backend = types.SimpleNamespace(
+    Event=Event,
+    Stream=Stream,
+    stream=on,
+    is_available=lambda: True,
+    is_initialized=lambda: True,
+    device_count=lambda: 1,
+    current_device=lambda: 0,
+    current_stream=lambda device=None: default,
+    get_amp_supported_dtype=lambda: [torch.float16, torch.bfloat16],
+)
 
 
 class Accelerator(CUDAAccelerator):
@@ -125,7 +116,7 @@ def register():
     """Registers the simulated device with PyTorch, once."""
     if libraries:
         return
-    _setup_privateuseone_for_python_backend(DEVICE, backend_module=Backend())
+    _setup_privateuseone_for_python_backend(DEVICE, backend_module=backend)
     # Optimizers take their fast path, which holds more, only for parameters of known types. Without
     # this, Adam would take the slow one, unlike on CUDA.
     _foreach_supported_types.append(FakeTensor)
@@ -197,14 +188,8 @@ def _autocasting(operation, full):
 
 
 @contextlib.contextmanager
-def tensors_without_memory(card=cards.CARDS[cards.DEFAULT], version=cards.INSTALLED):
-    """Makes every new tensor a fake one while the context is active.
-
-    Meanwhile it also replaces the functions of PyTorch that do not work with fake tensors.
-
-    Args:
-        card, version: of the simulated GPU, and of PyTorch, as in attention.of_cuda.
-    """
+def tensors_without_memory(card=cards.DEFAULT, version=cards.INSTALLED):
+    """Makes every new tensor a fake one, and replaces what does not work with fake tensors."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(mode)
         # An error in a thread of the backward pass would end the process without a word.
@@ -214,32 +199,12 @@ def tensors_without_memory(card=cards.CARDS[cards.DEFAULT], version=cards.INSTAL
             before_step(lambda *_: stepping.append(True)),
             after_step(lambda *_: stepping.pop() and None),
         ):
-            stack.callback(hook.remove)
-        for owner, name, wrapper in (
-            (torch.Tensor, "__bool__", _no),
-            (torch.Tensor, "item", _one),
-            (torch, "tensor", _by_way_of_the_host),
-            (torch, "load", _forgetting),
-            (torch, "clear_autocast_cache", _clear_copies),
-            (weakref, "getweakrefs", _no_weak_references),
-            (F, "scaled_dot_product_attention", attention.of_cuda(DEVICE, card, version)),
-            *processes.REPLACED,
-        ):
+            stack.enter_context(hook)
+        kernels = attention.of_cuda(DEVICE, card, version)
+        attend = (F, "scaled_dot_product_attention", kernels)
+        for owner, name, wrapper in (attend, *REPLACED):
             stack.enter_context(wrapped(owner, name, wrapper))
         yield
-
-
-# A decision that depends on data cannot be made without data. Initialising asks whether a random
-# number was out of bounds and has to be drawn again. The answer is always no. Without this,
-# building the model would fail.
-def _no(original, tensor):
-    return False if isinstance(tensor, FakeTensor) else original(tensor)
-
-
-# Adafactor computes with numbers that it reads from tensors. In a step, no size depends on them.
-# (In a model it may.) Without this, it could not be simulated.
-def _one(original, tensor):
-    return 1 if stepping and isinstance(tensor, FakeTensor) else original(tensor)
 
 
 # A fake tensor that is made from numbers remembers them and computes with them where it can. But
@@ -281,8 +246,24 @@ def _clear_copies(original):
     original()
 
 
-# Moving a model swaps the contents of fake tensors. PyTorch refuses that for a tensor with weak
-# references to it, which fake tensors have, from their mode. Without this, no model could be moved
-# or converted.
-def _no_weak_references(original, object):
-    return []
+REPLACED = (
+    # A decision that depends on data cannot be made without data. Initialising asks whether a
+    # random number was out of bounds and has to be drawn again. The answer is always no. Without
+    # this, building the model would fail.
+    (torch.Tensor, "__bool__", lambda true, t: not isinstance(t, FakeTensor) and true(t)),
+    # Adafactor computes with numbers that it reads from tensors. In a step, no size depends on
+    # them. (In a model it may.) Without this, it could not be simulated.
+    (
+        torch.Tensor,
+        "item",
+        lambda item, t: 1 if stepping and isinstance(t, FakeTensor) else item(t),
+    ),
+    (torch, "tensor", _by_way_of_the_host),
+    (torch, "load", _forgetting),
+    (torch, "clear_autocast_cache", _clear_copies),
+    # Moving a model swaps the contents of fake tensors. PyTorch refuses that for a tensor with weak
+    # references to it, which fake tensors have, from their mode. Without this, no model could be
+    # moved or converted.
+    (weakref, "getweakrefs", lambda original, object: []),
+    *processes.REPLACED,
+)

@@ -1,4 +1,6 @@
-"""Who held memory during one update, event by event, or condensed to what a page can show."""
+"""Who held memory during one update, condensed to what a page can show."""
+
+import heapq
 
 import numpy as np
 
@@ -7,71 +9,50 @@ from shared.records.views import on_host
 
 TEXTS = ("category", "module", "shape", "dtype")
 POINTS = 300  # of a condensed history: as many as can be told apart on a page
+LARGEST = 10  # tensors of each category, at each moment
 
 
-def history(events, phases, since, device):
-    """Returns who held memory during the last update, after every event of a ledger's log.
-
-    Args:
-        events, phases: of a Ledger; events may have the sizes of blocks, from allocator.replay.
-        since: the place in its log at which the update began.
-        device: type of the device.
-
-    Returns:
-        {"phases": ["forward", "backward" or "step", one per event], "device": GB, (events,
-        categories), in the order of CATEGORIES; "host": the same, None on a CPU}.
-    """
-    column, shape = {label: i for i, label in enumerate(CATEGORIES)}, (len(events), len(CATEGORIES))
-    held = {kind: np.zeros(shape, dtype=np.int64) for kind in (device, "cpu")}
-    for i, (block, change) in enumerate(events):
-        if block.device in held:
-            held[block.device][i, column[block.label]] = change
-    phases = phases[since:]
-    last = max(i for i, phase in enumerate(phases) if phase == "backward")
-    # What follows is the step, with zero_grad(), which frees the gradients.
-    phases[last + 1 :] = ["step"] * (len(phases) - last - 1)
-    sums = {kind: changes.cumsum(0)[since:] / 1e9 for kind, changes in held.items()}
-    host = sums["cpu"] if device != "cpu" else None
-    return {"phases": phases, "device": sums[device], "host": host}
-
-
-def condensed(record, moments, watched, largest):
-    """Returns about POINTS moments of an update, in a form for JSON.
+def condensed(record, events, ledger, since, device):
+    """Returns about POINTS moments of the last update, in a form for JSON.
 
     The events are divided into stretches. Of each, the moment with most on the device is taken; of
     each run of a line of the script, too; and of all events the one with most on the host.
 
     Args:
         record: of the prediction.
-        moments: what history() returns.
-        watched: for each event the module at work, the line of the script that is running, and the
-            line that chose it, as Lines() finds them.
-        largest: function of moments and "device" or "host", as alive.tensors().
+        events: of the Recorder, or the same with the sizes of blocks, from allocator.replay.
+        ledger: the Recorder; it has watched the module at work, and what whereabouts.Lines finds.
+        since: the place in its log at which the update began.
+        device: type of the device.
 
     Returns:
         {"script", "record", "events": how many there were, "at": the number of each moment's
         event, "phases", "modules", "lines" and "chosen": of each moment, "device": {category: MB at
         each moment}, "host": the same, None if the host holds nothing to speak of, "tensors":
-        {"device" and "host": what largest() returns, by columns}}. Modules, and texts in columns,
+        {"device" and "host": what tensors() returns, by columns}}. Modules, and texts in columns,
         are numbers of entries in "texts".
     """
-    total = moments["device"].sum(1)
+    phases, watched, texts = ledger.phases[since:], ledger.watched[since:], {}
+    last = max(i for i, phase in enumerate(phases) if phase == "backward")
+    # What follows is the step, with zero_grad(), which frees the gradients.
+    phases[last + 1 :] = ["step"] * (len(phases) - last - 1)
+    gb = {"device": _held(events, since, device), "host": _held(events, since, "cpu")}
+    total = gb["device"].sum(1)
     stretches = np.array_split(np.arange(len(total)), min(POINTS, len(total)))
+    lines = [(phase, line) for phase, (_, line, _) in zip(phases, watched)]
+    starts = [i for i in range(1, len(lines)) if lines[i] != lines[i - 1]]
+    stretches += np.split(np.arange(len(total)), starts)
     chosen = {int(stretch[total[stretch].argmax()]) for stretch in stretches}
-    if moments["host"] is not None:
-        chosen.add(int(moments["host"].sum(1).argmax()))
-    lines = [(phase, line) for phase, (_, line, _) in zip(moments["phases"], watched)]
-    starts = [i for i in range(len(lines)) if i == 0 or lines[i] != lines[i - 1]]
-    for begin, end in zip(starts, [*starts[1:], len(lines)]):
-        chosen.add(begin + int(total[begin:end].argmax()))
-    at, texts = sorted(chosen), {}
-    parts = ["device", "host"] if moments["host"] is not None and on_host(record) else ["device"]
+    if device != "cpu":
+        chosen.add(int(gb["host"].sum(1).argmax()))
+    at = sorted(chosen)
+    kinds = {"device": device} | ({"host": "cpu"} if on_host(record) else {})
 
     def number(text):
         return None if text is None else texts.setdefault(text, len(texts))
 
     def held(part):
-        columns = zip(CATEGORIES, moments[part][at].T)
+        columns = zip(CATEGORIES, gb[part][at].T)
         return {label: [round(float(gb) * 1e3, 2) for gb in c] for label, c in columns if c.any()}
 
     def packed(rows):
@@ -83,22 +64,71 @@ def condensed(record, moments, watched, largest):
         "record": record,
         "events": len(total),
         "at": at,
-        "phases": [moments["phases"][i] for i in at],
+        "phases": [phases[i] for i in at],
         "modules": [number(watched[i][0]) for i in at],
         "lines": [watched[i][1] for i in at],
         "chosen": [watched[i][2] for i in at],
         "device": held("device"),
-        "host": held("host") if "host" in parts else None,
-        "tensors": {part: packed(largest(at, part)) for part in parts},
+        "host": held("host") if "host" in kinds else None,
+        "tensors": {part: packed(tensors(events, since, at, kinds[part])) for part in kinds},
         "texts": list(texts),
     }
 
 
+def _held(events, since, device):
+    """Returns the GB on a device after every event from a place on: (events, CATEGORIES)."""
+    changes = np.zeros((len(events), len(CATEGORIES)), dtype=np.int64)
+    for i, (block, change) in enumerate(events):
+        if block.device == device:
+            changes[i, CATEGORIES.index(block.label)] = change
+    return changes.cumsum(0)[since:] / 1e9
+
+
 def expanded(moments):
-    """Returns a history of what condensed() returned, with "at", the numbers of the events."""
+    """Returns what condensed() returned with GB in arrays, (moments, CATEGORIES)."""
     zeros, arrays = [0] * len(moments["at"]), {}
     for part in ("device", "host"):
         held = moments[part]
         rows = held and [held.get(label, zeros) for label in CATEGORIES]
         arrays[part] = np.array(rows).T / 1e3 if held else None
-    return {"phases": moments["phases"], "at": moments["at"], **arrays}
+    return {**moments, **arrays}
+
+
+def tensors(events, since, at, device, count=LARGEST):
+    """Returns the tensors that are among the largest of their category at one of some moments.
+
+    Args:
+        events, since, device: as in condensed().
+        at: the moments, in order: after which events, counted from since.
+        count: how many of a category.
+
+    Returns:
+        a list of dictionaries, oldest first: "born" and "freed" are the moments at which a tensor
+        appears and is gone (None if it stays). What is not known is None, too.
+    """
+    moments = {since + moment for moment in at}
+    alive, found, freed = {}, {}, {}  # {category: {block: (nbytes, -born)}}, {block: the same}
+    for i, (block, change) in enumerate(events):
+        if block.device != device or not block.nbytes:
+            continue
+        if change > 0:
+            alive.setdefault(block.label, {})[block] = change, -i
+        else:
+            alive[block.label].pop(block)
+            freed[block] = i
+        if i in moments:
+            for those in alive.values():
+                found |= {its: those[its] for its in heapq.nlargest(count, those, key=those.get)}
+    told = sorted(found.items(), key=lambda pair: -pair[1][1])
+    return [
+        {
+            "category": block.label,
+            "nbytes": nbytes,
+            "born": max(-born - since, 0),
+            "freed": freed[block] - since if block in freed else None,
+            "module": block.name or block.module,
+            "shape": block.shape and " × ".join(map(str, block.shape)),
+            "dtype": block.dtype and str(block.dtype).removeprefix("torch."),
+        }
+        for block, (nbytes, born) in told
+    ]

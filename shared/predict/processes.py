@@ -14,10 +14,7 @@ from torch.testing._internal.distributed import fake_pg
 def pretend_processes(n, device):
     """Makes this process the first of n, as torchrun would, once; the others do not exist.
 
-    Args:
-        n: number of processes.
-        device: type of the device whose tensors they exchange, "cpu" or that of
-            shared/predict/gpu.py.
+    They exchange tensors on one type of device, "cpu" or that of gpu.py.
     """
     if dist.is_initialized():
         return
@@ -34,8 +31,20 @@ def pretend_processes(n, device):
         )
     dist.init_process_group(backend, rank=0, world_size=n, store=fake_pg.FakeStore())
     dist.init_process_group = lambda backend: None  # for scripts that call it themselves
-    _without_numbers()
     _fsdp_init._move_states_to_device = _moved
+    # DDP does without what it would read from tensors, and from the other processes: whether all
+    # have the same model.
+    dist._verify_params_across_processes = lambda *_: None
+    # In its first update DDP has one bucket for all gradients; then it makes smaller ones, in the
+    # order in which gradients came. Here it has the small ones from the beginning.
+    dist.Reducer._rebuild_buckets = lambda reducer: False
+    buckets = [dist._DEFAULT_FIRST_BUCKET_BYTES, 25 * 2**20]
+    assign = dist._compute_bucket_assignment_by_size
+    dist._compute_bucket_assignment_by_size = lambda ts, _, *more: assign(ts, buckets, *more)
+    # It measures times, and warns that it cannot on this device.
+    dist.Logger.set_runtime_stats_and_log = lambda logger: None
+    # Else Fabric makes a stream of CUDA.
+    DDPStrategy._determine_ddp_device_ids = lambda strategy: None
 
 
 def group_size(func, args):
@@ -64,32 +73,6 @@ def _moved(params, buffers, device):
             torch.utils.swap_tensors(t, moved)
 
 
-def _without_numbers():
-    """Lets DDP do without what it reads from tensors, and from the other processes.
-
-    In its first update DDP has one bucket for all gradients; then it makes smaller ones, in the
-    order in which gradients came. Here it has the small ones from the beginning.
-    """
-    # Whether all processes have the same model.
-    dist._verify_params_across_processes = lambda *_: None
-    dist.Reducer._rebuild_buckets = lambda reducer: False
-    sizes = [dist._DEFAULT_FIRST_BUCKET_BYTES, 25 * 2**20]
-    assign = dist._compute_bucket_assignment_by_size
-    dist._compute_bucket_assignment_by_size = lambda tensors, _, *more: assign(
-        tensors, sizes, *more
-    )
-    # It measures times, and warns that it cannot on this device.
-    dist.Logger.set_runtime_stats_and_log = lambda logger: None
-    # Else Fabric makes a stream of CUDA.
-    DDPStrategy._determine_ddp_device_ids = lambda strategy: None
-
-
-# The first process tells the others what it will send, packed into the numbers of a tensor, which
-# fake tensors do not have. Without this, loading a sharded model would fail.
-def _nothing_to_tell(original, *args, **kwargs):
-    pass
-
-
 # A mesh of devices, and the rows of a weight that a process gets, are computed with small tensors
 # whose values are then read. Without this, making a mesh and loading a sharded model would fail.
 def _with_real_tensors(original, *args, **kwargs):
@@ -111,7 +94,9 @@ def _receiving(original, full_state, local_state, keys, device, group=None):
 
 # What gpu.tensors_without_memory() replaces besides its own: (owner, name, wrapper).
 REPLACED = (
-    (dist, "broadcast_object_list", _nothing_to_tell),
+    # The first process tells the others what it will send, packed into the numbers of a tensor,
+    # which fake tensors do not have. Without this, loading a sharded model would fail.
+    (dist, "broadcast_object_list", lambda original, *args, **kwargs: None),
     (dist, "init_device_mesh", _with_real_tensors),
     (_state_dict_utils, "compute_local_shape_and_global_offset", _with_real_tensors),
     (_state_dict_utils, "_broadcast_tensors", _receiving),

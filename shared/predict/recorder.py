@@ -8,32 +8,20 @@ from shared.predict.gpu import Stream
 
 
 class RecordedBlock(Block):
-    """A storage, and where in the training it was allocated.
-
-    Attributes:
-        phase: what the training was doing: "load", "forward", "backward" or "step".
-        module: the name of the module at work, None if it is not known.
-        stream: the id of the device's stream that was in use.
-        name: of the parameter that it belongs to, None if it is not known.
-        shape, dtype: of the first tensor in it, None if it holds none.
-    """
+    """A storage, and where in the training it was allocated; None is what is not known."""
 
     __slots__ = ("phase", "module", "stream", "name", "shape", "dtype")
 
     def __init__(self, nbytes, device, label):
         super().__init__(nbytes, device, label)
-        self.phase = self.module = self.name = self.shape = self.dtype = None
+        self.phase = self.module = None  # what the training was doing, and the module at work
+        self.name = None  # of the parameter that it belongs to
+        self.shape = self.dtype = None  # of the first tensor in it
         self.stream = 0
 
 
 class Recorder(Ledger):
-    """A ledger that also knows modules, streams, workspaces and the operations themselves.
-
-    Attributes:
-        seen: function of this ledger, an operation, its arguments and its results, such as
-            Cost.note(), which is called when they have been noted; or None.
-        phases, watched: for each event, what the training was doing, and what watch() returned.
-    """
+    """A ledger that also knows modules, streams, workspaces and the operations themselves."""
 
     def __init__(self, module=lambda: None, hidden=None, seen=None, watch=None):
         """Begins with an empty log.
@@ -42,12 +30,13 @@ class Recorder(Ledger):
             module: function that returns the name of the module at work.
             hidden: function of an operation, its arguments and its results, which returns what it
                 allocates for itself, as Workspaces.of() does.
-            seen: see above.
-            watch: function that returns what to keep of each event besides.
+            seen: function of this ledger, an operation, its arguments and its results, such as
+                Cost.note(), which is called when they have been noted.
+            watch: function that returns what to keep of each event in self.watched.
         """
         super().__init__()
         self.module, self.hidden, self.seen, self.watch = module, hidden, seen, watch
-        self.phases, self.watched = [], []
+        self.phases, self.watched = [], []  # of each event
 
     def name(self, tensor, name):
         """Notes to which parameter the storages of a tensor belong."""

@@ -16,21 +16,18 @@ from lightning.fabric.utilities.warnings import PossibleUserWarning
 from shared.cli import UserError
 from shared.memory.blocks import summit, tensors
 from shared.metrics import Losses, precision_on
-from shared.predict import alive, allocator, cards, gpu, processes
-from shared.predict.arguments import STEADY, arguments, one_by_one
+from shared.predict import allocator, cards, gpu, history, processes
 from shared.predict.bound import bound
 from shared.predict.cost import Cost
-from shared.predict.history import condensed, history
-from shared.predict.lines import Lines
+from shared.predict.jobs import STEADY, arguments, one_by_one
 from shared.predict.recorder import Recorder
-from shared.predict.whereabouts import Whereabouts, plain
+from shared.predict.whereabouts import Lines, Whereabouts, plain
 from shared.predict.workspaces import Workspaces
 from shared.records import fields, scripts
 from shared.records import record as records
 
 # Warnings that do not matter in a simulation.
 WARNINGS = (
-    "Accessing the data pointer of FakeTensor",  # torchmetrics copies its zeros
     "You passed `Fabric.accelerator='cpu', precision='16-mixed'.` but",
     "FSDP2-wrapped module .* returned a view tensor",  # the training itself says so
     "(.*GradScaler.*|User provided device_type of 'cuda').*CUDA is not available",
@@ -58,83 +55,74 @@ class Results:
         self.kinds = [{"size": t.shape, "dtype": t.dtype, "device": device} for t in state]
 
     def add(self, loss, logits, labels):
-        """Takes in the result of a micro-batch."""
         self.losses.add(loss)
         self.counts = [torch.zeros(**kind) for kind in self.kinds]
 
 
 class Simulation:
-    """A script, built; its updates can be run with batches of any size."""
+    """A script, built with its own functions; its updates can be run with batches of any size."""
 
     def __init__(self, name, options, watched=False):
-        """Loads the script and builds model and optimizer, with its own functions.
+        """Loads the script of a name, and builds model and optimizer.
 
-        Args:
-            name: of the script, such as "06_sgd/train".
-            options: jobs.Wanted.
-            watched: whether to note which module and which lines are at work.
-
-        Raises:
-            UserError: the script cannot do this.
+        If watched, it notes which module and which lines are at work.
         """
-        for each in ("lightning.fabric", "lightning.pytorch"):
-            logging.getLogger(each).setLevel(logging.ERROR)
         # What fails there ends in one line.
         logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
         warnings.filterwarnings("ignore", category=PossibleUserWarning)
         for message in WARNINGS:
             warnings.filterwarnings("ignore", message=message)
-        self.script, self.technique = scripts.get(name).load(), None
+        self.script, self.on_gpu = scripts.get(name).load(), options.device == "gpu"
         if options.techniques is not None:
             self.script = one_by_one(name).script(options.techniques)
-            self.technique = options.techniques[-1] if options.techniques else None
         self.args = arguments(name, self.script, options)
-        self.card = options.card or cards.CARDS[cards.DEFAULT]
+        self.card = options.card or cards.DEFAULT
         self.without_memory = functools.partial(
             gpu.tensors_without_memory, self.card, options.torch
         )
         lines = Lines(self.script) if watched else None
-        self._prepare(on_gpu=options.device == "gpu")
-        self.whereabouts, self.tensors_only = Whereabouts(), options.tensors_only
-        self.workspaces = None
-        if options.device == "gpu" and not options.tensors_only:
+        self._prepare()
+        self.whereabouts, self.workspaces = Whereabouts(), None
+        if self.on_gpu and not options.tensors_only:
             self.workspaces = Workspaces(self.card, options.torch)
         self.cost = Cost(self.device.type)
-        self.rates = self.card.rates if options.device == "gpu" else options.rates
+        self.rates = self.card.rates if self.on_gpu else options.rates
         module = self.whereabouts.module
         hidden = self.workspaces and self.workspaces.of_gpu
         watch = (lambda: (module(), *lines())) if watched else None
         self.ledger = Recorder(module, hidden, watch=watch)
         with self.without_memory(), self.ledger:
             built = self.script.build(self.fabric or self.device, self.args)
-            self.model, self.optimizer, *self.schedulers = built
+            self.model, optimizer, *self.schedulers = built
         self.folder.cleanup()
+        self.optimizer = optimizer
+        self.optimizers = optimizer if isinstance(optimizer, list) else [optimizer]
         if options.late_zero_grad:
             self._zero_grad_late()
         self.loaded = len(self.ledger.events)
         self._name("parameters")
         self.ledger.training()
 
-    def _prepare(self, on_gpu):
+    def _prepare(self):
         """Makes what build() needs: device, processes, Fabric if it is used, a file to load."""
         args, with_fabric = self.args, hasattr(self.script, "make_fabric")
-        if on_gpu:
+        if self.on_gpu:
             gpu.register()
             args.accelerator = gpu.Accelerator() if with_fabric else gpu.DEVICE
         if self.script.DEVICES > 1:  # even if only one is wanted, as in main()
-            processes.pretend_processes(args.world_size, gpu.DEVICE if on_gpu else "cpu")
+            processes.pretend_processes(args.world_size, gpu.DEVICE if self.on_gpu else "cpu")
         if with_fabric:
             self.fabric = self.script.make_fabric(args)
             self.fabric.launch()
             self.device = self.fabric.device
             precision = self.fabric.strategy.precision
             args.precision = precision.precision
-            if on_gpu and hasattr(precision, "device"):
+            if self.on_gpu and hasattr(precision, "device"):
                 # For autocast. Fabric takes "cuda" for any device that is not a CPU.
                 precision.device = gpu.DEVICE
         else:
             self.fabric, self.device = None, self.script.make_device(args)
-            kind = torch.device("cuda" if on_gpu else "cpu")
+            kind = torch.device("cuda" if self.on_gpu else "cpu")
             args.precision = precision_on(kind, self.script.PRECISION)
         # The same file as models.weights() writes, but without data.
         self.folder = tempfile.TemporaryDirectory()
@@ -152,16 +140,13 @@ class Simulation:
         self.fabric.backward = lambda loss: (zero_grad(), backward(loss))
         self.optimizer.zero_grad = lambda: None
 
-    def run(self, batch_size, micro_batch_size, updates):
-        """Runs updates, as main() does in its loop.
+    def run(self, batch_size, micro_batch_size, updates=None):
+        """Runs updates, as main() does in its loop; returns where in the log each one began.
 
         Args:
             batch_size: images or texts per update, over all processes.
             micro_batch_size: of them per forward pass and process, or None for all at once.
             updates: how many; None for STEADY, the last of which is as any later one.
-
-        Returns:
-            the place in the ledger's log at which each update began.
         """
         args = self.args
         self.script.MICRO_BATCH_SIZE = micro_batch_size
@@ -180,7 +165,7 @@ class Simulation:
                 inputs, labels = fake_batch(args, share, update, self.device)
                 for t in tensors((inputs, labels)):
                     self.ledger.note(t, "inputs")
-                with self.ledger, self.whereabouts:
+                with self.ledger, self.whereabouts.update():
                     train_step(self.model, self.optimizer, inputs, labels, results)
                     for scheduler in self.schedulers:
                         scheduler.step()
@@ -191,83 +176,72 @@ class Simulation:
         self._name("optimizer states")
         return starts
 
+    def reserved_gb(self, batch_size, micro_batch_size, updates=None):
+        """Returns the GB that are reserved if the training began anew, as run() is told."""
+        for optimizer in self.optimizers:
+            optimizer.state.clear()
+        if self.workspaces:
+            self.workspaces.forget()
+        start = len(self.ledger.events)
+        self.run(batch_size, micro_batch_size, updates)
+        events = self.ledger.events[: self.loaded] + self.ledger.events[start:]
+        return allocator.replay(events, self.device.type, self.loaded)[0] / 1e9
+
     def _name(self, what):
         """Names the storages of parameters, or of what the optimizer keeps, by the parameters."""
-        optimizers = self.optimizer if isinstance(self.optimizer, list) else [self.optimizer]
         for name, p in self.model.named_parameters():
-            mine = p if what == "parameters" else [o.state.get(p, {}) for o in optimizers]
+            mine = p if what == "parameters" else [o.state.get(p, {}) for o in self.optimizers]
             for t in tensors(mine):
                 self.ledger.name(t, plain(name))
 
     def peaks(self, since=0, until=None):
         """Returns a record's phase, where its peak is, and what the host held at its own peak."""
-        device, on_gpu = self.device.type, self.device.type == gpu.DEVICE
-        events, reserved = self.ledger.events, None
-        if on_gpu:
+        device, events, reserved = self.device.type, self.ledger.events, None
+        if self.on_gpu:
             nbytes, blocks = allocator.replay(events, device, since, until)
             reserved = nbytes / 1e9
-            events = events if self.tensors_only else blocks
+            events = blocks if self.workspaces else events
         (peak, held, last), (host_peak, host_held, _) = (
             summit(events, kind, since, until) for kind in (device, "cpu")
         )
         phase = {
             "device_peak_gb": peak / 1e9,
             "device_reserved_gb": reserved,
-            "host_peak_gb": host_peak / 1e9 if on_gpu else None,
+            "host_peak_gb": host_peak / 1e9 if self.on_gpu else None,
             "breakdown_gb": _in_gb(held),
         }
         at = {"phase": last and last.phase, "module": last and last.module}
-        return phase, at, _in_gb(host_held) if on_gpu else None
+        return phase, at, _in_gb(host_held) if self.on_gpu else None
 
-    def costs(self):
-        """Returns a record's Cost of the last update, and its Bound, None without rates."""
-        found = bound(self.cost.operations, self.rates) if self.rates else None
-        return {"cost": self.cost.totals(), "bound": found}
+    def bound(self):
+        """Returns a record's Bound of the last update, None without rates."""
+        return bound(self.cost.operations, self.rates) if self.rates else None
 
 
 def _in_gb(held):
     return {label: nbytes / 1e9 for label, nbytes in held.items()}
 
 
-def predict(name, options, timeline=False):
-    """Predicts a script's memory, and what an update costs.
+def predict(name, options):
+    """Returns a record of what a script needs and costs; what only a real training shows is None."""
+    return predicted(name, options)[0]
 
-    Args:
-        name: of the script.
-        options: jobs.Wanted.
-        timeline: whether to return what history() does, too, and what condensed() does as "shown".
 
-    Returns:
-        a record, with null for what only a real training shows; or (record, history).
-
-    Raises:
-        UserError: the script cannot do this.
-    """
-    record, simulation, since = predicted(name, options, watched=timeline)
-    if not timeline:
-        return record
-    ledger, device = simulation.ledger, simulation.device.type
-    events = ledger.events
-    if options.device == "gpu" and not options.tensors_only:
+def predict_moments(name, options):
+    """Returns who holds the memory in the last of the updates, as history.condensed() does."""
+    record, simulation, since = predicted(name, options, watched=True)
+    ledger, device, events = simulation.ledger, simulation.device.type, simulation.ledger.events
+    if simulation.workspaces:
         _, events = allocator.replay(events, device, simulation.loaded)
-    moments = history(events, ledger.phases, since, device)
-
-    def largest(at, part):
-        return alive.tensors(events, since, at, "cpu" if part == "host" else device)
-
-    return record, {**moments, "shown": condensed(record, moments, ledger.watched[since:], largest)}
+    return history.condensed(record, events, ledger, since, device)
 
 
 def predicted(name, options, watched=False):
-    """Returns a record, its Simulation, and the place in its log at which the last update began.
-
-    Args and Raises: as of predict() and of Simulation.
-    """
+    """Returns a record, its Simulation, and the place in its log at which the last update began."""
     torch.set_num_threads(1)
     started = time.perf_counter()
     simulation = Simulation(name, options, watched)
-    args = simulation.args
-    updates = options.updates
+    args, techniques, updates = simulation.args, options.techniques, options.updates
     if options.input_shapes:
         updates = len(options.input_shapes)
     elif options.late_zero_grad:
@@ -276,12 +250,12 @@ def predicted(name, options, watched=False):
     load_phase, load_at, load_host = simulation.peaks(0, simulation.loaded)
     train_phase, train_at, train_host = simulation.peaks(simulation.loaded)
     known = dict(
-        script=f"{scripts.get(name).folder}/before" if options.techniques == () else name,
-        technique=simulation.technique,
+        script=f"{scripts.get(name).folder}/before" if techniques == () else name,
+        technique=techniques[-1] if techniques else None,
         preset=args.preset,
         model=args.model,
         **args.task.settings(args),
-        device=f"simulated {simulation.card.title if options.device == 'gpu' else 'CPU'}",
+        device=f"simulated {simulation.card.title if simulation.on_gpu else 'CPU'}",
         as_torch=".".join(map(str, options.torch)) if simulation.workspaces else None,
         world_size=args.world_size,
         shares=args.shares,
@@ -293,7 +267,8 @@ def predicted(name, options, watched=False):
         train=train_phase,
         peak_at={"load": load_at, "train": train_at},
         host_breakdown_gb={"load": load_host, "train": train_host},
-        **simulation.costs(),
+        cost=simulation.cost.totals(),
+        bound=simulation.bound(),
         seconds=time.perf_counter() - started,
     )
     record = records.new(args.task, **fields.unknown(args.task) | known)

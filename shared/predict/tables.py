@@ -1,20 +1,9 @@
 """What was predicted, as tables of text: peaks, who holds the memory, what fits on a card."""
 
 from shared.memory.blocks import CATEGORIES
-from shared.records import scripts
+from shared.records import scripts, views
 from shared.records.tables import parent
-from shared.records.views import (
-    aligned,
-    at_once,
-    change,
-    less,
-    most_per_second,
-    name,
-    on_host,
-    scale,
-    unit,
-    where,
-)
+from shared.records.views import name, unit
 
 # What a card holds besides what PyTorch's allocator has taken: an allowance, not measured here.
 # Others found 0.3 to 0.8 GB for the CUDA context with its kernels, most on the newest cards:
@@ -26,19 +15,14 @@ NCCL_GB = 0.8
 
 
 def table(records, columns):
-    """Returns a table as lines of text, a row for each record.
-
-    Args:
-        records: of any kind.
-        columns: {heading: function of a record that returns what to show}.
-    """
-    return aligned([*columns], [[str(show(r)) for show in columns.values()] for r in records])
+    """Returns a table as lines of text; columns are {heading: function of a record}."""
+    return views.aligned([*columns], [[str(show(r)) for show in columns.values()] for r in records])
 
 
 def predictions(records):
     """Returns the predictions of one model as lines of text: peaks, then who holds the memory."""
-    gb_or_mb, factor = scale(records)
-    width = max(len(where(r)) for r in records)
+    gb_or_mb, factor = views.scale(records)
+    width = max(len(views.where(r)) for r in records)
 
     def amount(gb):
         return "" if gb is None else f"{gb * factor:.2f}"
@@ -46,37 +30,33 @@ def predictions(records):
     def peak(phase, key):
         return lambda r: amount(r[phase][f"{key}_gb"])
 
-    def fallen(key):
-        def show(r):
-            before, now = (each["train"][key] for each in (records[0], r))
-            return less(before, now) if now and r is not records[0] else ""
-
-        return show
+    def against_first(r):
+        peaks = (x["train"]["device_peak_gb"] for x in (records[0], r))
+        return views.less(*peaks) if r is not records[0] else ""
 
     def against_parent(r):
         before = r["script"] in scripts.side_roads() and parent(r, records)
-        return change(*(x["train"]["device_peak_gb"] for x in (before, r))) if before else ""
+        peaks = (x["train"]["device_peak_gb"] for x in (before, r))
+        return views.change(*peaks) if before else ""
 
     peaks = {
         "script": name,
         "devices": lambda r: r["world_size"],
         unit(records[0]): lambda r: r["batch_size"],
-        "at once": at_once,
+        "at once": views.at_once,
         f"load {gb_or_mb}": peak("load", "device_peak"),
         f"load: host {gb_or_mb}": peak("load", "host_peak"),
         f"allocated {gb_or_mb}": peak("train", "device_peak"),
         f"reserved {gb_or_mb}": peak("train", "device_reserved"),
         f"host {gb_or_mb}": peak("train", "host_peak"),
-        "allocated vs first": fallen("device_peak_gb"),
-        "reserved vs first": fallen("device_reserved_gb"),
+        "allocated vs first": against_first,
         "allocated vs parent": against_parent,
-        "simulated in": lambda r: f"{r['seconds']:.1f} s",
-        "peak in": lambda r: where(r).ljust(width),
+        "peak in": lambda r: views.where(r).ljust(width),
     }
     held = []  # (who, {category: GB})
     for r in records:
         held.append((name(r), r["train"]["breakdown_gb"]))
-        if on_host(r):
+        if views.on_host(r):
             held.append((f"{name(r)}, host", r["host_breakdown_gb"]["train"]))
     categories = {label: lambda its, label=label: amount(its[1].get(label)) for label in CATEGORIES}
     return [
@@ -117,7 +97,7 @@ def costs(records):
         columns |= {
             "at least ms": lambda r: f"{r['bound']['ms']:.4g}",
             "in cache": lambda r: f"{r['bound']['in_cache_ms']:.4g}",
-            f"at most {unit(records[0])}/s": lambda r: f"{most_per_second(r):,.0f}",
+            f"at most {unit(records[0])}/s": lambda r: f"{views.most_per_second(r):,.0f}",
             "bounded by": lambda r: r["bound"]["by"],
         }
     return [f"{above}:", *table(records, columns)]
@@ -135,11 +115,7 @@ def needs(record):
 
 
 def fitting(records):
-    """Returns which scripts fit on a card, and with what micro-batch, as lines of text.
-
-    Args:
-        records: with "fits".
-    """
+    """Returns which scripts, whose records have "fits", fit on a card, as lines of text."""
     columns = {
         "script": name,
         "GPUs": lambda r: r["world_size"],

@@ -1,5 +1,7 @@
 """The ways to a batch size on a card: which scripts fit, with how much at once, and how fast.
 
+How many images or texts at once fit into a card's memory is found by simulating updates.
+
 In 11 combinations of techniques are tried, too, from the one that adds least to an update on. The
 first that takes its whole share of the batch at once ends the search: more techniques would make it
 slower. (Offloading may make its bound shorter, because the step on the host is in no bound. So the
@@ -8,23 +10,104 @@ advice takes offloading only if nothing else fits.)
 
 import dataclasses
 
-from shared.predict.arguments import one_by_one
-from shared.predict.fits import with_way
-from shared.predict.jobs import run_jobs
+from shared.predict import tables
+from shared.predict.jobs import one_by_one, run_jobs
+from shared.predict.simulation import predicted
 from shared.records import scripts
 from shared.records.views import aligned, folder, listed, name, unit
+from shared.records.views import most_per_second as speed
 
 NUMBERS = {1: "one", 2: "two", 4: "four", 8: "eight"}
 LEAST_GB = 0.1  # what is worth a word
+MOST = 1_000_000  # images at once; the search ends here
+
+
+def with_fits(script, options, card_gb):
+    """Returns a prediction, with "fits": whether a card holds it, and the largest micro-batch.
+
+    A stage without micro-batches takes its batch at once. The others get a batch of at least two
+    micro-batches for every process, so that the gradients of the first exist during the forward
+    pass of the second.
+    """
+    record, simulation, _ = predicted(script, options)
+    args, left, needs = simulation.args, card_gb - tables.allowance(record), tables.needs(record)
+    micro = args.micro_batch_size
+
+    def reserved(n):
+        least = n * args.shares * (2 if micro else 1)
+        batch_size = max(least, args.batch_size) if micro else least
+        return simulation.reserved_gb(batch_size, micro and n, options.updates)
+
+    largest = 0
+    if record["load"]["device_reserved_gb"] <= left:
+        largest = search(reserved, left, micro or args.batch_size // args.shares)
+    fits = {"card_gb": card_gb, "needs_gb": needs, "fits": needs <= card_gb}
+    return {**record, "fits": {**fits, "largest_micro_batch": largest}}
+
+
+def with_way(script, options, card_gb, batch_size):
+    """Returns a prediction, with "way": the fastest of its script to a batch size on a card."""
+    record, simulation, _ = predicted(script, options)
+    args, left = simulation.args, card_gb - tables.allowance(record)
+    share, micro = max(batch_size // args.shares, 1), args.micro_batch_size
+    most = min(options.micro_batch_size or share, share)
+    load, train = (record[phase]["device_reserved_gb"] for phase in ("load", "train"))
+    found = {}  # GB reserved, and the bound, with n at once
+    if batch_size == args.batch_size:
+        found[min(micro or share, share)] = train, record["bound"]
+
+    def reserved(n):
+        if n not in found:
+            found[n] = simulation.reserved_gb(batch_size, micro and n), simulation.bound()
+        return found[n][0]
+
+    if micro:
+        at_once = search(reserved, left, most, most)
+    else:
+        at_once = share if reserved(share) <= left else 0
+    missing = "bf16" if "bf16" in args.precision and not simulation.card.bf16 else None
+    gb, bound = found[at_once or min(found)]
+    way = {
+        "card_gb": card_gb,
+        "needs_gb": max(load, gb) + tables.allowance(record),
+        "world_size": record["world_size"],
+        "batch_size": batch_size,
+        "share": share,
+        "at_once": at_once if load <= left and not missing else 0,
+        "missing": missing,
+        "bound": bound,
+        "techniques": list(options.techniques or ()),
+    }
+    return {**record, "way": way}
+
+
+def search(needed, budget, guess, most=MOST):
+    """Returns the largest n from 1 to most with needed(n) <= budget, 0 if there is none.
+
+    The search begins at `guess` and follows the line through the last two points, because needed is
+    nearly linear. If that takes long, it halves the interval instead.
+    """
+    fits, too_many, points = 0, None, []
+    while fits < most and (too_many is None or too_many - fits > 1):
+        points.append((guess, needed(guess)))
+        if points[-1][1] <= budget:
+            fits = guess
+        else:
+            too_many = guess
+        if len(points) == 1:
+            guess = 2 * fits if fits else guess // 2
+        elif too_many and len(points) > 8:
+            guess = (fits + too_many) // 2
+        else:
+            (a, needs_a), (b, needs_b) = points[-2:]
+            slope = max((needs_b - needs_a) / (b - a), 1e-9)
+            guess = min(int(b + (budget - needs_b) / slope), 32 * b)
+        guess = min(max(guess, fits + 1), too_many - 1 if too_many else most)
+    return fits
 
 
 def find(jobs, card):
-    """Returns the predictions of scripts, each with "way", and with "combinations" if it has any.
-
-    Args:
-        jobs: list of (script's name, jobs.Wanted).
-        card: cards.Card.
-    """
+    """Returns the predictions of jobs, each with "way", and with "combinations" if it has any."""
     modules = [scripts.get(script).load() for script, _ in jobs]
     sizes = {}  # of the last script of each kind: from 04 on all have the same
     for module, (_, options) in zip(modules, jobs):
@@ -65,11 +148,6 @@ def ways(records):
     return found
 
 
-def speed(way):
-    """Returns how many images or texts per second a way's bound allows, on all its GPUs."""
-    return way["batch_size"] / way["bound"]["ms"] * 1e3
-
-
 def offloads(way):
     """Tells whether an update copies more than a few numbers between device and host."""
     its = way["bound"]
@@ -91,11 +169,7 @@ def heading(what):
 
 
 def rows(found):
-    """Returns rows of texts: the ways of one GPU first, and the fastest first.
-
-    Args:
-        found: from ways().
-    """
+    """Returns rows of texts for what ways() returns: those of one GPU first, the fastest first."""
 
     def row(words, way):
         at_once, fast = str(way["at_once"]), (f"{speed(way):,.0f}", way["bound"]["by"])
@@ -104,21 +178,17 @@ def rows(found):
             fast = ("", "")
         return words, str(way["world_size"]), at_once, f"{way['needs_gb']:.2f}", *fast
 
-    def place(way):
+    def place(its):
+        _, way = its
         return way["world_size"], not way["at_once"], -speed(way)
 
-    return [row(*its) for its in sorted(found, key=lambda its: place(its[1]))]
+    return [row(*its) for its in sorted(found, key=place)]
 
 
 def advice(found, what, card):
     """Returns a line for each number of GPUs: the fastest way, and the fastest that needs less.
 
     One that offloads is not called the fastest if another fits: its bound leaves out the most.
-
-    Args:
-        found: from ways().
-        what: "images" or "texts".
-        card: cards.Card.
     """
     lines = []
     for n in sorted({way["world_size"] for _, way in found}):

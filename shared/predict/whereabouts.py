@@ -1,18 +1,25 @@
-"""Which module is at work, in the forward and in the backward pass."""
+"""Which module and which lines of a script are at work, at any moment of its training."""
 
+import ast
 import bisect
 import contextlib
+import functools
+import inspect
 import re
+import sys
+import threading
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+# These functions choose what works later on: an optimizer, checkpointing, sharding.
+CHOOSING = ("build", "parallelize")
 
 
 def node_at_work():
     """Returns the number of the node whose backward is running, None outside of a backward pass.
 
-    Without this private name, it would not be known for which module a gradient is computed. The
-    number of the next node, torch.autograd._get_sequence_nr(), increases in the forward pass.
+    Without this private name, it would not be known for which module a gradient is computed.
     """
     node = torch._C._current_autograd_node()
     return node._sequence_nr() if node else None
@@ -25,11 +32,11 @@ def plain(name):
 
 
 class Whereabouts:
-    """Follows the modules of a model while the context is active, one update at a time.
+    """Follows the modules of a model, one update at a time.
 
     torch.utils.module_tracker does the same with hooks on tensors, but these keep recomputed
-    activations alive for too long. This class only compares numbers: a node of the backward pass
-    belongs to the module that was at work when the forward pass made it.
+    activations alive for too long. Here a node of the backward pass belongs to the module that was
+    at work when the forward pass made it.
     """
 
     def __init__(self):
@@ -38,23 +45,19 @@ class Whereabouts:
         # _makers[i] has made the nodes from number _nodes[i] on.
         self._nodes, self._makers = [], []
 
-    def __enter__(self):
+    @contextlib.contextmanager
+    def update(self):
+        """Follows the modules during an update."""
         self._nodes.clear()
         self._makers.clear()
-        with contextlib.ExitStack() as stack:
-            stack.callback(register_module_forward_pre_hook(self._entered).remove)
-            stack.callback(register_module_forward_hook(self._left, always_call=True).remove)
-            self._undo = stack.pop_all()
-        return self
-
-    def __exit__(self, *exc):
-        self._undo.close()
+        with (
+            register_module_forward_pre_hook(self._entered),
+            register_module_forward_hook(self._left, always_call=True),
+        ):
+            yield
 
     def module(self):
-        """Returns the name of the module at work, as in the model's state dict.
-
-        It is "" for the model itself, None if no module is at work.
-        """
+        """Returns the name of the module at work: "" for the model, None if none is at work."""
         if self._running:
             return self._running[-1]
         node = node_at_work()
@@ -63,8 +66,7 @@ class Whereabouts:
 
     def _entered(self, module, inputs):
         if module not in self._names:
-            for name, child in module.named_modules():
-                self._names[child] = plain(name)
+            self._names |= {child: plain(name) for name, child in module.named_modules()}
         self._running.append(self._names[module])
         self._changed()
 
@@ -77,3 +79,61 @@ class Whereabouts:
         if node_at_work() is None:
             self._nodes.append(torch.autograd._get_sequence_nr())
             self._makers.append(self._running[-1] if self._running else None)
+
+
+class Lines:
+    """Finds the lines of a script, a module, that are at work, in the thread that makes this.
+
+    One is the line of train_step() that is running; during the backward pass, the one that started
+    it. Another may be the line of build() or parallelize() which chose what is running there. That
+    is told from where the code that runs stands: under `optimizer.step()` runs code of the module
+    that defines torch.optim.SGD, and this name is in build().
+    """
+
+    def __init__(self, script):
+        self._file, self._thread = script.__file__, threading.get_ident()
+        self._chosen = _chosen(script)  # name of a module or a package -> line
+        self._of = functools.cache(self._line)
+
+    def __call__(self):
+        """Returns the numbers of the line at work and of the line that chose it, or None."""
+        chosen = None
+        # A simulated GPU's backward pass runs in a thread of its own, as a real one's does, while
+        # the script's thread waits.
+        for frame in (sys._getframe(1), sys._current_frames()[self._thread]):
+            while frame:
+                if frame.f_code.co_filename == self._file:
+                    return frame.f_lineno, chosen
+                chosen = chosen or self._of(frame.f_globals.get("__name__"))
+                frame = frame.f_back
+        return None, chosen
+
+    def _line(self, module):
+        found = (line for name, line in self._chosen.items() if f"{module}.".startswith(f"{name}."))
+        return next(found, None)
+
+
+def _chosen(script):
+    """Returns {name of the module that defines what a line of the script names: the line}.
+
+    What is defined in a private module belongs to the public package around it. Large packages,
+    such as torch.utils, tell nothing. Of several lines the last one counts, where a function is
+    called and its arguments are made already.
+    """
+    found = {}
+    for function in filter(None, (getattr(script, name, None) for name in CHOOSING)):
+        lines, first = inspect.getsourcelines(inspect.unwrap(function))
+        for node in ast.walk(ast.parse("".join(lines))):
+            if isinstance(node, (ast.Name, ast.Attribute)):
+                module = getattr(_named(node, script), "__module__", None) or ""
+                public = module.partition("._")[0]
+                if public.count(".") >= 2 and not public.startswith("shared."):
+                    found[public] = max(node.lineno + first - 1, found.get(public, 0))
+    return found
+
+
+def _named(node, script):
+    """Returns what a name such as torch.optim.SGD means in a script, None if it is a variable."""
+    if isinstance(node, ast.Name):
+        return getattr(script, node.id, None)
+    return getattr(_named(node.value, script), node.attr, None) if hasattr(node, "attr") else None

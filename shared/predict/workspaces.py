@@ -35,12 +35,7 @@ MANY_ROWS = 65_536
 
 
 class Workspaces:
-    """The workspaces of one card and version of PyTorch.
-
-    Attributes:
-        card: cards.Card.
-        version: of PyTorch, (major, minor).
-    """
+    """The workspaces of one card and version of PyTorch, (major, minor)."""
 
     def __init__(self, card, version):
         self.card, self.version = card, version
@@ -54,8 +49,8 @@ class Workspaces:
             thread: "forward" or "backward"; PyTorch runs the latter in a thread of its own.
 
         Returns:
-            a list of lists of bytes. Those in an inner list are there at once, and freed before the
-            next; and bytes that stay allocated.
+            lists of bytes, each of which are there at once, and freed before the next; and a list
+            of bytes that stay allocated.
         """
         function = TABLE.get(operation)
         if function is None:
@@ -84,7 +79,6 @@ class Workspaces:
         return self.of(operation, args, results, thread)
 
     def cublas(self):
-        """Returns the bytes of cuBLAS's workspace."""
         major, minor = self.card.capability
         large = major >= 9 if self.version >= SHARED else (major, minor) == (9, 0)
         return CUBLAS_HOPPER if large else CUBLAS
@@ -114,13 +108,8 @@ def column_sums(here, args, results):
 def staged(rows, columns, card, size=4):
     """Returns the buffers of a sum over the rows of a matrix, as Workspaces.of() returns them.
 
-    The buffer is 128 times as large as what its kernel writes. Source: setReduceConfig() and
-    global_memory_size() in `ATen/native/cuda/Reduce.cuh`.
-
-    Args:
-        rows, columns: of the matrix.
-        card: cards.Card.
-        size: of a number that is summed up, in bytes.
+    A number that is summed up has `size` bytes. The buffer is 128 times as large as what its kernel
+    writes. Source: setReduceConfig() and global_memory_size() in `ATen/native/cuda/Reduce.cuh`.
     """
     vector = next(n for n in (4, 2, 1) if columns % n == 0)  # columns that a thread adds up at once
     most = 512 // vector  # threads of a block
@@ -208,7 +197,9 @@ def _tile(card, half, width):
     """
     if width <= 64:
         return 64, 64
-    if card.large_blocks:
+    # Where a block can share 160 KB and more, by the table of compute capabilities in NVIDIA's CUDA
+    # C++ Programming Guide.
+    if card.capability == (8, 0) or card.capability[0] in (9, 10):
         return (128, 128) if half and width <= 128 else (128, 64)
     return (128, 64) if half and width <= 96 and card.capability in ((8, 6), (8, 9)) else (64, 64)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shared.memory.blocks import CATEGORIES
 from shared.predict import shapes
-from shared.predict.arguments import one_by_one
+from shared.predict.jobs import one_by_one
 from shared.records import scripts, stored
 from shared.records.views import read_list
 

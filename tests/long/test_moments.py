@@ -3,9 +3,9 @@
 import pytest
 from conftest import NAMES, TEXT, read_json
 
-from shared.predict import alive
-from shared.predict.lines import Lines
+from shared.predict import history
 from shared.predict.recorder import RecordedBlock
+from shared.predict.whereabouts import Lines
 from shared.records import scripts, stored
 
 STORED = {moments["script"]: moments for moments in read_json(stored.TIMELINES)}
@@ -57,10 +57,10 @@ def test_the_largest_tensors_are_those_in_memory(name):
                 there = [r for r in rows if r["freed"] is None or r["freed"] > at >= r["born"]]
                 there = [r for r in there if r["born"] <= at and texts[r["category"]] == label]
                 mine = [r["nbytes"] / 1e6 for r in there]
-                together = sum(sorted(mine)[-alive.LARGEST :])
+                together = sum(sorted(mine)[-history.LARGEST :])
                 assert together <= sizes[n] + 0.02
                 # Fewer than ten are all there are.
-                assert len(mine) >= alive.LARGEST or together == pytest.approx(sizes[n], abs=0.02)
+                assert len(mine) >= history.LARGEST or together == pytest.approx(sizes[n], abs=0.02)
     weights = {texts[i] for i in columns["module"] if i is not None}
     assert any(module.endswith("weight") for module in weights)
 
@@ -72,10 +72,10 @@ def test_what_is_alive_at_a_moment():
     file = RecordedBlock(9, "file", "a")
     large.module, large.shape = "here", (2, 2)
     events = [(small, 1), (file, 9), (large, 4), (other, 2), (large, -4), (small, -1)]
-    found = alive.tensors(events, 2, [1], "gpu", count=1)
+    found = history.tensors(events, 2, [1], "gpu", count=1)
     assert [(t["nbytes"], t["born"], t["freed"]) for t in found] == [(4, 0, 2), (2, 1, None)]
     assert (found[0]["category"], found[0]["module"], found[0]["shape"]) == ("a", "here", "2 × 2")
-    (first,) = alive.tensors(events, 2, [2], "gpu", count=1)[:1]
+    (first,) = history.tensors(events, 2, [2], "gpu", count=1)[:1]
     assert (first["born"], first["freed"]) == (0, 3)  # it was there before
 
 

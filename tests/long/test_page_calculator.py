@@ -39,7 +39,7 @@ def test_every_stored_simulation_is_near(visit, name):
         if name in KNOWN:
             model = TASK.auto.from_config(AutoConfig.from_pretrained(KNOWN[name]))
         else:
-            edge = {"image_size": shapes.vit(name)["pixels"]}
+            edge = {"image_size": shapes.known()[name]["pixels"]}
             model = torchvision.models.get_model(name, num_classes=10, **edge)
     weights = sum(p.numel() for p in model.parameters())
     for record, (miss, *moments) in zip(its, visit().evaluate(MISSES, its)):

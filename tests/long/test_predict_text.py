@@ -9,8 +9,8 @@ from versions import made_here
 
 from shared.predict import cards
 from shared.predict.command import main
-from shared.predict.jobs import Wanted, run_jobs
-from shared.predict.simulation import one_by_one, predict
+from shared.predict.jobs import Wanted, one_by_one, run_jobs
+from shared.predict.simulation import predict
 from shared.records import stored
 
 # Other versions predict this one's, too: when cuBLAS keeps its workspaces is a formula's matter.
@@ -45,32 +45,28 @@ def test_the_way_starts_and_ends_at_the_scripts(steps):
     jobs = [(predict, run, Wanted("gpu", "full", torch=cards.version(AS_RECORDED))) for run in TEXT]
     for script, step in zip(run_jobs(jobs), (steps[0], steps[-1])):
         assert [script[key] for key in same] == [step[key] for key in same]
-    assert {r["batch_size"] for r in steps} == {12}
 
 
 def test_the_page_shows_what_is_predicted_today(steps):
     every = stored.text_records()["distilbert-base-uncased"]
     recorded = [r for r in every if r["technique"] or r["script"] == "11_llm/before"]
     for now, then in zip(steps, recorded, strict=True):
-        for same in ("technique", "as_torch"):
-            assert now[same] == then[same]
+        assert now["technique"] == then["technique"]
         for peak in ("device_peak_gb", "device_reserved_gb", "host_peak_gb"):
             assert now["train"][peak] == near(then["train"][peak], made_here(then))
 
 
 def test_steps_on_one_device_are_ordinary_trainings():
     """They run without processes or shards, and need what is predicted, to the byte."""
-    way, steps = one_by_one(TEXT[1]), (2, 3, 4)
-    firsts = [way.techniques(1)[:n] for n in steps]
+    way = one_by_one(TEXT[1])
+    firsts = [way.techniques(1)[:n] for n in (2, 3, 4)]
     wanted = [Wanted("cpu", "tiny", max_length=32, devices=1, techniques=f) for f in firsts]
     predicted = run_jobs([(predict, TEXT[1], w) for w in wanted])
-    assert [r["technique"] for r in predicted] == [*way.techniques(1)[1:]]
     argv = ["--preset", "tiny", "--data", "fake", "--max-length", "32", "--max-steps", "3"]
     measured = [way.script(chosen).main(argv) for chosen in firsts]
     assert not torch.distributed.is_initialized()
     for real, r in zip(measured, predicted, strict=True):
         assert (real["load"], real["train"]) == (r["load"], r["train"])
-        assert real["world_size"] == r["world_size"] == 1
     micro, load, checkpointing = measured
     assert load["load"]["device_peak_gb"] < 0.3 * micro["load"]["device_peak_gb"]
     assert checkpointing["last_loss"] == load["last_loss"]

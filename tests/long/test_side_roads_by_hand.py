@@ -7,7 +7,7 @@ from conftest import NAMES, ROADS, TEXT
 from sharded import TENSOR_PARALLEL
 from simulations import simulated
 from test_side_roads import CAUSAL, FAILS, OF_RANDOM
-from versions import only_here
+from versions import made_here, only_here
 
 from shared.evidence import lost_updates, variants
 from shared.lessons import side_roads
@@ -27,6 +27,9 @@ CHECKPOINTED = ("09_act_ckpt/every_second", "09_act_ckpt/keep_attention", "09_ac
 IN_BACKWARD = "06_sgd/adam_in_backward"
 DEVICES = [f"08_fsdp/{n}" for n in "ddp fp32_shards one_unit tensor_parallel zero2".split()]
 PEAKS = ("device_peak_gb", "device_reserved_gb", "host_peak_gb")
+# Of an update's results a Meter kept a few numbers more, each in a block of 512 bytes, when the side
+# roads were simulated than when the stages were.
+METER_GB = 1e-5
 # Simulating everything at full size would take long.
 SIMULATED = ["06_sgd/adafactor", "10_offload/activations_only", "08_fsdp/hsdp", "08_fsdp/zero1"]
 SIMULATED += ["11_llm/lora_sharded"]
@@ -47,15 +50,19 @@ def test_what_they_learn():
     assert measured[FAILS]["test_accuracy"] < 0.2
 
 
-@pytest.mark.parametrize("name", SIMULATED)
-def test_the_pages_show_what_is_predicted_today(name):
-    then = side_roads.records()[name]
-    only_here(then)
-    now = simulated([name], "gpu", "full")[name]
-    assert now["peak_at"] == then["peak_at"]
-    for phase in ("load", "train"):
-        for peak in PEAKS:
-            assert now[phase][peak] == pytest.approx(then[phase][peak], rel=1e-9)
+def near(figure):
+    return pytest.approx(figure, abs=METER_GB)
+
+
+def test_the_pages_show_what_is_predicted_today():
+    then = side_roads.records()
+    here = [name for name in SIMULATED if made_here(then[name])]
+    only_here(then[SIMULATED[0]])
+    for name, now in simulated(here, "gpu", "full").items():
+        assert now["peak_at"] == then[name]["peak_at"]
+        for phase in ("load", "train"):
+            for peak in PEAKS:
+                assert now[phase][peak] == near(then[name][phase][peak]), name
 
 
 def test_the_others_are_counted_by_hand_or_need_what_their_parents_do():
@@ -65,26 +72,24 @@ def test_the_others_are_counted_by_hand_or_need_what_their_parents_do():
     # test_exercises.py simulates one_gpu, and the pages of 10 and 11 tell why these differ.
     rest -= {"10_offload/activations", "09_act_ckpt/one_gpu", "11_llm/frozen"}
     for name in rest:
-        assert then[name]["train"] == then[scripts.get(name).parent]["train"], name
+        mine, its = (then[n]["train"] for n in (name, scripts.get(name).parent))
+        for peak in PEAKS:
+            assert mine[peak] == near(its[peak]), name
 
 
-@pytest.mark.parametrize("name", QUANTIZED)
-def test_quantized_states_by_hand(name):
-    then = stored.tensors()
-    held, before = (then[n]["train"]["breakdown_gb"] for n in (name, scripts.get(name).parent))
-    weights = before["parameters"] / 2  # in bf16
-    assert held["optimizer states"] == pytest.approx(2 * weights * QUANTIZED[name], rel=0.01)
-    for label in ("parameters", "gradients", "activations", "inputs"):
-        assert held[label] == before[label]
-
-
-@pytest.mark.parametrize("name", MORE_THAN_PARENT)
-def test_a_further_state_by_hand(name):
+@pytest.mark.parametrize("name", [*QUANTIZED, *MORE_THAN_PARENT])
+def test_further_states_by_hand(name):
     now, before = (stored.tensors()[n]["train"] for n in (name, scripts.get(name).parent))
-    weights = before["breakdown_gb"]["parameters"] / 2  # in bf16
-    more = now["device_peak_gb"] - before["device_peak_gb"]
-    assert more == pytest.approx(MORE_THAN_PARENT[name] * weights, abs=4.1e-9)
-    assert now["host_peak_gb"] == pytest.approx(before["host_peak_gb"], abs=1e-7)
+    held, held_before = now["breakdown_gb"], before["breakdown_gb"]
+    weights = held_before["parameters"] / 2  # in bf16
+    if name in QUANTIZED:
+        assert held["optimizer states"] == pytest.approx(2 * weights * QUANTIZED[name], rel=0.01)
+        for label in ("parameters", "gradients", "activations", "inputs"):
+            assert held[label] == held_before[label]
+    else:
+        more = now["device_peak_gb"] - before["device_peak_gb"]
+        assert more == pytest.approx(MORE_THAN_PARENT[name] * weights, abs=4.1e-9)
+        assert now["host_peak_gb"] == pytest.approx(before["host_peak_gb"], abs=1e-7)
 
 
 def test_several_devices_by_hand():
@@ -191,8 +196,7 @@ def test_variants_are_as_recorded():
     only_here(at_once)
     for words, record in variants.simulated(asked).items():
         for peak in PEAKS:
-            figure = then[words]["train"][peak]
-            assert record["train"][peak] == pytest.approx(figure, rel=1e-9), words
+            assert record["train"][peak] == near(then[words]["train"][peak]), words
 
 
 def test_all_is_the_whole_map():

@@ -1,16 +1,18 @@
 """Promise: what fits on a card is found, one more does not fit, and advice follows from both.
 
-Cards and budgets lie between two predictions of the version that is installed.
+Cards and budgets lie between two predictions of the version that is installed, and between two
+sizes that the allocator can reserve: it does so in steps of 2 MiB.
 """
 
 import pytest
 from simulations import predicted, simulated
 
-from shared.predict import cards, command, fits, simulation, tables, way
+from shared.predict import cards, command, simulation, tables, way
 from shared.predict.jobs import Wanted, run_jobs
 
 BASE = ("everything in bf16", "load without a second copy")
 OUTSIDE = tables.CONTEXT_GB  # what a process holds outside PyTorch's allocator
+BETWEEN = 0.001
 
 
 def reserved(script, *sizes):
@@ -26,32 +28,24 @@ def gb_of(records):
     return [r["train"]["device_reserved_gb"] for r in records.values()]
 
 
-def test_a_way_fits_and_one_more_would_not():
-    """Of 8 images, as many at once as a small card holds."""
-    wanted, script = Wanted("gpu", "tiny", batch_size=16), "05_grad_accum/train"
-    few, many = gb_of(reserved(script, 1, 8))
-    assert few < many
-    (tight,) = run_jobs([(fits.with_way, script, wanted, (few + many) / 2 + OUTSIDE, 16)])
-    found = tight["way"]
-    n = found["at_once"]
-    assert 1 <= n < 8 and (found["share"], found["missing"]) == (16, None)
-    fits_in, too_much = gb_of(records := reserved(script, n, n + 1))
-    assert fits_in <= (few + many) / 2 < too_much
-    assert found["needs_gb"] == pytest.approx(fits_in + OUTSIDE)
-    assert found["bound"]["ms"] == pytest.approx(records[n]["bound"]["ms"])
-
-
-def test_fits_is_searched():
-    """On four GPUs, each with two micro-batches."""
-    script = "08_fsdp/train"
-    few, many = gb_of(reserved(script, 4, 24))
-    assert few < many
-    budget = (few + many) / 2
-    job = fits.with_fits, script, Wanted("gpu", "tiny"), budget + tables.NCCL_GB + OUTSIDE
+@pytest.mark.parametrize("script, most", [("05_grad_accum/train", 8), ("08_fsdp/train", 24)])
+def test_as_many_at_once_as_fit_and_one_more_would_not(script, most):
+    """Of 16 images on one GPU, and of any number on each of four."""
+    few, many = gb_of(reserved(script, 1, most))
+    budget, outside = (few + many) / 2 + BETWEEN, OUTSIDE
+    job = (way.with_way, script, Wanted("gpu", "tiny", batch_size=16), budget + outside, 16)
+    if script == "08_fsdp/train":
+        outside += tables.NCCL_GB
+        job = (way.with_fits, script, Wanted("gpu", "tiny"), budget + outside)
     (record,) = run_jobs([job])
-    n = record["fits"]["largest_micro_batch"]
-    fits_in, too_much = gb_of(reserved(script, n, n + 1))
+    found = record.get("way")
+    n = found["at_once"] if found else record["fits"]["largest_micro_batch"]
+    assert 1 <= n < most
+    fits_in, too_much = gb_of(records := reserved(script, n, n + 1))
     assert fits_in <= budget < too_much
+    if found:
+        assert found["needs_gb"] == pytest.approx(fits_in + outside)
+        assert found["bound"]["ms"] == pytest.approx(records[n]["bound"]["ms"])
 
 
 def test_fits_tells_the_first_that_does():
@@ -79,7 +73,7 @@ def test_search_finds_the_largest(guess):
         (lambda n: 1 + n**1.5, 1e6),
     ):
         asked = []
-        found = fits.search(lambda n: asked.append(n) or needed(n), budget, guess)  # noqa: B023
+        found = way.search(lambda n: asked.append(n) or needed(n), budget, guess)  # noqa: B023
         assert found == max((n for n in range(1, 20001) if needed(n) <= budget), default=0)
         assert len(asked) == len(set(asked)) < 30
 

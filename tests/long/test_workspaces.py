@@ -7,7 +7,7 @@ from shared.predict import cards, gpu
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.recorder import Recorder
 from shared.predict.simulation import predict
-from shared.predict.workspaces import CUBLASLT, Workspaces, staged
+from shared.predict.workspaces import CUBLASLT, Workspaces
 
 A100, H100, L4, T4, B200 = (cards.CARDS[name] for name in ("a100", "h100", "l4", "t4", "b200"))
 aten = torch.ops.aten
@@ -20,36 +20,6 @@ def empty(*shape, dtype=torch.float32):
 
 def at_once(card, operation, *args, version=LATER):
     return Workspaces(card, version).of(operation, args, None, "forward")[0]
-
-
-# 128 threads of a block, 32 columns of 4 by 4 rows, so that 8 blocks are as wide as 1024 columns.
-# An A100 takes 108 x 2048 / 128 = 1728 blocks at once: 216 for the rows, but each thread is to add
-# up 16 of its 3152 rows at least: 197. 1024 x 197 fp32 numbers, and 128 times as many.
-@pytest.mark.parametrize(
-    "card, rows, columns, nbytes",
-    [
-        (A100, 64 * 197, 1024, 4 * 1024 * 197 * 128),
-        (A100, 64 * 197, 3072, 4 * 3072 * (1728 // 24) * 128),
-        (H100, 64 * 197, 3072, 4 * 3072 * (132 * 16 // 24) * 128),
-        (T4, 64 * 197, 1024, 4 * 1024 * (40 * 8 // 8) * 128),
-        (A100, 16 * 197, 4096, 4 * 4096 * 50 * 128),  # 788 rows for each thread: 50 x 16
-        # 510 columns are no multiple of 4: 255 pairs, 256 threads with 32 x 8, 8 blocks wide
-        (A100, 64 * 197, 510, 4 * 510 * min(108 * 8 // 8, 99) * 64),
-    ],
-)
-def test_sums_of_many_rows_are_staged(card, rows, columns, nbytes):
-    gradient = empty(rows, columns, dtype=torch.bfloat16)
-    ((buffer, semaphores),) = at_once(card, aten.sum.dim_IntList, gradient, [0], True)
-    assert buffer == nbytes and semaphores < 1000
-
-
-def test_sums_of_few_rows_are_not_and_leading_dimensions_are_rows():
-    summed = aten.sum.dim_IntList
-    assert not staged(4 * 197, 1024, A100)  # 197 rows for each thread, fewer than 256
-    assert not at_once(A100, summed, empty(12608, 1024), [1])
-    assert not at_once(A100, summed, empty(12608, 1024).t(), [0])
-    three = at_once(A100, summed, empty(64, 197, 1024), [0, 1])
-    assert three == at_once(A100, summed, empty(12608, 1024), [0])
 
 
 def test_cublas():
@@ -92,61 +62,76 @@ def attention(batch, dtype, heads=16, length=197, width=64, key_heads=None):
     return query, query, key, key  # the gradient of the output, and what attention was computed of
 
 
-GROUPED = attention(1, torch.bfloat16, 32, 128, 128, key_heads=8)
-ROWS, EFFICIENT = [806_912, 51_642_368], [806_912, 67_174_400]
+def summed(rows, columns):
+    return empty(rows, columns, dtype=torch.bfloat16), [0], True
+
+
+HALF, FP16 = torch.bfloat16, torch.float16
+SUM = aten.sum.dim_IntList
+FLASH_FORWARD = aten._scaled_dot_product_flash_attention.default
+FLASH, EFFICIENT, CUDNN = (
+    getattr(aten, f"_scaled_dot_product_{name}_attention_backward").default
+    for name in ("flash", "efficient", "cudnn")
+)
+EMBEDDING, NORM = aten.embedding_dense_backward.default, aten.native_layer_norm_backward.default
+GROUPED = attention(1, HALF, 32, 128, 128, key_heads=8)
+FEW, MANY = (3 * [empty(batch, 16, 512, 128, dtype=HALF)] for batch in (1, 2))
+TEXTS, SHORT = (empty(n, 512, dtype=torch.long) for n in (12, 6))
+ROWS = empty(70_000, 1024)
 
 
 @pytest.mark.parametrize(
     "operation, card, args, groups",
     [
+        # 128 threads of a block, 32 columns of 4 by 4 rows, so that 8 blocks are as wide as 1024
+        # columns. An A100 takes 108 x 2048 / 128 = 1728 blocks at once: 216 for the rows, but each
+        # thread is to add up 16 of its 3152 rows at least: 197. 1024 x 197 fp32 numbers, and 128
+        # times as many; and 4 bytes for each of the 8.
+        (SUM, A100, summed(64 * 197, 1024), [[4 * 1024 * 197 * 128, 32]]),
+        (SUM, A100, summed(64 * 197, 3072), [[4 * 3072 * (1728 // 24) * 128, 96]]),
+        (SUM, H100, summed(64 * 197, 3072), [[4 * 3072 * (132 * 16 // 24) * 128, 96]]),
+        (SUM, T4, summed(64 * 197, 1024), [[4 * 1024 * (40 * 8 // 8) * 128, 32]]),
+        # 788 rows for each thread: 50 x 16
+        (SUM, A100, summed(16 * 197, 4096), [[4 * 4096 * 50 * 128, 128]]),
+        # 510 columns are no multiple of 4: 255 pairs, 256 threads with 32 x 8, 8 blocks wide
+        (SUM, A100, summed(64 * 197, 510), [[4 * 510 * min(108 * 8 // 8, 99) * 64, 32]]),
+        # Leading dimensions are rows.
+        (SUM, A100, (empty(64, 197, 1024), [0, 1]), [[4 * 1024 * 197 * 128, 32]]),
+        (SUM, A100, summed(4 * 197, 1024), ()),  # 197 rows for each thread, fewer than 256
+        (SUM, A100, (empty(12608, 1024), [1]), ()),
+        (SUM, A100, (empty(12608, 1024).t(), [0]), ()),
         # 1024 heads of 256 rows (197 rounded up to 128s), 4 bytes; and for each row 64 numbers
-        ("flash", A100, attention(64, torch.bfloat16), [[1_048_576, 67_108_864]]),
-        ("flash", A100, attention(4, torch.bfloat16), [[65_536, 4_194_304]]),
+        (FLASH, A100, attention(64, HALF), [[1_048_576, 67_108_864]]),
+        (FLASH, A100, attention(4, HALF), [[65_536, 4_194_304]]),
         # gradients of keys and values for each of 32 heads, not only 8
-        ("flash", A100, GROUPED, [[16_384, 2_097_152, 1_048_576, 1_048_576]]),
+        (FLASH, A100, GROUPED, [[16_384, 2_097_152, 1_048_576, 1_048_576]]),
         # 1024 x 197 x 4; four tiles of 64 x 64 numbers and 4 more; a product like the output
-        ("efficient", A100, attention(64, torch.float32), [[*ROWS, 806_912], EFFICIENT]),
-        ("efficient", T4, attention(64, torch.float16), [EFFICIENT]),
+        (
+            *(EFFICIENT, A100, attention(64, torch.float32)),
+            [[806_912, 51_642_368, 806_912], [806_912, 67_174_400]],
+        ),
+        (EFFICIENT, T4, attention(64, FP16), [[806_912, 67_174_400]]),
         # 128 x 128 on a card with large blocks; else 64 x 64, and keys' and values' gradients too
-        ("efficient", A100, attention(1, torch.float16, 1, 128, 128), [[512, 65_552]]),
+        (EFFICIENT, A100, attention(1, FP16, 1, 128, 128), [[512, 65_552]]),
         # times two, as the 128 keys are divided between two blocks of threads
-        ("efficient", L4, attention(1, torch.float16, 1, 128, 128), [[512, 65_600 + 2 * 65_536]]),
-        ("cudnn", H100, attention(64, torch.bfloat16), [[51_642_368 + 806_912]]),
+        (EFFICIENT, L4, attention(1, FP16, 1, 128, 128), [[512, 65_600 + 2 * 65_536]]),
+        (CUDNN, H100, attention(64, HALF), [[51_642_368 + 806_912]]),
+        # 16 x 8 blocks for 216 places: 59 %. Keys in two parts fill 1.19 rounds, 59 %; in four 2.37
+        # rounds, 79 %. (Three parts would leave the third empty.)
+        (FLASH_FORWARD, A100, FEW, [[4 * 4 * 16 * 512, 4 * 4 * 16 * 512 * 128]]),
+        (FLASH_FORWARD, A100, [*FEW, 0.1], ()),  # with dropout
+        (FLASH_FORWARD, A100, MANY, ()),  # 256 blocks are enough
+        # 6144 indices, 614 parts of ten, and at most as many sums as indices, or as weights
+        (EMBEDDING, A100, (empty(6144, 1024), TEXTS, 30_522), [[98_304, 98_304, 6758 * 4096]]),
+        (EMBEDDING, A100, (empty(6144, 1024), TEXTS, 2), [[98_304, 98_304, 616 * 4096]]),
+        (EMBEDDING, A100, (empty(3072, 1024), SHORT, 9), ()),
+        (NORM, A100, (ROWS, ROWS, [1024]), [[4 * 1024 * 1024, 4 * 1024 * 1024]]),
+        (NORM, A100, (ROWS[:12_608], ROWS[:12_608], [1024]), ()),
+        (aten._fused_rms_norm_backward.default, A100, (ROWS, ROWS, [1024]), [[4 * 1024 * 1024]]),
     ],
 )
-def test_backward_of_attention(operation, card, args, groups):
-    name = f"_scaled_dot_product_{operation}_attention_backward"
-    assert at_once(card, getattr(aten, name).default, *args) == groups
-
-
-def test_flash_attention_divides_keys_of_few_queries():
-    operation = aten._scaled_dot_product_flash_attention.default
-    query = empty(1, 16, 512, 128, dtype=torch.bfloat16)
-    # 16 x 8 blocks for 216 places: 59 %. Keys in two parts fill 1.19 rounds, 59 %; in four 2.37
-    # rounds, 79 %. (Three parts would leave the third empty.)
-    rows = 4 * 16 * 512
-    assert at_once(A100, operation, query, query, query) == [[4 * rows, 4 * rows * 128]]
-    assert not at_once(A100, operation, query, query, query, 0.1)  # with dropout
-    many = empty(2, 16, 512, 128, dtype=torch.bfloat16)  # 256 blocks are enough
-    assert not at_once(A100, operation, many, many, many)
-
-
-def test_embedding_sorts_many_indices():
-    operation, gradient = aten.embedding_dense_backward.default, empty(12 * 512, 1024)
-    indices = empty(12, 512, dtype=torch.long)
-    n = 6144  # 614 parts of ten, and at most as many sums as indices, or as weights
-    assert at_once(A100, operation, gradient, indices, 30_522) == [[16 * n, 16 * n, 6758 * 4096]]
-    assert at_once(A100, operation, gradient, indices, 2) == [[16 * n, 16 * n, 616 * 4096]]
-    assert not at_once(A100, operation, empty(3072, 1024), empty(6, 512, dtype=torch.long), 9)
-
-
-def test_layer_norm_of_very_many_rows():
-    operation, x = aten.native_layer_norm_backward.default, empty(70_000, 1024)
-    assert at_once(A100, operation, x, x, [1024]) == [[4 * 1024 * 1024, 4 * 1024 * 1024]]
-    rms = aten._fused_rms_norm_backward.default
-    assert at_once(A100, rms, x, x, [1024]) == [[4 * 1024 * 1024]]
-    x = empty(12_608, 1024)
-    assert not at_once(A100, operation, x, x, [1024])
+def test_by_hand(operation, card, args, groups):
+    assert at_once(card, operation, *args) == groups
 
 
 def test_results_are_there_first():
