@@ -223,7 +223,7 @@ def _in_gb(held):
 
 
 def predict(name, options):
-    """Returns a record of what a script needs and costs; what only a real training shows is None."""
+    """Returns a record of what a script needs and costs; what only a training shows is None."""
     return predicted(name, options)[0]
 
 

@@ -27,7 +27,7 @@ CHECKPOINTED = ("09_act_ckpt/every_second", "09_act_ckpt/keep_attention", "09_ac
 IN_BACKWARD = "06_sgd/adam_in_backward"
 DEVICES = [f"08_fsdp/{n}" for n in "ddp fp32_shards one_unit tensor_parallel zero2".split()]
 PEAKS = ("device_peak_gb", "device_reserved_gb", "host_peak_gb")
-# Of an update's results a Meter kept a few numbers more, each in a block of 512 bytes, when the side
+# A few numbers more of an update's results, each in a block of 512 bytes, were kept when the side
 # roads were simulated than when the stages were.
 METER_GB = 1e-5
 # Simulating everything at full size would take long.
