@@ -4,7 +4,9 @@
 """
 
 import dataclasses
+import tomllib
 import types
+from pathlib import Path
 
 from shared.cli import Parser
 from shared.evidence import kept
@@ -50,99 +52,19 @@ class Variant:
         return module
 
 
-def group(table, first, *others, **options):
-    """Returns the variants of a table: others are compared with the first.
+def every():
+    """Returns the variants of variants.toml."""
+    found = []
+    told = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+    for group in told["groups"]:
+        variants = group.pop("variants")
+        for n, its in enumerate(variants):
+            against = {"against": variants[0]["words"]} if n else {}
+            found.append(Variant(**{**against, **group, **its}))
+    return found
 
-    Args:
-        table: where they are shown.
-        first, others: (words, script, replaced); without the last one for the script as it is.
-        options: further fields of all of them.
-    """
-    changed = [Variant(table, *other, against=first[0], **options) for other in others]
-    return Variant(table, *first, **options), *changed
 
-
-ADAM, BATCH, IN_BACKWARD = "05_grad_accum/train", "04_batchsize/train", "06_sgd/adam_in_backward"
-RATE = "LR[args.preset])"
-ONE_BY_ONE = ((RATE, "LR[args.preset], foreach=False)"),)
-FUSED = ((RATE, "LR[args.preset], fused=True)"),)
-LOGITS = "logits = model(x)"
-ON_HOST = ((LOGITS, f"with torch.autograd.graph.save_on_cpu(): {LOGITS}"),)
-DDP, ZERO1 = "08_fsdp/ddp", "08_fsdp/zero1"
-WITHOUT_VIEW = (("gradient_as_bucket_view=True", "gradient_as_bucket_view=False"),)
-NOT_SHARED = (
-    ("optimizer = ZeroRedundancyOptimizer(", "optimizer = torch.optim.Adam("),
-    ("parameters(), torch.optim.Adam, lr=", "parameters(), lr="),
-)
-LORA, QLORA, CHUNKED = "11_llm/lora", "11_llm/qlora", "11_llm/causal_chunked"
-IN_BF16 = (('"32-true"', '"bf16-true"'),)
-FUSED_LOSS = (
-    (
-        "sum(checkpoint(loss_of, head, h, y, use_reentrant=False) for h, y in parts)",
-        "F.linear_cross_entropy(hidden.flatten(0, 1), head.weight, labels.flatten()"
-        ', reduction="sum", options=torch.nn.LinearCrossEntropyOptions())',
-    ),
-)
-VARIANTS = (
-    *group(
-        "step",
-        ("Adam as it is", ADAM),
-        ("`foreach=False`", ADAM, ONE_BY_ONE),
-        ("`fused=True`", ADAM, FUSED),
-    ),
-    *group(
-        "on the host",
-        ("05 as it is", ADAM),
-        ("activations on the host", ADAM, ON_HOST),
-        ("and `fused=True`", ADAM, ON_HOST + FUSED),
-    ),
-    *group(
-        "in backward",
-        (f"{BATCH}, 16 images", BATCH),
-        (f"{IN_BACKWARD}, 16 images", IN_BACKWARD),
-        batch_size=16,
-    ),
-    *group(
-        "in backward",
-        (f"{BATCH}, 4 images", BATCH),
-        (f"{IN_BACKWARD}, 4 images", IN_BACKWARD),
-        batch_size=4,
-    ),
-    *group(
-        "in backward",
-        (f"{BATCH}, 1 image", BATCH),
-        (f"{IN_BACKWARD}, 1 image", IN_BACKWARD),
-        (f"{BATCH}, 1 image, `foreach=False`", BATCH, ONE_BY_ONE),
-        batch_size=1,
-    ),
-    *group(
-        "several devices",
-        ("08_fsdp/ddp, with SGD", DDP),
-        ("`gradient_as_bucket_view=False`", DDP, WITHOUT_VIEW),
-        ("DDP with Adam", ZERO1, NOT_SHARED),
-    ),
-    Variant("several devices", "08_fsdp/zero1", ZERO1, against="DDP with Adam"),
-    *group(
-        "few weights learn",
-        ("BERT-large: before.py", "11_llm/before"),
-        ("lora.py", LORA),
-        ("lora.py in bf16", LORA, IN_BF16),
-        ("qlora.py", QLORA),
-        ("qlora.py in bf16", QLORA, IN_BF16),
-        ("frozen.py", "11_llm/frozen"),
-        ("lora_sharded.py, on each of 4", "11_llm/lora_sharded"),
-        model="google-bert/bert-large-uncased",
-    ),
-    *group(
-        "logits",
-        ("Qwen3-0.6B: causal.py", "11_llm/causal"),
-        ("causal_chunked.py", CHUNKED),
-        ("with `linear_cross_entropy`", CHUNKED, FUSED_LOSS),
-        ("causal.py in bf16", "11_llm/causal", IN_BF16),
-        ("causal_chunked.py in bf16", CHUNKED, IN_BF16),
-        model="Qwen/Qwen3-0.6B",
-    ),
-)
+VARIANTS = every()
 
 
 def simulate(variant):
