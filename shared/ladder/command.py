@@ -17,14 +17,14 @@ from shared.cli import Parser, UserError, add_options, command_of
 from shared.cli import choose as choose_model
 from shared.images import data as images
 from shared.images.cli import TASK as IMAGES
-from shared.ladder.before import Expectation, alone, fingerprint
+from shared.ladder.before import fingerprint
 from shared.predict import cards
 from shared.predict.jobs import PRELOADED, Wanted, run_jobs
 from shared.predict.simulation import predict as simulate
 from shared.records import bars, scripts, tables
 from shared.records.record import append
 from shared.records.running import forks, run_script
-from shared.records.views import TINY_MEASURED, by_model, by_script, read, setting
+from shared.records.views import by_model, by_script, read, setting
 from shared.records.writing import write_text
 from shared.text import data as texts
 from shared.text.cli import TASK as TEXTS
@@ -77,15 +77,9 @@ def predict(chosen, records):
 def choose(args, names):
     """Returns what to run, {script: its options}, after making what all of them need.
 
+    These are the scripts that were asked for; if names is None, those that --model and --data suit.
     Data and weights are prepared here, once. So a mistake that every script would make is reported
     before the first one starts, and no script's time includes a download.
-
-    Args:
-        args: the ladder's options.
-        names: the scripts that were asked for; if None, those that --model and --data suit.
-
-    Raises:
-        UserError: a model or data set is not there, or no script is about it.
     """
     chosen, prepared = {}, {}
     wanted = names or scripts.stages()
@@ -131,17 +125,11 @@ def processes(name, args):
 
 
 def measure(args, chosen):
-    """Runs the chosen scripts that were not measured yet; returns records of all but the failed.
-
-    Args:
-        args: the ladder's options.
-        chosen: {script: its options}.
-    """
-    (args.out / "logs").mkdir(exist_ok=True)
+    """Runs the chosen scripts that were not measured yet; returns records of all but the failed."""
+    (args.out / "logs").mkdir(parents=True, exist_ok=True)
     file = args.out / "ladder.jsonl"
     known, _ = read(file)
     same = {} if args.fresh else {r.get("fingerprint"): r for r in known}
-    expected = Expectation([*read(TINY_MEASURED)[0], *known])
     records, wide = [], max(24, *map(len, chosen))
     for name, its in chosen.items():
         options = script_options(its)
@@ -150,9 +138,7 @@ def measure(args, chosen):
             print(f"{name:{wide}} measured before, on {record['date']}", flush=True)
             records.append(record)
             continue
-        before = expected.of(name, its)
-        about = f", about {expected.now(before):.0f} s" if before else ""
-        print(f"{name:{wide}} starts{about}", flush=True)
+        print(f"{name:{wide}} starts", flush=True)
         started = time.perf_counter()
         log = args.out / "logs" / f"{name.replace('/', '_')}.log"
         # Without a GPU, starting Python anew would take a third of the whole time. (Forks are for
@@ -163,7 +149,6 @@ def measure(args, chosen):
         seconds = time.perf_counter() - started
         if record:
             print(f"{name:{wide}} done in {seconds:.0f} s", flush=True)
-            expected.took(before, seconds)
             record.update(seconds=seconds, fingerprint=mark, ladder=args.command)
             append(file, record)
             records.append(record)
@@ -195,14 +180,13 @@ def main(argv=None):
     args = p.parse_args(argv)
     args.command = command_of(["-m", "shared.ladder"], argv)
     names = scripts.selected(args)
-    with alone(args.out):
-        going_on = "interrupted, the same command goes on from there"
-        print(f"- records go to {args.out / 'ladder.jsonl'}; {going_on}", flush=True)
-        chosen = choose(args, names)
-        for note in dict.fromkeys(note for options in chosen.values() for note in options.notes):
-            print(f"- {note}", flush=True)
-        records = measure(args, chosen)
-        if records:
-            show(args, chosen, records)
+    going_on = "interrupted, the same command goes on from there"
+    print(f"- records go to {args.out / 'ladder.jsonl'}; {going_on}", flush=True)
+    chosen = choose(args, names)
+    for note in dict.fromkeys(note for options in chosen.values() for note in options.notes):
+        print(f"- {note}", flush=True)
+    records = measure(args, chosen)
+    if records:
+        show(args, chosen, records)
     if len(records) < len(chosen):
         sys.exit(1)

@@ -7,15 +7,9 @@ from shared.records.views import LEAST, amount, setting
 
 
 def changes(record, against, phase="train", place="device"):
-    """Compares what the categories held at a peak.
+    """Returns what the categories held at a peak, as (category, GB before, GB now).
 
-    Args:
-        record, against: what a command printed, and what to compare it with.
-        phase: "load" or "train".
-        place: "device" or "host"; a training without a GPU has no figures of the host.
-
-    Returns:
-        list of (category, GB before, GB now), without those that are never shown.
+    A training without a GPU has no figures of the host.
     """
     if place == "device":
         held = [r[phase]["breakdown_gb"] for r in (against, record)]
@@ -26,12 +20,7 @@ def changes(record, against, phase="train", place="device"):
 
 
 def text(exercise, record, against):
-    """Writes an answer as a table in Markdown.
-
-    Args:
-        exercise: with phase and memory.
-        record, against: what its command printed, and what it is compared with.
-    """
+    """Writes an answer as a table in Markdown."""
     names = [title(r, other) for r, other in ((against, record), (record, against))]
     if exercise.phase == "cost":
         return costs.table([against, record], names)
@@ -82,33 +71,3 @@ def title(record, other):
             said = words.format(value)
             differs.append(said.removesuffix("s") if value == 1 else said)
     return ", ".join([record["script"], *differs])
-
-
-# The packages whose versions decide which tensors there are, and what cuBLAS keeps.
-DECIDE = ("torch", "transformers", "lightning")
-
-
-def differences(then, now):
-    """Returns what differs between two entries of the stored file, as lines.
-
-    Made with the same versions, all memory must be the same to the byte; with others, an update
-    must do the same arithmetic. Accuracies may differ by a tenth, as processors round differently.
-    """
-    found = []
-    for which in ("record", "against"):
-        a, b = then[which], now[which]
-        same = all(a["versions"].get(name) == b["versions"].get(name) for name in DECIDE)
-        # A training has no cost, and its simulation has.
-        keys = ("load", "train", "host_breakdown_gb", "cost", "bound") if same else ("cost",)
-        both = [key for key in keys if a.get(key) and b.get(key)]
-        pairs = {key: (a[key], b[key]) for key in both}
-        if "cost" in both and not same:
-            pairs["cost"] = (a["cost"]["tflop"], b["cost"]["tflop"])
-        pairs["test accuracy"] = accuracies = (a["test_accuracy"], b["test_accuracy"])
-        if None not in accuracies and abs(accuracies[0] - accuracies[1]) <= 0.1:
-            del pairs["test accuracy"]
-        for name, (x, y) in pairs.items():
-            if x != y:
-                where = f"{now['folder']}, exercise {now['number']}, {which}, {name}"
-                found.append(f"{where}: stored {x}, now {y}")
-    return found

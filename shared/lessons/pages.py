@@ -6,7 +6,6 @@ exercises.py make what is in it. A test fails when one is stale.
 
 import re
 import shlex
-import sys
 
 from shared.cli import Parser
 from shared.evidence import guide, hugging_face, lost_updates, variants
@@ -52,11 +51,7 @@ def options(marker):
 
 
 def fill(page):
-    """Returns a page's text with its generated parts made anew.
-
-    Args:
-        page: pathlib.Path of a README.md; its folder tells which stage it is about.
-    """
+    """Returns a page's text with its generated parts made anew."""
     answers = iter(range(1, 100))  # to number them
 
     def made(match):
@@ -76,14 +71,8 @@ def pages():
 
 def main(argv=None):
     parser = Parser(description=__doc__.splitlines()[0])
-    stale = "change nothing; exit code 1 if a page is stale"
-    parser.add_argument("--check", action="store_true", help=stale)
-    check = parser.parse_args(argv).check
-    found = [page for page in pages() if fill(page) != page.read_text()]
-    for page in found:
-        said = "is stale: python -m shared.lessons" if check else "written"
-        print(f"{page.relative_to(ROOT)} {said}")
-        if not check:
-            write_text(page, fill(page))
-    if check and found:
-        sys.exit(1)
+    parser.parse_args(argv)
+    for page in pages():
+        if (filled := fill(page)) != page.read_text():
+            write_text(page, filled)
+            print(f"{page.relative_to(ROOT)} written")

@@ -7,10 +7,8 @@ from shared.records import scripts, stored
 from shared.records.views import (
     by_model,
     by_script,
-    change,
     is_prediction,
     learned,
-    less,
     on_host,
     one_line,
     origin,
@@ -176,17 +174,6 @@ def _ticks(top, decade, factor, at):
 def round_size(gb):
     """Writes a round size in GB (1e9 bytes) for people, in MB if it is less than 1."""
     return f"{gb:g} GB" if gb >= 1 else f"{gb * 1e3:g} MB" if gb else "0"
-
-
-def compared(before, now):
-    """Writes a figure beside the one before it: "the same", "+1.3%", "2.4x less", "new", "gone"."""
-    if not before or not now:
-        return "new" if now else "gone"
-    if change(before, now) in ("+0.0%", "-0.0%"):
-        return "the same" if now == before else "nearly the same"
-    if now >= 2 * before:
-        return f"{now / before:.1f}x more"
-    return less(before, now) if before >= 2 * now else change(before, now)
 
 
 def costs(script, before, chosen):

@@ -10,9 +10,9 @@ from markupsafe import Markup
 from shared.cli import UserError
 from shared.memory.blocks import CATEGORIES
 from shared.predict.history import expanded
-from shared.records import scripts, stored
+from shared.records import markdown, scripts, stored
 from shared.records.views import LEAST, amount, at_once, on_host, setting, size, unit, where
-from shared.report import charts, side_by_side
+from shared.report import side_by_side
 
 SHOWN = ("parallelize", "build", "train_step")  # functions of a script beside its timeline
 RIGHT = "pass the timelines.json that python -m shared.predict --timeline DIR has written"
@@ -146,5 +146,5 @@ def moved(before, after):
 def _said(name, *sizes):
     sizes = [gb if gb >= LEAST else 0 for gb in sizes]
     if not all(sizes):
-        return f"{name}: {charts.compared(*sizes)}, {size(max(sizes))}"
-    return f"{name}: {size(sizes[0])} to {size(sizes[1])}, {charts.compared(*sizes)}"
+        return f"{name}: {markdown.compared(*sizes)}, {size(max(sizes))}"
+    return f"{name}: {size(sizes[0])} to {size(sizes[1])}, {markdown.compared(*sizes)}"

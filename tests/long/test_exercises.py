@@ -1,69 +1,24 @@
 """Promise: the exercises' answers are what their commands print, in words under any version."""
 
 import pytest
-from conftest import ROOT, arguments
+from conftest import ROOT
+from versions import made_here
 
-from shared.lessons import answers, exercises, pages
-from shared.metrics import LEDGER_UPDATES
-from shared.predict.jobs import Wanted, run_jobs
-from shared.predict.simulation import predict
+from shared.lessons import exercises, pages
 from shared.records import scripts
-from shared.records.views import TINY_MEASURED, by_script, read
 
 EXERCISES = exercises.every()
 IDS = [f"{e.folder}-{e.number}" for e in EXERCISES]
-# Every fourth one is run; `python -m shared.lessons.exercises --check` runs them all.
-CHECKED = EXERCISES[::4]
+# Every third prediction is made; `python -m shared.lessons.exercises` makes them all.
+CHECKED = [e for e in EXERCISES if exercises.is_prediction(e.command)][::3]
 
 
 @pytest.fixture(scope="module")
 def entries():
-    """What the commands give today, in the form of the file."""
+    """What the commands of some exercises give today, in the form of the file."""
     asked = [command for e in CHECKED for command in exercises.commands(e)]
-    printed = exercises.predictions([c for c in asked if exercises.is_prediction(c)])
-    printed.update(as_if_trained([command for command in asked if command not in printed]))
-    return {(e["folder"], e["number"]): e for e in exercises.to_store(printed)}
-
-
-def as_if_trained(asked):
-    """Simulates what trainings on a CPU hold; test_stages.py shows that they do, to the byte.
-
-    Args:
-        asked: commands, such as "python 05_grad_accum/train.py --max-steps 1".
-
-    Returns:
-        {command: list of one record}, with the accuracy that is stored.
-    """
-    jobs, stored_records = [], {}
-    for entry in exercises.stored_entries().values():
-        for record in (entry["record"], entry["against"]):
-            stored_records[record["command"]] = record
-    measured = by_script(read(TINY_MEASURED)[0])
-    for command in asked:
-        file, *options = arguments(command)
-        script = scripts.get(file.removesuffix(".py"))
-        module = script.load()
-        micro = getattr(module, "MICRO_BATCH_SIZE", None)
-        sizes = {"batch_size": module.BATCH_SIZE, "micro_batch_size": micro}
-        # A mistake in a command ends here.
-        args = module.cli.parse(script.path, options, devices=module.DEVICES, **sizes)
-        of_text = args.task.unit == "texts"
-        short = args.max_steps < LEDGER_UPDATES or None  # else the steady state is what counts
-        wanted = Wanted(
-            "cpu",
-            args.preset,
-            args.model,
-            devices=args.devices if module.DEVICES > 1 else None,
-            updates=LEDGER_UPDATES if of_text else short and args.max_steps,
-            # the lengths of the first batches:
-            input_shapes=measured[script.name]["input_shapes"] if of_text else None,
-        )
-        jobs.append((predict, script.name, wanted))
-    found = {}
-    for command, record in zip(asked, run_jobs(jobs)):
-        accuracy = stored_records[command]["test_accuracy"]
-        found[command] = [{**record, "command": command, "test_accuracy": accuracy}]
-    return found
+    found = exercises.to_store(exercises.predictions(list(dict.fromkeys(asked))))
+    return {(e["folder"], e["number"]): e for e in found}
 
 
 def test_every_stage_has_one_to_measure_and_one_to_predict_some_ask_for_the_price():
@@ -77,34 +32,35 @@ def test_every_stage_has_one_to_measure_and_one_to_predict_some_ask_for_the_pric
     assert all(c.startswith("python ") for e in EXERCISES for c in exercises.commands(e))
 
 
-@pytest.mark.parametrize("exercise", CHECKED, ids=IDS[::4])
+@pytest.mark.parametrize("exercise", CHECKED, ids=lambda e: f"{e.folder}-{e.number}")
 def test_the_stored_answer_is_what_the_commands_give_today(entries, exercise):
-    """To the byte with the versions that stored it; see answers.differences()."""
+    """To the byte with the versions that stored it."""
     key = exercise.folder, exercise.number
-    assert answers.differences(exercises.stored_entries()[key], entries[key]) == []
+    then, now = exercises.stored_entries()[key], entries[key]
+    for which in ("record", "against"):
+        a, b = then[which], now[which]
+        assert a["cost"]["tflop"] == b["cost"]["tflop"]
+        if made_here(a):
+            assert all(a[part] == b[part] for part in ("load", "train", "host_breakdown_gb"))
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=IDS)
 def test_the_table_is_on_the_page_and_adds_up(exercise):
     entry = exercises.stored_entries()[exercise.folder, exercise.number]
+    assert entry["command"] == exercise.command
     table, _ = exercises.answer(exercise)
     # The table is a part of the page that is generated.
     assert table in pages.fill(ROOT / exercise.folder / "README.md")
-    if exercise.phase == "cost":
-        return
-    found = answers.answer(entry["record"], entry["against"], exercise.phase, exercise.memory)
-    assert len(found.totals) == len(exercise.memory)
-    for total, place in zip(found.totals, exercise.memory):  # parts add up to what is below them
-        parts = [r for r in found.rows if len(exercise.memory) == 1 or r.name.endswith(place)]
-        rounded = 5e-5 * len(parts) + 5e-5
-        assert sum(r.now_gb for r in parts) == pytest.approx(total.now_gb, abs=rounded)
-        assert sum(r.before_gb for r in parts) == pytest.approx(total.before_gb, abs=rounded)
+    for record in (entry["record"], entry["against"]) if exercise.phase != "cost" else ():
+        for place in exercise.memory:
+            held = record[exercise.phase]["breakdown_gb"]
+            held = held if place == "device" else record["host_breakdown_gb"][exercise.phase]
+            assert sum(held.values()) == pytest.approx(record[exercise.phase][f"{place}_peak_gb"])
 
 
 def test_accuracies_are_compared_only_after_as_many_updates():
-    found = {}
-    for key, entry in exercises.stored_entries().items():
-        found[key] = answers.answer(entry["record"], entry["against"]).test_accuracy
-    assert [key for key, accuracies in found.items() if accuracies] == [("06_sgd", 1)]
-    pretrained, random = found["06_sgd", 1]
+    tables = {(e.folder, e.number): exercises.answer(e)[0] for e in EXERCISES}
+    assert [key for key, table in tables.items() if "test accuracy" in table] == [("06_sgd", 1)]
+    entry = exercises.stored_entries()["06_sgd", 1]
+    random, pretrained = sorted(entry[which]["test_accuracy"] for which in ("record", "against"))
     assert random < 0.3 < pretrained - 0.2

@@ -3,14 +3,10 @@
 import contextlib
 import os
 import random
-import re
-import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
-from string import Template
 
 import psutil
 import pytest
@@ -18,8 +14,6 @@ from conftest import ROOT, cpu_only, run
 from made import textures
 from test_resume import killed_and_resumed
 
-from shared.cli import UserError
-from shared.ladder.before import alone
 from shared.records.views import read
 
 TINY = ("--preset", "tiny")
@@ -103,58 +97,3 @@ def test_a_killed_ladder_leaves_no_process_behind(tmp_path):
         assert len(family) >= 4
         process.kill()
         ended(process, family)
-
-
-def test_a_folder_belongs_to_one_ladder(tmp_path):
-    with alone(tmp_path):
-        with pytest.raises(UserError, match="in use by another ladder"):
-            alone(tmp_path).__enter__()
-    with alone(tmp_path):  # it is free again
-        pass
-
-
-@pytest.mark.parametrize("end", ["Ctrl-C", "first killed", "second killed"])
-@pytest.mark.parametrize("start", [(), TORCHRUN], ids=["Fabric", "torchrun"])
-def test_no_process_of_a_training_stays_behind(start, end, tmp_path):
-    textures(tmp_path, 240)  # from files, so that the loaders have workers
-    command = ("08_fsdp/plain.py",) if start else ("08_fsdp/train.py", "--devices", 2)
-    with started(*start, *command, *TINY, "--data", tmp_path, "--epochs", 20) as p:
-        family = until(p, b"loss")
-        assert len(family) > 2
-        if end == "Ctrl-C":
-            os.killpg(p.pid, signal.SIGINT)  # every process of the group gets it
-        elif end == "first killed":
-            p.kill()
-        else:
-            [second, *_] = [c for c in family if c.environ().get("LOCAL_RANK") == "1"]
-            second.kill()
-        printed = ended(p, family)
-    if end == "Ctrl-C" and not start:
-        assert p.returncode == 130
-        assert printed.count("interrupted") == 1 and "Traceback" not in printed
-    assert p.returncode
-
-
-def test_a_mistake_that_several_processes_notice_is_said_once():
-    printed = run("08_fsdp/train.py", *TINY, "--devices", 2, "--data", "nowhere", code=2)
-    assert printed.count("train.py: --data nowhere") == 1 and "Traceback" not in printed
-
-
-def test_two_machines(tmp_path):
-    """With the words of torchrun in the page's batch file, both on this one."""
-    page = (ROOT / "08_fsdp" / "README.md").read_text(encoding="utf-8")
-    [words] = re.findall(r"(?s)^srun .*? torchrun (.*?)\n```", page, re.MULTILINE)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        words = words.replace("29500", str(free.getsockname()[1])).replace("\\\n", "")
-    variables = {"first": "localhost", "SLURM_NNODES": 2, "SLURM_JOB_ID": 4711}
-    *options, script = shlex.split(Template(words).substitute(variables))
-    its = (script, *TINY, "--max-steps", 3)
-    here = (*TORCHRUN[:2], *options, "--local-addr", "localhost", *its, "--record")
-    with started(*here, tmp_path / "two.jsonl") as first:
-        with started(*here, tmp_path / "two.jsonl") as second:
-            assert [p.wait(300) for p in (first, second)] == [0, 0]
-    run("tests/forks.py", 4, *its, "--record", tmp_path / "one.jsonl")
-    [[two], [four]] = (read(tmp_path / file)[0] for file in ("two.jsonl", "one.jsonl"))
-    assert (two["script"], two["world_size"]) == ("08_fsdp/train", 4)
-    for key in ("first_loss", "last_loss", "test_accuracy", "load", "train"):
-        assert two[key] == four[key], key

@@ -29,7 +29,7 @@ def test_every_stage_has_a_record(ladder):
     assert list(records) == NAMES + TEXT
     several = {*SHARDED, "11_llm/train"}
     for name in NAMES + TEXT:
-        assert re.search(rf"(?m)^{name} +starts, about \d+ s$", printed)
+        assert re.search(rf"(?m)^{name} +starts$", printed)
         assert records[name]["world_size"] == (4 if name in several else 1)
         assert records[name]["steps"] > 3
     assert (ladder[0] / "ladder.png").read_bytes().startswith(b"\x89PNG")

@@ -3,12 +3,11 @@
 import json
 
 import pytest
-from conftest import NAMES, PLAIN, TEXT
+from conftest import NAMES, PLAIN, TEXT, read_json
 
 from shared.cli import Parser, UserError
 from shared.images.cli import TASK as IMAGES
-from shared.records import record as records
-from shared.records import scripts, views
+from shared.records import fields, scripts, stored, views
 
 
 @pytest.fixture
@@ -113,9 +112,14 @@ def test_what_is_no_record_is_left_out(tmp_path):
 
 
 def test_a_record_has_all_fields_and_no_other():
-    record = records.new(IMAGES, script="06_sgd/train", image_px=32)
-    assert record["test_accuracy"] is None and record["images_per_second"] is None
-    assert not {"max_length", "texts_per_second", "technique", "fits"} & set(record)
-    assert record["versions"]["torch"] and record["date"]
-    with pytest.raises(AssertionError, match="a record has no speed"):
-        records.new(IMAGES, script="06_sgd/train", speed=3)
+    its = fields.FIELDS
+    named = {x for part in its if part not in ("phase", "cost", "bound", "way") for x in its[part]}
+    for record in [r for file in (stored.PREDICTED, stored.TEXT) for r in read_json(file)]:
+        assert record.keys() <= named
+        assert not record.keys() & its["images" if "max_length" in record else "texts"].keys()
+        assert record["train"].keys() == record["load"].keys() == its["phase"].keys()
+        assert record["cost"].keys() == its["cost"].keys()
+        assert record["bound"].keys() == its["bound"].keys()
+    unknown = fields.unknown(IMAGES)
+    assert unknown["test_accuracy"] is unknown["images_per_second"] is None
+    assert not {"max_length", "technique", "test_perplexity"} & unknown.keys()
