@@ -32,25 +32,15 @@ ADAFACTOR = partial(Adafactor, scale_parameter=False, relative_step=False)  # as
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A combination of techniques.
-
-    Attributes:
-        words: what is combined.
-        mib: what nvidia-smi showed, on a V100 with 16 GB.
-        speed: texts per second, there.
-        micro_batch_size: texts at once, of 4 per update.
-        checkpointing: whether each block is computed a second time.
-        precision: as Fabric calls it.
-        optimizer: "AdamW", "Adafactor" or "8-bit".
-    """
+    """A combination of techniques."""
 
     words: str
-    mib: int
-    speed: float
+    mib: int  # what nvidia-smi showed, on a V100 with 16 GB
+    speed: float  # texts per second, there
     micro_batch_size: int = BATCH_SIZE
     checkpointing: bool = False
-    precision: str = "32-true"
-    optimizer: str = "AdamW"
+    precision: str = "32-true"  # as Fabric calls it
+    optimizer: str = "AdamW"  # or "Adafactor" or "8-bit"
 
 
 ALL = {"micro_batch_size": 1, "checkpointing": True, "precision": "16-mixed"}
@@ -70,9 +60,7 @@ ROWS = (
 def script(row, then):
     """Returns train.py on one device, with before.py's functions, changed as a row says.
 
-    Args:
-        row: Row.
-        then: whether to train as in January 2022.
+    `then` is whether to train as in January 2022.
     """
     before, train = (scripts.get(f"11_llm/{file}").load() for file in ("before", "train"))
     before.Fabric = lambda **options: Fabric(**{**options, "precision": row.precision})

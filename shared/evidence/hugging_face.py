@@ -42,19 +42,12 @@ NEEDED = "from functools import partial\nfrom torch.utils.checkpoint import chec
 
 @dataclasses.dataclass(frozen=True)
 class Technique:
-    """A technique, in three dialects.
-
-    Attributes:
-        words: what it is.
-        trainer: its option of TrainingArguments, as a script's command line has it.
-        accelerate: what it is called there.
-        replaced: (text, what stands in its place) in before.py.
-    """
+    """A technique, in three dialects."""
 
     words: str
-    trainer: tuple = ()
-    accelerate: str = ""
-    replaced: tuple = ()
+    trainer: tuple = ()  # its option of TrainingArguments, as on a command line
+    accelerate: str = ""  # what it is called there
+    replaced: tuple = ()  # (text, what stands in its place) in before.py
 
 
 TECHNIQUES = (

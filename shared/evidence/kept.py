@@ -16,14 +16,7 @@ def store(file, command, records):
 
 
 def table(rows, records, file, *notes):
-    """Returns a table in Markdown, and below it notes and where the records come from.
-
-    Args:
-        rows: of texts, the heading first.
-        records: that it is made of.
-        file: that holds them.
-        notes: texts.
-    """
+    """Returns a table in Markdown, notes below it, and where the records in this file come from."""
     from_where = markdown.folded(markdown.ORIGIN, [origin(records, file)])
     below = [line for note in notes for line in ("", note)]
     return "\n".join([*markdown.table(rows), *below, "", *from_where])

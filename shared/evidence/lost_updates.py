@@ -25,11 +25,10 @@ EPOCHS = 2
 
 
 def train(name, seed, *options):
-    """Trains the tiny model with a script, but with a smaller learning rate.
+    """Trains the tiny model with a script, but with a smaller learning rate; returns its record.
 
-    Returns:
-        the script's record; with "lr", the learning rate, and "changed", which share of the weights
-        of the blocks has another value than at the beginning.
+    It tells besides "lr", and "changed", which share of the weights of the blocks has another value
+    than at the beginning.
     """
     torch.set_num_threads(1)
     script, made = scripts.get(name).load(), {}

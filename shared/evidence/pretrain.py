@@ -36,11 +36,9 @@ def text_fonts():
 
 
 def render(character, font, rng):
-    """Draws one character with a random distortion.
+    """Draws a character with a random distortion: (8, 8) in [0, 1], the share of ink in each field.
 
-    Returns:
-        (8, 8) array in [0, 1]: the share of ink in each field of 4x4 pixels, or None if the font
-        has no such character.
+    That is None if the font has no such character.
     """
     image, stroke = Image.new("L", (64, 64)), int(rng.integers(0, 2))
     where = {"xy": (32, 32), "anchor": "mm"}

@@ -18,24 +18,14 @@ from shared.records.views import amount, duration, least_ms, on_host, read_list,
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """A script with a small change.
+    """A script with a small change."""
 
-    Attributes:
-        table: where it is shown.
-        words: what is changed; it identifies the variant.
-        script: such as "05_grad_accum/train".
-        replaced: (text, what stands in its place) in the script's source.
-        batch_size: images per update; None for the script's.
-        against: the words of the variant that it is compared with; None if it is the first.
-        model: of texts; None for the preset's.
-    """
-
-    table: str
-    words: str
+    table: str  # where it is shown
+    words: str  # what is changed; it identifies the variant
     script: str
-    replaced: tuple = ()
+    replaced: tuple = ()  # (text, what stands in its place) in the script's source
     batch_size: int | None = None
-    against: str | None = None
+    against: str | None = None  # the words of the variant that it is compared with
     model: str | None = None
 
     def load(self):

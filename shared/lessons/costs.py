@@ -6,12 +6,7 @@ from shared.records.views import NOTHING, amount, by_script, duration, least_ms,
 
 
 def table(records, names):
-    """Returns a table of what an update of each record costs each GPU, in Markdown.
-
-    Args:
-        records: of predictions for a GPU.
-        names: of the columns.
-    """
+    """Returns a table of what an update of each record costs each GPU; names are of the columns."""
     what = unit(records[0])
     card = records[-1]["device"].removeprefix("simulated ")
     sizes = {

@@ -41,27 +41,16 @@ PARTS = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Exercise:
-    """An exercise of a lesson page.
-
-    Attributes:
-        folder: of the page.
-        number: from 1 on, on each page.
-        question, reason: Markdown.
-        command: what the reader types; the last record that it makes is what is asked about.
-        against: what to compare that with: a script, in the same output or else in the stored
-            record; or another command.
-        phase: "load" or "train"; or "cost", for what an update costs.
-        memory: which peaks are compared: "device", "host" or both.
-    """
+    """An exercise of a lesson page."""
 
     folder: str
-    number: int
-    question: str
-    command: str
+    number: int  # from 1 on, on each page
+    question: str  # Markdown, as the reason
+    command: str  # the last record that it makes is what is asked about
     reason: str
-    against: str
-    phase: str = "train"
-    memory: tuple = ("device",)
+    against: str  # a script, in the same output or else in the stored record; or another command
+    phase: str = "train"  # or "load"; or "cost", for what an update costs
+    memory: tuple = ("device",)  # which peaks are compared: device, host or both
 
 
 def of_page(folder):

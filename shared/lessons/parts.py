@@ -183,9 +183,7 @@ def language_models(folder):
 def one_by_one(folder, gpus="4"):
     """Returns what each technique from before.py to train.py does to each language model's peak.
 
-    Args:
-        folder: of the page.
-        gpus: "4", or "1" for the techniques that one GPU can use.
+    gpus is "4", or "1" for the techniques that one GPU can use.
     """
     columns, alone = {}, gpus == "1"
     every = stored.one_gpu_records() if alone else stored.text_records()

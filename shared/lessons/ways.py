@@ -15,12 +15,7 @@ CARDS = ("t4", "rtx3060", "rtx3090", "rtx4090", "a10g", "l4", "a100-40", "a100",
 
 
 def ways(name, options=()):
-    """Returns what `python -m shared.predict --card NAME` tells: a dictionary for each model.
-
-    Args:
-        name: of the card.
-        options: further ones of that command.
-    """
+    """Returns what `python -m shared.predict --card NAME` tells: a dictionary for each model."""
     card = cards.CARDS[name]
     args = command.parse(["--card", name, *options])
     records = way.find(command.wanted(args, device="gpu"), card)

@@ -25,7 +25,7 @@ class Cache:
         self._held, self._full = collections.OrderedDict(), 0  # name -> (bytes, whether changed)
 
     def use(self, name, nbytes, changed):
-        """Returns the bytes that move between cache and memory when a storage is read or changed."""
+        """Returns the bytes between cache and memory when a storage is read or changed."""
         before, was_changed = self._held.pop(name, (0, False))
         self._full -= before
         if nbytes > self.nbytes:

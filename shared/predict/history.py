@@ -16,21 +16,14 @@ def condensed(record, events, ledger, since, device):
     """Returns about POINTS moments of the last update, in a form for JSON.
 
     The events are divided into stretches. Of each, the moment with most on the device is taken; of
-    each run of a line of the script, too; and of all events the one with most on the host.
+    each run of a line of the script, too; and of all events the one with most on the host. The
+    events are the Recorder's from since on, or the same with the sizes of blocks.
 
-    Args:
-        record: of the prediction.
-        events: of the Recorder, or the same with the sizes of blocks, from allocator.replay.
-        ledger: the Recorder; it has watched the module at work, and what whereabouts.Lines finds.
-        since: the place in its log at which the update began.
-        device: type of the device.
-
-    Returns:
-        {"script", "record", "events": how many there were, "at": the number of each moment's
-        event, "phases", "modules", "lines" and "chosen": of each moment, "device": {category: MB at
-        each moment}, "host": the same, None if the host holds nothing to speak of, "tensors":
-        {"device" and "host": what tensors() returns, by columns}}. Modules, and texts in columns,
-        are numbers of entries in "texts".
+    Returns {"script", "record", "events": how many there were, "at": the number of each moment's
+    event, "phases", "modules", "lines" and "chosen": of each moment, "device": {category: MB at each
+    moment}, "host": the same, None if the host holds nothing to speak of, "tensors": {"device" and
+    "host": what tensors() returns, by columns}}. Modules, and texts in columns, are numbers of
+    entries in "texts".
     """
     phases, watched, texts = ledger.phases[since:], ledger.watched[since:], {}
     last = max(i for i, phase in enumerate(phases) if phase == "backward")
@@ -95,16 +88,10 @@ def expanded(moments):
 
 
 def tensors(events, since, at, device, count=LARGEST):
-    """Returns the tensors that are among the largest of their category at one of some moments.
+    """Returns the `count` tensors that are the largest of their category at one of some moments.
 
-    Args:
-        events, since, device: as in condensed().
-        at: the moments, in order: after which events, counted from since.
-        count: how many of a category.
-
-    Returns:
-        a list of dictionaries, oldest first: "born" and "freed" are the moments at which a tensor
-        appears and is gone (None if it stays). What is not known is None, too.
+    They are dictionaries, oldest first: "born" and "freed" are the moments at which a tensor appears
+    and is gone (None if it stays). What is not known is None, too.
     """
     moments = {since + moment for moment in at}
     alive, found, freed = {}, {}, {}  # {category: {block: (nbytes, -born)}}, {block: the same}

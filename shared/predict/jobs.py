@@ -81,10 +81,9 @@ def arguments(name, script, options):
 
 
 def run_jobs(jobs):
-    """Runs functions, each in a process of its own, two at a time, and returns what they return.
+    """Runs functions, (function, *arguments), each in a process of its own, two at a time.
 
-    Args:
-        jobs: list of (function, *arguments), such as (simulation.predict, "06_sgd/train", Wanted).
+    Returns what they return, in order.
     """
     workers, context = min(2, os.cpu_count()), forks(PRELOADED)
     bar = {"total": len(jobs), "unit": "script", "leave": False, "disable": None}  # on a terminal

@@ -4,6 +4,7 @@ One process can simulate one script on one kind of device; jobs.py starts them.
 """
 
 import functools
+import mmap
 import logging
 import tempfile
 import time
@@ -131,6 +132,8 @@ class Simulation:
         with self.without_memory(), without_data:
             torch.save(args.task.model(args).state_dict(), file)
         args.weights_file = file
+        # Nobody writes to it. If it were mapped privately, it would have to fit into memory.
+        torch.serialization.set_default_mmap_options(mmap.MAP_SHARED)
 
     def _zero_grad_late(self):
         if self.args.micro_batch_size or isinstance(self.optimizer, list):
@@ -143,10 +146,8 @@ class Simulation:
     def run(self, batch_size, micro_batch_size, updates=None):
         """Runs updates, as main() does in its loop; returns where in the log each one began.
 
-        Args:
-            batch_size: images or texts per update, over all processes.
-            micro_batch_size: of them per forward pass and process, or None for all at once.
-            updates: how many; None for STEADY, the last of which is as any later one.
+        Batches are as the script's options call them. By default it runs STEADY updates, the last of
+        which is as any later one.
         """
         args = self.args
         self.script.MICRO_BATCH_SIZE = micro_batch_size

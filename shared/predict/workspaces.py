@@ -42,15 +42,11 @@ class Workspaces:
         self._kept = set()  # which workspaces of cuBLAS are there already
 
     def of(self, operation, args, results, thread):
-        """Returns what an operation allocates besides its results.
+        """Returns what an operation of aten on the GPU allocates besides its results.
 
-        Args:
-            operation, args, results: of an operation of aten on the GPU.
-            thread: "forward" or "backward"; PyTorch runs the latter in a thread of its own.
-
-        Returns:
-            lists of bytes, each of which are there at once, and freed before the next; and a list
-            of bytes that stay allocated.
+        The thread is "forward" or "backward", which PyTorch runs in a thread of its own. Returns lists
+        of bytes, each of which are there at once, and freed before the next; and a list of bytes that
+        stay allocated.
         """
         function = TABLE.get(operation)
         if function is None:

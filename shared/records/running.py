@@ -23,9 +23,7 @@ from shared.records.views import read
 def forks(preload):
     """Returns the multiprocessing context whose processes are forks of one with all imports.
 
-    Args:
-        preload: names of modules to import in it; they take seconds, and a fork has them at once.
-            The first call decides.
+    The first call decides what that one imports, which takes seconds; forks have it at once.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(preload)
@@ -38,18 +36,11 @@ def forks(preload):
 
 
 def run_script(name, options, log, processes=None, context=None):
-    """Runs a script and shows its last line of output while it runs, on one line.
+    """Runs a script with options, and shows its last line of output while it runs, on one line.
 
-    Args:
-        name: of the script, such as "06_sgd/train".
-        options: its command line.
-        log: file for what it prints.
-        processes: how many to run it in, which find in the environment what torchrun puts there;
-            None to run the script alone.
-        context: forks(), without a GPU; None to import all that the script needs anew.
-
-    Returns:
-        its record, or None, and its last line of output; if it failed, the line that says why.
+    `processes` is in how many, which find in the environment what torchrun puts there; None is the
+    script alone. `context` is forks(), without a GPU; None imports all that it needs anew. Returns
+    its record, or None, and its last line of output; if it failed, the line that says why.
     """
     record_file = log.with_suffix(".jsonl")
     record_file.unlink(missing_ok=True)
@@ -81,13 +72,7 @@ def run_script(name, options, log, processes=None, context=None):
 
 
 def become(command, log, processes=None):
-    """Turns this process into `python COMMAND`, which prints into a file, or several of its forks.
-
-    Args:
-        command: list, as run_python() takes it.
-        log: the file.
-        processes: as in run_script().
-    """
+    """Turns this process into `python COMMAND` that prints into a file, or several of its forks."""
     os.setsid()  # so that it can be ended together with its loaders' workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
     out = os.open(log, os.O_WRONLY | os.O_APPEND)

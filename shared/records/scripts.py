@@ -26,21 +26,13 @@ FIRST_LINE = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Script:
-    """A script.
+    """A script."""
 
-    Attributes:
-        name: folder and file, such as "06_sgd/train".
-        title: such as "SGD".
-        idea: what it does, in a few words.
-        parent: name of the script that it builds on; None if it builds on none.
-        side_road: whether it is a side road, and not a stage.
-    """
-
-    name: str
+    name: str  # folder and file, such as "06_sgd/train"
     title: str
-    idea: str
-    parent: str | None
-    side_road: bool
+    idea: str  # what it does, in a few words
+    parent: str | None  # name of the script that it builds on
+    side_road: bool  # and not a stage
 
     @property
     def folder(self):
@@ -56,7 +48,7 @@ class Script:
 
     @property
     def plain(self):
-        """Whether it is in plain PyTorch, without Fabric; torchrun can start several processes."""
+        """Returns the scripts in plain PyTorch beside others, by default those of the ladder."""
         return self.file == "plain"
 
     @property
@@ -101,11 +93,7 @@ def every():
 
 
 def get(name):
-    """Returns the Script of a name such as "06_sgd/train".
-
-    Raises:
-        UserError: there is none.
-    """
+    """Returns the Script of a name such as "06_sgd/train"."""
     if name not in every():
         raise UserError(f"there is no script {name}; 06_sgd/train is the name of 06_sgd/train.py")
     return every()[name]
@@ -130,11 +118,7 @@ def ladder():
 
 
 def plain(names=None):
-    """Returns the scripts in plain PyTorch beside others, by default those of the ladder.
-
-    Raises:
-        UserError: there is none beside one of them.
-    """
+    """Returns the scripts in plain PyTorch beside others, by default those of the ladder."""
     return [get(f"{name.partition('/')[0]}/plain").name for name in names or ladder()]
 
 
@@ -152,16 +136,7 @@ def with_side_roads(names):
 
 
 def select(texts, option):
-    """Returns the scripts that e.g. ["01-06", "08_fsdp", "06_sgd/plain"] means, in order.
-
-    Args:
-        texts: numbers, ranges of numbers, folders' names, scripts' names; several in one text have
-            commas between them.
-        option: what to call these texts when they are wrong.
-
-    Raises:
-        UserError: one of them is not there.
-    """
+    """Returns the scripts that e.g. ["01-06", "08_fsdp,09", "06_sgd/plain"] means, in order."""
     numbers = {name[:2]: name for name in folders()}
     chosen = set()
     for part in ",".join(texts).split(","):

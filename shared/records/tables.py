@@ -22,9 +22,7 @@ def parent(record, records):
 def measured(records, predicted):
     """Returns what was measured of one model as lines of text: a heading and a row per script.
 
-    Args:
-        records: of the scripts, in order.
-        predicted: {script: record of a prediction}, for some of them or none.
+    predicted is {script: record of a prediction}, for some of them or none.
     """
     name, factor = scale(records)
     heading = f"script,load {name},train {name},predicted,train vs before,train vs first"

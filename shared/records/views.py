@@ -168,12 +168,9 @@ def is_prediction(record):
 
 
 def origin(records, file, what=None):
-    """Returns how, and on what machine, some records were made, in Markdown.
+    """Returns how, and on what machine, records in a file were made, in Markdown.
 
-    Args:
-        records: all measured, or all predicted.
-        file: that holds them.
-        what: what they are about; if None, their models.
+    All are measured, or all predicted. `what` they are about is by default their models.
     """
     commands = [f"`{r.get('ladder') or r['command']}`" for r in records]
     models = what or listed(map(setting, records))

@@ -9,13 +9,10 @@ OF_GPUS = (stored.PREDICTED, stored.SIDE_ROADS, stored.VITS, stored.TEXT, stored
 
 
 def predictions(records):
-    """Returns what was predicted for measurements, {script: (record, its file)}.
+    """Returns what was predicted for measurements of one model, {script: (record, its file)}.
 
     A measurement without a prediction of the same settings is left out. For a GPU, the prediction
     is for this card if there is one, and else for the card of the ladder.
-
-    Args:
-        records: of one model, one for each script. Those of predictions have none.
     """
     gpus = [(p, file) for file in OF_GPUS for p in read_list(file) if not p.get("technique")]
     cpu = [(p, file) for file, its in stored.on_a_cpu() for p in its]
@@ -70,14 +67,9 @@ def difference(measured_gb, predicted_gb):
 
 
 def note(records, found):
-    """Returns what to say of measurements and their predictions, and where these come from.
+    """Returns what to say of measurements and their predictions(), and where these come from.
 
-    Args:
-        records: of measurements.
-        found: predictions() of them.
-
-    Returns:
-        sentences; and texts in Markdown, one for each file of predictions.
+    That are sentences; and texts in Markdown, one for each file of predictions.
     """
     if not found:
         return "No stored prediction has the settings of these measurements.", []

@@ -26,10 +26,7 @@ from shared.report import beside
 def datasets(own=()):
     """Returns what the chart can show: a dictionary for each model of each file of records.
 
-    Predictions for a GPU come first, side roads after the ladder.
-
-    Args:
-        own: files of records besides those of the repository; one JSON object per line.
+    Predictions for a GPU come first, side roads after the ladder, the reader's own files last.
     """
     found = []
     for group in by_model([*stored.predictions().values()]):
@@ -121,23 +118,14 @@ def dataset(records, name, from_where, published):
 
 
 def held(phase):
-    """Returns what a phase held at its peak, without what is too little to be drawn.
-
-    Returns:
-        list of (category, GB, share of the peak).
-    """
+    """Returns what a phase held at its peak, as (category, GB, share), if it can be seen."""
     peak = phase["device_peak_gb"]
     parts = [(label, phase["breakdown_gb"].get(label, 0)) for label in CATEGORIES]
     return [(label, gb, gb / peak) for label, gb in parts if gb >= 5e-5 * peak]
 
 
 def table(rows, measured):
-    """Returns the bars as a table: headings, and rows of cells; columns without figures left out.
-
-    Args:
-        rows: of dataset().
-        measured: whether they are measurements.
-    """
+    """Returns the bars as a table: headings, and rows of cells; no columns without figures."""
     heads = ["script", "measured" if measured else "predicted", "predicted", "difference"]
     heads += ["reserved", "predicted to be reserved", "published in 2023", "on the host", "loading"]
     lines = []
@@ -177,12 +165,7 @@ def round_size(gb):
 
 
 def costs(script, before, chosen):
-    """Returns what a script costs in speed and accuracy: rows of a table, after the script before.
-
-    Args:
-        script, before: names; before may be None.
-        chosen: datasets().
-    """
+    """Returns what a script costs in speed and accuracy, as rows after the script before."""
     rows = []
     for data in chosen:
         records = by_script(data["records"])

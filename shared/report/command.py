@@ -14,11 +14,7 @@ from shared.report import moments, page
 
 
 def parse(argv):
-    """Parses the command line.
-
-    Raises:
-        UserError: a file is not there, or has no records.
-    """
+    """Parses the command line."""
     parser = Parser(description=__doc__.splitlines()[0])
     records = "measurements to show besides the repository's, such as out/ladder.jsonl"
     out = "folder for index.html (default: out)"
@@ -50,12 +46,7 @@ def main(argv=None):
 
 
 def slides(chosen, out):
-    """Draws pictures for slides, the charts of the ladder and the timelines; returns how many.
-
-    Args:
-        chosen: charts.datasets().
-        out: the folder.
-    """
+    """Draws the charts of the ladder and the timelines into a folder; returns how many."""
     for n, data in enumerate(chosen):
         bars.draw(data["records"], out / f"bars-{n + 1}.png")
     records = stored.predictions()

@@ -61,12 +61,7 @@ def slug(title):
 
 
 def target(link, folder):
-    """Returns where a link of a lesson leads to on the page; None if that is not on it.
-
-    Args:
-        link: as it stands in the README.md, such as "../06_sgd/#idea".
-        folder: of the lesson.
-    """
+    """Returns where a lesson's link, such as "../06_sgd/#idea", leads on the page, or None."""
     if re.match(r"\w+:", link):
         return link
     path, _, anchor = link.partition("#")

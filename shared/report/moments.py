@@ -25,15 +25,9 @@ def of_all():
 
 
 def with_own(files):
-    """Returns the moments of every stage and those in files, {title: moments}.
+    """Returns the moments of every stage and those in files of timelines, {title: moments}.
 
     A title is the name of the script; if that is taken, with the model and its inputs.
-
-    Args:
-        files: such as `python -m shared.predict --timeline DIR` writes, DIR/timelines.json.
-
-    Raises:
-        UserError: a file is not there, or holds something else.
     """
     found = dict(of_all())
     for file in files:
@@ -59,9 +53,6 @@ def for_page(every):
 
     To what is stored, it adds the model with its inputs, by which scripts share a scale, and what
     the script does in words.
-
-    Args:
-        every: {title: moments}.
     """
     found = {}
     for title, moments in every.items():
@@ -121,11 +112,7 @@ def source(name):
 def moved(before, after):
     """Returns in words what changes from the peak of one stage to that of another: a list of texts.
 
-    The category that changes by most comes first. The list is empty if they are of different
-    models.
-
-    Args:
-        before, after: moments.
+    The category that changes by most comes first. The list is empty if the models differ.
     """
     records = [moments["record"] for moments in (before, after)]
     if len({setting(r) for r in records}) > 1:

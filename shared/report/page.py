@@ -109,12 +109,9 @@ def models():
 
 @functools.cache
 def diffs(own=()):
-    """Returns the diffs between every two stages, with Fabric and without.
+    """Returns the diffs between every two stages, and of others to their parents.
 
     The result is {(before, after): rows of side_by_side.rows()}.
-
-    Args:
-        own: names of other scripts, of which those to their parents are there, too.
     """
     pairs = [(scripts.plain()[0], scripts.ladder()[0])]
     for chain in (scripts.stages(), scripts.plain()):
@@ -124,12 +121,7 @@ def diffs(own=()):
 
 
 def part(script, chosen):
-    """Returns what the page shows of one stage.
-
-    Args:
-        script: a Script.
-        chosen: charts.datasets().
-    """
+    """Returns what the page shows of one stage."""
     own = [name for name in scripts.plain() if name.startswith(f"{script.folder}/")]
     asked = exercises.of_page(script.folder) if script.file == "train" else []
     plain_before = scripts.get(own[0]).parent if own else None
@@ -188,12 +180,7 @@ def embedded(what):
 
 
 def render(files, timelines=()):
-    """Returns the page, and charts.datasets() that it shows.
-
-    Args:
-        files: of measured records, besides those of the repository.
-        timelines: files of timelines, besides those of the repository, to compare.
-    """
+    """Returns the page, and charts.datasets() that it shows; the files are the reader's own."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATE),
         autoescape=True,

@@ -18,13 +18,7 @@ ADDRESS, PART = "05_grad_accum-train;ruler=own", "article.chosen .moments"
 def take(page, part=PART, state=ADDRESS):
     """Returns a picture of a part of a page, as the bytes of a PNG file.
 
-    Args:
-        page: pathlib.Path of the page.
-        part: a CSS selector.
-        state: of the page, as its address tells it.
-
-    Raises:
-        UserError: there is no browser, or the page has no such part to see.
+    The part is a CSS selector; the state is of the page, as its address tells it.
     """
     from playwright.sync_api import Error, sync_playwright
 

@@ -71,11 +71,7 @@ def point(r):
 
 
 def axis(values):
-    """Returns a logarithmic axis for positive values.
-
-    Returns:
-        a function from a value to its place, in % from the least end; and round values with ticks.
-    """
+    """Returns a function from a value to its place on a logarithmic axis, in %; and its ticks."""
     low, high = min(values), max(values)
     room = max(high / low, 2) ** ROOM
     low, high = low / room, high * room

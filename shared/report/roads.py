@@ -42,10 +42,7 @@ def drawn():
 def place(name, records, tops):
     """Returns what is told of a stage or a side road: its words, its peak, and its bar.
 
-    Args:
-        name: of the script.
-        records: {script: record} of predictions.
-        tops: {model with its inputs: the largest peak of it, in GB}.
+    tops is {model with its inputs: the largest peak of it, in GB}.
     """
     script, r = scripts.get(name), records[name]
     train, most = r["train"], tops[setting(r)]
@@ -70,8 +67,6 @@ def road(name, records, tops):
 
     The peak and the least time stand beside its parent's, where both are of one model; the others
     are None. "time" is None, too, if a prediction does not tell it.
-
-    Args: as of place().
     """
     script = scripts.get(name)
     r, parent = records[name], records.get(script.parent)

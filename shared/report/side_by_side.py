@@ -24,13 +24,8 @@ PLAIN = ("", "n", "p", "w", "o")
 def rows(before, after):
     """Compares two scripts, without their first lines, the docstrings.
 
-    Args:
-        before, after: names of scripts.
-
-    Returns:
-        list of (kind, number, HTML of a line before, number, HTML of a line after). kind is "same",
-        "changed", "removed", "added" or, for lines that are left out, "skipped". Where there is no
-        line, its number is None.
+    Returns a list of (kind, number, HTML of a line before, number, HTML of a line after). kind is
+    "same", "changed", "removed", "added" or, for lines that are left out, "skipped".
     """
     old, new = _lines(before), _lines(after)
     a, b = (["".join(text for _, text in line) for line in lines[START:]] for lines in (old, new))
@@ -55,11 +50,7 @@ def rows(before, after):
 def together(old, new):
     """Returns which lines belong in one row, so that as much as possible is alike.
 
-    Args:
-        old, new: lists of lines.
-
-    Returns:
-        list of (index of an old line or None, index of a new line or None), in order.
+    The result is a list of (index of an old line or None, index of a new line or None), in order.
     """
 
     @functools.cache
@@ -138,10 +129,5 @@ def _html(line, marks=()):
 
 
 def html(name, n):
-    """Returns a line of a script as HTML with colours.
-
-    Args:
-        name: of the script.
-        n: the number of the line, from 1 on.
-    """
+    """Returns the n-th line of a script as HTML with colours."""
     return _html(_lines(name)[n - 1])

@@ -18,12 +18,7 @@ ONLY_ONE = ("update",)  # "updates" is mostly what an optimizer does to weights
 
 @dataclasses.dataclass(frozen=True)
 class Word:
-    """A word of the glossary.
-
-    Attributes:
-        forms: how it is written, such as ("bf16", "bfloat16").
-        meaning: its explanation, in Markdown, without a full stop.
-    """
+    """A word of the glossary, how it is written, and its explanation in Markdown."""
 
     forms: tuple
     meaning: str
@@ -64,12 +59,7 @@ def glossary():
 
 
 def button(text, word=None):
-    """Returns a text as HTML that explains itself.
-
-    Args:
-        text: what is shown.
-        word: the Word; None for the one that is written so.
-    """
+    """Returns a text as HTML that explains itself, by a Word or the one that is written so."""
     word = word or next(w for w in glossary() if text in w.forms)
     html = '<button class="word" type="button" aria-describedby="{}">{}</button>'
     return Markup(html).format(word.id, text)

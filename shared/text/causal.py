@@ -102,13 +102,7 @@ def batch(examples):
 
 
 def packed(args):
-    """Returns the pieces, {"train", "val", "test"}, and the tokenizer; of fake ones, None.
-
-    Fills in args.num_classes (None) and args.dataset.
-
-    Raises:
-        UserError: the texts are missing, unusable, or cannot be downloaded.
-    """
+    """Returns the pieces, {"train", "val", "test"}, and the tokenizer; of fake ones, None."""
     args.num_classes, args.dataset = None, data.Path(args.data).resolve().stem
     if args.data == "fake":
         generator = torch.Generator().manual_seed(SPLIT_SEED)
@@ -188,11 +182,7 @@ def new_tokenizer(texts, vocab_size):
 
 
 def head(model):
-    """Returns the layer that makes the logits of a model's last hidden states.
-
-    Raises:
-        UserError: the model does more than that with them.
-    """
+    """Returns the layer that makes the logits of a model's last hidden states."""
     model = getattr(model, "module", model)  # out of Fabric's wrapper
     found, config = model.get_output_embeddings(), model.config.get_text_config().to_dict()
     further = [

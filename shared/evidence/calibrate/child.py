@@ -66,10 +66,7 @@ def context():
 def main(file, name=None, *options):
     """Measures the operations of a script that gets these options, else the CUDA context.
 
-    Args:
-        file: for what is found, as JSON; beside it the history of allocations, of HISTORY_OF.
-        name: of the script.
-        options: its command line.
+    The file gets what is found, as JSON; beside it is the history of allocations, of HISTORY_OF.
     """
     file = Path(file)
     snapshot = file.with_suffix(".pickle") if name == HISTORY_OF else None

@@ -28,11 +28,7 @@ MOST_OPERATIONS = 25  # in the table; the file has all of them
 
 
 def in_child(log, *arguments):
-    """Returns what child.py finds with these arguments; what it prints goes to a log.
-
-    Raises:
-        UserError: it failed.
-    """
+    """Returns what child.py finds with these arguments; what it prints goes to a log."""
     found = log.with_suffix(".json")
     command = [sys.executable, "-m", "shared.evidence.calibrate.child", str(found), *arguments]
     with log.open("w") as out:

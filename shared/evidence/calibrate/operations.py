@@ -66,10 +66,7 @@ class LedgerCounters:
 class Watch(TorchDispatchMode):
     """Measures every operation while it is active.
 
-    Attributes:
-        counters: CudaCounters or LedgerCounters.
-        formulas: predict.workspaces.Workspaces of this GPU.
-        found: {(operation, inputs): row}, a dict of operation, inputs, pass, bytes and calls.
+    `found` is {(operation, inputs): a dict of operation, inputs, pass, bytes and calls}.
     """
 
     def __init__(self, counters, formulas):
@@ -133,11 +130,7 @@ def difference(row):
 
 
 def right(row):
-    """Tells whether a formula says what was measured; without one, what was measured is too much.
-
-    Args:
-        row: of Watch.
-    """
+    """Tells whether a formula says what was measured; without one, all that was is too much."""
     allowed = max(CLOSE, SHARE * row["measured"])
     return row["formula"] is not None and abs(difference(row)) <= allowed
 
@@ -145,11 +138,8 @@ def right(row):
 def on_gpu(name, options, snapshot=None):
     """Returns what Watch finds while a script trains on this GPU, in this process.
 
-    Args:
-        name: of the script.
-        options: its command line; the number of updates is added.
-        snapshot: file for the history of all allocations of one more update, to be looked at on
-            https://docs.pytorch.org/memory_viz; None for none.
+    The snapshot, if any, is a file for the history of all allocations of one more update, to be
+    looked at on https://docs.pytorch.org/memory_viz.
     """
     script, updates = scripts.get(name).load(), itertools.count()
     card = cards.of_this_machine(torch.cuda.get_device_properties(0))
@@ -187,12 +177,7 @@ def _history(file):
 
 
 def simulated(name, options):
-    """Does the same as on_gpu() on a simulated GPU, which allocates what the formulas say.
-
-    Args:
-        name: of the script.
-        options: jobs.Wanted.
-    """
+    """Does the same as on_gpu() on a simulated GPU, which allocates what the formulas say."""
     simulation = Simulation(name, options)
     formulas = Workspaces(simulation.card, options.torch)
     watch = Watch(LedgerCounters(simulation.ledger), formulas)

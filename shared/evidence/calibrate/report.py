@@ -10,11 +10,7 @@ OPERATIONS += ("measured MB", "formula MB", "differs by MB")
 
 
 def trainings(checked):
-    """Returns the rows of a table, the heading first, of peaks while training.
-
-    Args:
-        checked: predictions, each with "measured".
-    """
+    """Returns the rows of a table of peaks while training, measured beside predicted."""
     rows = [HEADING]
     for p in checked:
         m = p["measured"]
@@ -38,11 +34,7 @@ def _gb(gb):
 
 
 def compared(operations):
-    """Returns what was found about operations, the largest difference first: (script, row).
-
-    Args:
-        operations: {script: {"rows": of operations.Watch}}.
-    """
+    """Returns what was found about operations, the largest difference first: (script, row)."""
     found = [(script, row) for script, its in operations.items() for row in its["rows"]]
     return sorted(found, key=lambda pair: -abs(difference(pair[1])))
 
@@ -78,11 +70,7 @@ def formulas(operations):
 
 
 def context(card):
-    """Says what a process holds outside PyTorch's allocator, in one line.
-
-    Args:
-        card: as child.context() returns it.
-    """
+    """Says what a process holds outside PyTorch's allocator, by child.context(), in one line."""
     parts = ", ".join(f"after {what} {n / 2**20:.0f}" for what, n in card["outside"].items())
     others = "" if card["before"] is not None else " (with what other processes use)"
     return f"outside PyTorch's allocator, in MiB{others}: {parts}"

@@ -21,9 +21,7 @@ from shared.predict.workspaces import Workspaces
 class Pretended:
     """A GPU that a program believes to use, with its counters.
 
-    Attributes:
-        device: torch.device, for tensors.
-        found: {name: {"allocated_gb", "reserved_gb", "breakdown_gb", "bound"}}, from read().
+    `found`, from read(), is {name: {"allocated_gb", "reserved_gb", "breakdown_gb", "bound"}}.
     """
 
     def __init__(self, card, version, devices=1):
