@@ -5,25 +5,8 @@ import os
 
 from shared.memory.blocks import CATEGORIES
 from shared.predict.tables import CONTEXT_GB, NCCL_GB
-from shared.records import markdown, scripts, stored
+from shared.records import markdown, scripts, stored, views
 from shared.records.scripts import ROOT
-from shared.records.views import (
-    NOTHING,
-    amount,
-    breakdown,
-    by_model,
-    by_script,
-    computes_on_host,
-    duration,
-    least_ms,
-    less,
-    listed,
-    read_list,
-    setting,
-    size,
-    where,
-)
-from shared.records.views import folder as folder_of
 
 
 def pair(folder):
@@ -36,14 +19,16 @@ def peak(folder):
     """Returns one sentence: the predicted peak of the script before, and of this one."""
     rows = [stored.predictions()[name] for name in pair(folder)]
     now = rows[-1]["train"]["device_peak_gb"]
-    what = f"**Peak per GPU** while training, predicted for {setting(rows[-1])}:"
+    what = f"**Peak per GPU** while training, predicted for {views.setting(rows[-1])}:"
     if len(rows) == 1:
-        return f"{what} **{size(now)}** allocated."
+        return f"{what} **{views.size(now)}** allocated."
     before, host = rows[0]["train"]["device_peak_gb"], [r["load"]["host_peak_gb"] for r in rows]
     if now == before:
-        loading = f"while loading, the host's peak goes from {amount(host[0])} to {amount(host[1])}"
-        return f"{what} **{size(now)}** allocated, as before; {loading}."
-    return f"{what} {size(before)} before, **{size(now)}** now ({now / before:.0%}), allocated."
+        host = " to ".join(map(views.amount, host))
+        loading = f"while loading, the host's peak goes from {host}"
+        return f"{what} **{views.size(now)}** allocated, as before; {loading}."
+    before, share = views.size(before), now / before
+    return f"{what} {before} before, **{views.size(now)}** now ({share:.0%}), allocated."
 
 
 def diff(folder):
@@ -72,24 +57,24 @@ def predicted(folder):
         heading.append(f"all {rows[-1]['world_size']} devices together")
     train, load = ([_times(n, r[phase]) for r, n in shown] for phase in ("train", "load"))
     held = [phase["breakdown_gb"] for phase in train]
-    peaks = [f"**{size(phase['device_peak_gb'])}**" for phase in train]
+    peaks = [f"**{views.size(phase['device_peak_gb'])}**" for phase in train]
     table = [
         ("at the peak while training", *heading),
-        *((label, *(amount(each.get(label)) for each in held)) for label in CATEGORIES),
+        *((label, *(views.amount(each.get(label)) for each in held)) for label in CATEGORIES),
         ("**together: allocated**", *peaks),
         ("reserved by the caching allocator", *_amounts(train, "device_reserved_gb")),
-        ("when", *(where(r) if n == 1 else NOTHING for r, n in shown)),
+        ("when", *(views.where(r) if n == 1 else views.NOTHING for r, n in shown)),
         ("host, at its own peak", *_amounts(train, "host_peak_gb")),
         ("peak while loading: device", *_amounts(load, "device_peak_gb")),
         ("peak while loading: host", *_amounts(load, "host_peak_gb")),
     ]
-    table = [line for line in table if {*line[1:]} != {NOTHING}]
+    table = [line for line in table if {*line[1:]} != {views.NOTHING}]
     lead = "The simulation counts every tensor, also what is left out above:"
     return markdown.text(lead, table, markdown.sources(rows, stored.PREDICTED))
 
 
 def _amounts(phases, key):
-    return [amount(phase[key]) for phase in phases]
+    return [views.amount(phase[key]) for phase in phases]
 
 
 def _times(n, phase):
@@ -103,13 +88,13 @@ def measured(folder):
     pieces = []
     for file, records in stored.results():
         rows = [records[name] for name in pair(folder) if name in records]
-        if not rows or folder_of(rows[-1]) != folder.name:
+        if not rows or views.folder(rows[-1]) != folder.name:
             continue
-        on = listed(map(markdown.device, rows))
-        pieces += [f"{listed(map(setting, rows))}, on {on}:"]
+        on = views.listed(map(markdown.device, rows))
+        pieces += [f"{views.listed(map(views.setting, rows))}, on {on}:"]
         pieces += [[markdown.heading(rows[0]), *map(markdown.row, rows)]]
-        helds = (breakdown(r["train"]) for r in rows)
-        helds = [", ".join(f"{label} {size(gb)}" for label, gb in held) for held in helds]
+        helds = (views.breakdown(r["train"]) for r in rows)
+        helds = [", ".join(f"{label} {views.size(gb)}" for label, gb in held) for held in helds]
         lists = [f"- {r['script']} at its peak while training: {x}" for r, x in zip(rows, helds)]
         pieces += [lists, markdown.sources(rows, file)]
     return markdown.text(*pieces)
@@ -119,18 +104,18 @@ def ladder(folder):
     """Returns the whole ladder as predicted for GPUs: six short columns."""
     records = [stored.predictions()[name] for name in scripts.ladder()]
     first = records[0]["train"]["device_peak_gb"]
-    fastest = min(map(least_ms, records))
+    fastest = min(map(views.least_ms, records))
     table = [("stage", "idea", "GPUs", "GB per GPU", "of 01", "speed")]
     for r in records:
         gb, script = r["train"]["device_peak_gb"], scripts.get(r["script"])
         stage = f"[{script.folder}]({script.folder}/)"
         shares = (str(r["world_size"]), f"{gb:.2f}", f"{gb / first:.1%}")
         # What the host computes is not in the bound, so that it allows less than this.
-        shares += (f"{'<' * computes_on_host(r)}{fastest / least_ms(r):.0%}",)
+        shares += (f"{'<' * views.computes_on_host(r)}{fastest / views.least_ms(r):.0%}",)
         table.append((stage, script.idea, *shares))
     where_to = os.path.relpath(ROOT / "shared" / "evidence" / "README.md", folder)
     compared = f"compared with measurements on a GPU in [{where_to}]({where_to})"
-    note = f"Predicted for {setting(records[0])}"
+    note = f"Predicted for {views.setting(records[0])}"
     note += f", {compared}." if stored.on_gpus() else "."
     return markdown.text(table, note, markdown.sources(records, stored.PREDICTED))
 
@@ -140,15 +125,15 @@ def measured_ladder(folder):
     pieces = []
     for file, records in stored.results():
         there = [records[name] for name in scripts.stages() if name in records]
-        for rows in by_model(there):
+        for rows in views.by_model(there):
             first = rows[0]["train"]["device_peak_gb"]
             table = [(*markdown.heading(rows[0])[:4], f"of {rows[0]['script']}")]
             for r in rows:
                 share = f"{r['train']['device_peak_gb'] / first:.1%}"
-                target = os.path.relpath(ROOT / folder_of(r), folder)
+                target = os.path.relpath(ROOT / views.folder(r), folder)
                 link = f"[{r['script']}]({target}/)"
                 table.append((link, *markdown.row(r)[1:4], share))
-            title = f"{setting(rows[0])}, on {markdown.device(rows[0])}:"
+            title = f"{views.setting(rows[0])}, on {markdown.device(rows[0])}:"
             pieces += [title, table, markdown.sources(rows, file)]
     return markdown.text(*pieces)
 
@@ -161,14 +146,14 @@ def language_models(folder):
     table = [("model", "tokens", "before.py: allocated", "reserved", *on_four, *on_one)]
     for model, records in stored.text_records().items():
         before = records[0]["train"]
-        peaks = (size(before[key]) for key in ("device_peak_gb", "device_reserved_gb"))
+        peaks = (views.size(before[key]) for key in ("device_peak_gb", "device_reserved_gb"))
         row = [model, str(records[0]["max_length"]), *peaks]
         for n in (4, 1):
             all_of_it = (r for r in reversed(records) if r["script"].endswith("/train"))
             after = next(r["train"] for r in all_of_it if r["world_size"] == n)
-            fallen = less(before["device_reserved_gb"], after["device_reserved_gb"])
-            peaks = (size(after[key]) for key in ("device_peak_gb", "device_reserved_gb"))
-            row += [*peaks, fallen, size(after["host_peak_gb"])]
+            fallen = views.less(before["device_reserved_gb"], after["device_reserved_gb"])
+            peaks = (views.size(after[key]) for key in ("device_peak_gb", "device_reserved_gb"))
+            row += [*peaks, fallen, views.size(after["host_peak_gb"])]
         table.append(tuple(row))
     everything = [r for records in stored.text_records().values() for r in records]
     note = (
@@ -186,7 +171,7 @@ def one_by_one(folder, gpus="4"):
     gpus is "4", or "1" for the techniques that one GPU can use.
     """
     columns, alone = {}, gpus == "1"
-    every = stored.one_gpu_records() if alone else stored.text_records()
+    every = stored.text_records(stored.ONE_GPU) if alone else stored.text_records()
     for model, records in every.items():
         steps = [r for r in records if r["technique"] or r["script"].endswith("/before")]
         columns[f"{model}, {records[0]['max_length']} tokens"] = steps
@@ -197,8 +182,8 @@ def one_by_one(folder, gpus="4"):
             now = r["train"]["device_peak_gb"]
             before = steps[n - 1]["train"]["device_peak_gb"] if n else now
             change = " (the same)" if now == before else f" ({before / now:.2f}x less)"
-            each = f"; {duration(least_ms(r))}"
-            cells.append(size(now) + (change if n else "") + each)
+            each = f"; {views.duration(views.least_ms(r))}"
+            cells.append(views.size(now) + (change if n else "") + each)
         table.append((f"+ {rows[0]['technique']}" if n else "before.py", *cells))
     records = [r for of_model in every.values() for r in of_model]
     from_where = markdown.sources(records, stored.ONE_GPU, what="language models")
@@ -220,15 +205,15 @@ def families(folder):
 
 def cards(folder):
     """Returns a table of every stage without workspaces, on an A100 and on an H100."""
-    alone, h100s = stored.tensors(), by_script(read_list(stored.CARDS))
+    alone, h100s = stored.tensors(), views.by_script(views.read_list(stored.CARDS))
     heading = ("script", "tensors alone", "A100: allocated", "reserved", "workspaces at the peak")
     table = [(*heading, "H100: allocated", "reserved", "workspaces at the peak")]
     for name, a100 in stored.predictions().items():
-        row = [name, size(alone[name]["train"]["device_peak_gb"])]
+        row = [name, views.size(alone[name]["train"]["device_peak_gb"])]
         for r in (a100, h100s[name]):
             train = r["train"]
-            row += [size(train["device_peak_gb"]), size(train["device_reserved_gb"])]
-            row.append(amount(train["breakdown_gb"].get("workspaces")))
+            row += [views.size(train["device_peak_gb"]), views.size(train["device_reserved_gb"])]
+            row.append(views.amount(train["breakdown_gb"].get("workspaces")))
         table.append(tuple(row))
     its = [alone[name] for name in stored.predictions()]
     of_h100 = markdown.sources(list(h100s.values()), stored.CARDS)
@@ -237,7 +222,7 @@ def cards(folder):
 
 def checked(folder):
     """Returns a table that sets predictions for a CPU beside measurements, at full size."""
-    records = read_list(stored.CHECKED)
+    records = views.read_list(stored.CHECKED)
     heading = ("measured while training", "predicted", "error")
     table = [("script", *heading, "measured while loading", *heading[1:])]
     for r in records:

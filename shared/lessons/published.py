@@ -8,15 +8,8 @@ import os
 import statistics
 
 from shared.evidence import guide
-from shared.evidence.published.command import (
-    HEADING,
-    SOURCES,
-    TIMES,
-    error,
-    reached,
-    table,
-    times,
-)
+from shared.evidence.published import command
+from shared.evidence.published.command import SOURCES, error, reached
 from shared.predict.cards import CARDS
 from shared.records import markdown, stored
 from shared.records.scripts import ROOT
@@ -70,10 +63,10 @@ def speeds(folder):
     found = timed()
     fractions = [reached(r) for r in found]
     urls = {**{source["title"]: source["url"] for source in SOURCES}, GUIDE_TITLE: GUIDE}
-    lines = [("", "GPU", *TIMES, "source")]
+    lines = [("", "GPU", *command.TIMES, "source")]
     for r in found:
         gpus = f"{r['devices']} x {r['card']}" if r["devices"] > 1 else r["card"]
-        lines.append((r["what"], gpus, *times(r), f"[{r['source']}]({urls[r['source']]})"))
+        lines.append((r["what"], gpus, *command.times(r), f"[{r['source']}]({urls[r['source']]})"))
     said = (
         f"Of {len(found)} published trainings, the median reaches "
         f"{statistics.median(fractions):.0%} of the bound, the best {max(fractions):.0%}, the "
@@ -91,14 +84,14 @@ def part(folder):
     page_11 = os.path.relpath(ROOT / "11_llm" / "README.md", folder)
     pieces = []
     for source in SOURCES:
-        if rows := table([r for r in records if r["source"] == source["title"]]):
-            pieces += ["[{title}]({url}). {note}".format(**source), [HEADING, *rows]]
+        if rows := command.table([r for r in records if r["source"] == source["title"]]):
+            pieces += ["[{title}]({url}). {note}".format(**source), [command.HEADING, *rows]]
     pieces.append(
         f"[{GUIDE_TITLE}]({GUIDE}). BERT-large, 512 tokens, V100 with 16 GB; "
         "`nvidia-smi` less the kernels. PyTorch of January 2022 is imitated; more on "
         f"[page 11]({page_11}#beside-a-published-measurement)."
     )
-    pieces.append([HEADING, *table(guides())])
+    pieces.append([command.HEADING, *command.table(guides())])
     r = records[0]
     made = (
         f"Predicted with `{r['command']}`; torch {r['versions']['torch']}, {r['date']}, commit "

@@ -5,29 +5,13 @@ What a side road costs stands on its folder's page, under its heading, after **C
 
 import re
 
-from shared.records import markdown, scripts, stored
+from shared.records import markdown, scripts, stored, views
 from shared.records.scripts import ROOT
-from shared.records.views import (
-    NOTHING,
-    amount,
-    by_script,
-    change,
-    duration,
-    learned,
-    least_ms,
-    on_host,
-    origin,
-    read,
-    read_list,
-    setting,
-    size,
-    unit,
-)
 
 
 def records():
     """Returns predictions for a GPU at full size, of side roads and stages, {script: record}."""
-    return {**by_script(read_list(stored.SIDE_ROADS)), **stored.predictions()}
+    return {**views.by_script(views.read_list(stored.SIDE_ROADS)), **stored.predictions()}
 
 
 def cost(name):
@@ -41,9 +25,9 @@ def cost(name):
 def table(folder):
     """Returns a table of a folder's side roads: predicted at full size, measured on tiny."""
     names = scripts.side_roads({folder.name})
-    measured, every = by_script(read(stored.TINY_SIDE_ROADS)[0]), records()
-    host = any(on_host(every[name]) for name in names)
-    settings = {setting(every[name]) for name in names}
+    measured, every = views.by_script(views.read(stored.TINY_SIDE_ROADS)[0]), records()
+    host = any(views.on_host(every[name]) for name in names)
+    settings = {views.setting(every[name]) for name in names}
     several = len(settings) > 1
     heading = ["side road", "changes", *["predicted for"] * several, "allocated", "", "reserved"]
     heading += [*["host"] * host, "least time", "", "tiny: allocated", "tiny: test accuracy"]
@@ -51,29 +35,29 @@ def table(folder):
     for name in names:
         script, r = scripts.get(name), every[name]
         now, before = (x["train"]["device_peak_gb"] for x in (r, every[script.parent]))
-        peaks = [f"**{size(now)}**", size(r["train"]["device_reserved_gb"])]
-        peaks += [amount(r["train"]["host_peak_gb"])] if host else []
+        peaks = [f"**{views.size(now)}**", views.size(r["train"]["device_reserved_gb"])]
+        peaks += [views.amount(r["train"]["host_peak_gb"])] if host else []
         there = measured[name]
-        tiny = (size(there["train"]["device_peak_gb"]), learned(there))
+        tiny = (views.size(there["train"]["device_peak_gb"]), views.learned(there))
         link = f"[{script.file}.py](#{script.file}py)"
-        alike = setting(r) == setting(every[script.parent])
-        peaks.insert(1, markdown.against(before, now) if alike else NOTHING)
-        times = [least_ms(x) for x in (every[script.parent], r)]
-        peaks += [duration(times[1]), change(*times) if alike else NOTHING]
-        its = [setting(r)] if several else []
+        alike = views.setting(r) == views.setting(every[script.parent])
+        peaks.insert(1, markdown.against(before, now) if alike else views.NOTHING)
+        times = [views.least_ms(x) for x in (every[script.parent], r)]
+        peaks += [views.duration(times[1]), views.change(*times) if alike else views.NOTHING]
+        its = [views.setting(r)] if several else []
         rows.append((link, script.parent, *its, *peaks, *tiny, cost(name)))
     predicted = [every[name] for name in names]
     number = folder.name[:2]
-    what = "full size" if several else setting(predicted[0])
+    what = "full size" if several else views.setting(predicted[0])
     note = (
         "Each of these is one file, a small change of another script. Peaks per GPU while training "
-        f"are predicted for {what}, and the least time for one of the {unit(predicted[0])} on one "
-        "GPU; the tiny model is measured on "
+        f"are predicted for {what}, and the least time for one of the "
+        f"{views.unit(predicted[0])} on one GPU; the tiny model is measured on "
         f"{measured[names[0]]['device']}. `python -m shared.predict {number} --side-roads` and "
         f"`python -m shared.ladder {number} --side-roads` show them beside the stage."
     )
-    from_where = [origin(predicted, stored.SIDE_ROADS), ""]
-    from_where += [origin([measured[name] for name in names], stored.TINY_SIDE_ROADS)]
+    from_where = [views.origin(predicted, stored.SIDE_ROADS), ""]
+    from_where += [views.origin([measured[name] for name in names], stored.TINY_SIDE_ROADS)]
     return markdown.text(note, rows, markdown.folded(markdown.ORIGIN, from_where))
 
 

@@ -26,13 +26,9 @@ class Recorder(Ledger):
     def __init__(self, module=lambda: None, hidden=None, seen=None, watch=None):
         """Begins with an empty log.
 
-        Args:
-            module: function that returns the name of the module at work.
-            hidden: function of an operation, its arguments and its results, which returns what it
-                allocates for itself, as Workspaces.of() does.
-            seen: function of this ledger, an operation, its arguments and its results, such as
-                Cost.note(), which is called when they have been noted.
-            watch: function that returns what to keep of each event in self.watched.
+        Calls functions: module() is the module at work; hidden(operation, arguments, results) what
+        that allocates for itself, such as Workspaces.of(); seen(ledger, operation, arguments,
+        results) notes them, such as Cost.note(); watch() what to keep of each event.
         """
         super().__init__()
         self.module, self.hidden, self.seen, self.watch = module, hidden, seen, watch

@@ -4,8 +4,8 @@ One process can simulate one script on one kind of device; jobs.py starts them.
 """
 
 import functools
-import mmap
 import logging
+import mmap
 import tempfile
 import time
 import warnings

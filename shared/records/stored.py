@@ -61,21 +61,13 @@ def results():
     return [(file, by_script(read(file)[0])) for file in files]
 
 
-def text_records():
+def text_records(file=TEXT):
     """Returns the predictions for language models, {model: list of records}."""
-    return {group[0]["model"]: group for group in by_model(read_list(TEXT))}
-
-
-def one_gpu_records():
-    """Returns those of the techniques for one GPU, {model: list of records}."""
-    return {group[0]["model"]: group for group in by_model(read_list(ONE_GPU))}
+    return {group[0]["model"]: group for group in by_model(read_list(file))}
 
 
 def on_gpus():
-    """Returns what evidence.calibrate has stored about GPUs, in order of their names.
-
-    Each is (file, predictions with "measured", what was found about operations and the context).
-    """
+    """Returns what evidence.calibrate has stored: (file, predictions, operations and context)."""
     found = []
     for file in sorted(RESULTS.glob("*-checked.json")):
         about = file.with_name(file.name.replace("-checked", "-operations"))

@@ -95,10 +95,7 @@ def note(records, found):
 def _of_which(record, found):
     """Says what device the predictions are for."""
     if not _on_gpu(record):
-        return (
-            "The prediction names no CPU: it counts the bytes of tensors, not how fast they are "
-            "computed."
-        )
+        return "The prediction names no CPU: it counts the bytes of tensors, not how fast they are."
     cards = listed(p["device"].removeprefix("simulated ") for p, _ in found.values())
     alike = all(_is_of_card(p, record["device"]) for p, _ in found.values())
     return f"Predicted for: {cards}{'' if alike else '; not for the card measured on'}."

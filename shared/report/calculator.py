@@ -32,9 +32,8 @@ PRECISIONS = {"32-true": "fp32", "16-mixed": "mixed", "bf16-true": "bf16"}  # in
 def ways():
     """Returns the scripts and techniques that the calculator knows the switches of, in order.
 
-    Each is a dictionary: the `name` to show; `script`, `technique` (None for the script itself) and
-    `unit` (images or texts); the switches of FIRST; the script's batch, micro (None if it has no
-    micro-batches) and gpus; and whether it shards.
+    Each has a name, script, technique (None for the script itself), unit, the switches of FIRST, the
+    script's batch, micro (None if it has no micro-batches) and gpus, and whether it shards.
     """
     found, switches = [], FIRST
     for folder in (name.partition("/")[0] for name in scripts.ladder()):
@@ -81,11 +80,7 @@ def _way(name, switches):
 
 
 def records():
-    """Returns stored predictions that the formulas are about.
-
-    Each is a dictionary: model, script, technique, the peak in bytes, and the inputs of the
-    formulas, without the model's shape: those of FIRST, batch, micro, gpus, pixels and tokens.
-    """
+    """Returns stored predictions that the formulas are about, with the formulas' inputs."""
     found, known = [], {(w["script"], w["technique"], w["shards"]): w for w in ways()}
     for record in (r for file in FILES for r in read_list(file)):
         technique, gpus = record.get("technique"), record["world_size"]
@@ -112,10 +107,7 @@ def records():
 
 
 def moments(told):
-    """Returns the moments of formulas.toml one by one, each with all that is held, in order.
-
-    A moment is (name, where, what is set first, further parts, {category: [expression, what]}).
-    """
+    """Returns the moments of formulas.toml one by one, each with all that is held, in order."""
     found = []
     for its in told["moments"]:
         held = {**told["always"], **its["held"]}

@@ -3,23 +3,7 @@
 import math
 
 from shared.memory.blocks import CATEGORIES
-from shared.records import scripts, stored
-from shared.records.views import (
-    by_model,
-    by_script,
-    is_prediction,
-    learned,
-    on_host,
-    one_line,
-    origin,
-    read,
-    scale,
-    setting,
-    size,
-    speed,
-    unit,
-    where,
-)
+from shared.records import scripts, stored, views
 from shared.report import beside
 
 
@@ -29,12 +13,12 @@ def datasets(own=()):
     Predictions for a GPU come first, side roads after the ladder, the reader's own files last.
     """
     found = []
-    for group in by_model([*stored.predictions().values()]):
+    for group in views.by_model([*stored.predictions().values()]):
         gpus = "GPUs" if group[-1]["world_size"] > 1 else "a GPU"
         names = {r["script"] for r in group}
         published = {name: gb for name, gb in stored.ARTICLE.items() if name in names}
-        name = f"{setting(group[0])}, predicted for {gpus}"
-        found.append(dataset(group, name, origin(group, stored.PREDICTED), published))
+        name = f"{views.setting(group[0])}, predicted for {gpus}"
+        found.append(dataset(group, name, views.origin(group, stored.PREDICTED), published))
     for file, _ in sorted(stored.results(), key=lambda found: found[0] == stored.TINY_SIDE_ROADS):
         found += measurements(file)
     for file in own:
@@ -45,20 +29,19 @@ def datasets(own=()):
 def measurements(file, name=""):
     """Returns a dictionary as in datasets() for each model of a file of records."""
     found = []
-    for records in by_model(read(file)[0]):
-        group = [record for _, record in sorted(by_script(records).items())]
+    for records in views.by_model(views.read(file)[0]):
+        group = [record for _, record in sorted(views.by_script(records).items())]
         roads = {r["script"] for r in group} <= {*scripts.side_roads()}
-        what = f"{setting(group[0])}, {'side roads ' if roads else ''}measured on"
-        title = f"{what} {one_line(group[0]['device'])}{name}"
-        found.append(dataset(group, title, origin(group, file), {}))
+        what = f"{views.setting(group[0])}, {'side roads ' if roads else ''}measured on"
+        title = f"{what} {views.one_line(group[0]['device'])}{name}"
+        found.append(dataset(group, title, views.origin(group, file), {}))
     return found
 
 
 def dataset(records, name, from_where, published):
     """Returns one choice of the chart: name, origin, bars, a table, and axes in both scales.
 
-    Positions are in % of the width. Measurements have their predictions beside them, if some with
-    the same settings are stored, with a note and where these come from.
+    Positions are in % of the width. Measurements have their stored predictions beside them.
     """
     foreseen = beside.predictions(records)
     shown = [*records, *(p for p, _ in foreseen.values())]
@@ -74,14 +57,14 @@ def dataset(records, name, from_where, published):
         }
 
     def mark(gb):
-        return (size(gb), at(gb)) if gb else None
+        return (views.size(gb), at(gb)) if gb else None
 
     def bar(r):
         train = r["train"]
         return {
-            "peak": size(train["device_peak_gb"]),
+            "peak": views.size(train["device_peak_gb"]),
             "at": at(train["device_peak_gb"]),
-            "parts": [(label, gb, size(gb), share) for label, gb, share in held(train)],
+            "parts": [(label, gb, views.size(gb), share) for label, gb, share in held(train)],
             "reserved": mark(train["device_reserved_gb"]),
         }
 
@@ -97,22 +80,22 @@ def dataset(records, name, from_where, published):
                 "link": _shown(r["script"]),
                 "foreseen": second and {**bar(second), "difference": beside.difference(*peaks)},
                 "published": mark(published.get(r["script"])),
-                "loading": size(r["load"]["device_peak_gb"]),
-                "host": size(r["train"]["host_peak_gb"]) if on_host(r) else None,
-                "where": where(r) if "peak_at" in r else None,
+                "loading": views.size(r["load"]["device_peak_gb"]),
+                "host": views.size(r["train"]["host_peak_gb"]) if views.on_host(r) else None,
+                "where": views.where(r) if "peak_at" in r else None,
             }
         )
-    measured = not is_prediction(records[0])
+    measured = not views.is_prediction(records[0])
     note, origins = beside.note(records, foreseen) if measured else ("", [])
     return {
         "name": name,
-        "setting": setting(records[0]),
+        "setting": views.setting(records[0]),
         "origins": [from_where, *origins],
         "beside": bool(foreseen),
         "note": note,
         "rows": rows,
         "table": table(rows, measured),
-        "ticks": _ticks(top, decade, scale(records)[1], at),
+        "ticks": _ticks(top, decade, views.scale(records)[1], at),
         "records": records,
     }
 
@@ -168,11 +151,11 @@ def costs(script, before, chosen):
     """Returns what a script costs in speed and accuracy, as rows after the script before."""
     rows = []
     for data in chosen:
-        records = by_script(data["records"])
+        records = views.by_script(data["records"])
         for name in (before, script):
-            if script in records and name in records and speed(records[name]):
+            if script in records and name in records and views.speed(records[name]):
                 r = records[name]
-                fast = f"{speed(r):.0f} {unit(r)}/s"
-                peak = size(r["train"]["device_peak_gb"])
-                rows.append((name, fast, learned(r), peak, data["name"]))
+                fast = f"{views.speed(r):.0f} {views.unit(r)}/s"
+                peak = views.size(r["train"]["device_peak_gb"])
+                rows.append((name, fast, views.learned(r), peak, data["name"]))
     return rows

@@ -28,10 +28,8 @@ def parse(argv):
     args = parser.parse_args(argv)
     for file in args.records:
         if not file.is_file() or not read(file)[0]:
-            raise UserError(
-                f"--records {file}: there are no records of scripts; pass what --record or the "
-                "ladder has written, such as out/ladder.jsonl"
-            )
+            right = "pass what --record or the ladder has written, such as out/ladder.jsonl"
+            raise UserError(f"--records {file}: there are no records of scripts; {right}")
     return args
 
 

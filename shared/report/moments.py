@@ -32,14 +32,10 @@ def with_own(files):
     found = dict(of_all())
     for file in files:
         try:
-            every = [
-                (each, scripts.get(each["script"]).name) for each in json.loads(file.read_text())
-            ]
-        except OSError as error:
-            raise UserError(f"--timelines {file}: {error.strerror}; {RIGHT}") from None
-        except (ValueError, LookupError, TypeError):
+            every = {each["script"]: each for each in json.loads(file.read_text())}
+        except (OSError, ValueError, LookupError, TypeError):
             raise UserError(f"--timelines {file}: these are no timelines; {RIGHT}") from None
-        for moments, title in every:
+        for title, moments in every.items():
             if title in found:
                 title = f"{title}, {setting(moments['record'])}"
             while title in found:
@@ -72,8 +68,7 @@ def for_page(every):
 def table(name):
     """Returns a timeline as rows of texts; the first is the heading.
 
-    A row is what one line of the script does before another one takes over: its pass, the line, and
-    the moment with most on the device.
+    A row is a line of the script until another one takes over, at the moment with most on the GPU.
     """
     moments = of_all()[name]
     held = expanded(moments)

@@ -16,31 +16,11 @@ from shared.lessons import exercises
 from shared.lessons.answers import title
 from shared.memory.blocks import CATEGORIES
 from shared.predict import cards, tables, way
-from shared.records import scripts, stored
+from shared.records import scripts, stored, views
 from shared.records.bars import COLORS
 from shared.records.record import git_commit
-from shared.records.views import (
-    by_model,
-    listed,
-    most_per_second,
-    name,
-    on_host,
-    origin,
-    read_list,
-    setting,
-    size,
-    unit,
-)
-from shared.report import (
-    calculator,
-    charts,
-    lesson,
-    moments,
-    price,
-    roads,
-    side_by_side,
-    words,
-)
+from shared.records.views import name
+from shared.report import calculator, charts, lesson, moments, price, roads, side_by_side, words
 
 SIZES = (8, 12, 16, 24, 40, 80, 141)  # GB
 FIRST_CARD = "rtx4090"  # that is chosen when the page opens
@@ -52,25 +32,21 @@ SCRIPTS += "calculator ways words theme present paper touch"
 
 
 def ways_to_cards():
-    """Returns the stored ways to cards, {model with its inputs: a dictionary for each card}.
-
-    The dictionaries have the card's name, a title, heading and rows of a table, the advice, and
-    where all of it comes from, in the words of `python -m shared.predict --card NAME`.
-    """
+    """Returns the stored ways to cards, {model with its inputs: a dictionary for each card}."""
     found = {}
     for told in json.loads(stored.WAYS.read_text()):
         its = [way_there for _, way_there in told["ways"]]
         most = max(each["world_size"] for each in its)
         record = {**told, "device": f"simulated {told['title']}", "world_size": most}
-        size, card = its[-1]["batch_size"], f"{told['title']}, {told['gb']:.4g} GB"
+        batch, card = its[-1]["batch_size"], f"{told['title']}, {told['gb']:.4g} GB"
         found.setdefault(told["setting"], []).append(
             {
                 "card": told["card"],
-                "title": f"Ways to {size} {told['unit']} per update on {card}",
+                "title": f"Ways to {batch} {told['unit']} per update on {card}",
                 "heading": way.heading(told["unit"]),
                 "rows": way.rows(told["ways"]),
                 "advice": told["advice"],
-                "origin": origin([record], stored.WAYS, told["setting"]),
+                "origin": views.origin([record], stored.WAYS, told["setting"]),
             }
         )
     return found
@@ -79,29 +55,27 @@ def ways_to_cards():
 def models():
     """Returns what each model needs of a card: a list of dictionaries.
 
-    Each has the model with its inputs, the name that --model takes, where the figures come from,
-    the ways to cards as ways_to_cards() has them, rows of a table, and a heading for the last
-    column, which is empty if no prediction has a bound. A row is of one script or technique: its
-    name, GPUs, GB needed, what the host holds, and images or texts per second at most.
+    A row is of one script or technique: its name, GPUs, GB needed, what the host holds, and images
+    or texts per second at most.
     """
     found, to_cards = [], ways_to_cards()
     for file in (stored.PREDICTED, stored.VITS, stored.TEXT):
-        wanted = [r for r in read_list(file) if file != stored.PREDICTED or "image_px" in r]
-        for group in by_model(wanted):
+        wanted = [r for r in views.read_list(file) if file != stored.PREDICTED or "image_px" in r]
+        for group in views.by_model(wanted):
             rows = []
             for r in group:
-                host = size(r["train"]["host_peak_gb"]) if on_host(r) else ""
-                fast = f"{most_per_second(r):,.0f}"
+                host = views.size(r["train"]["host_peak_gb"]) if views.on_host(r) else ""
+                fast = f"{views.most_per_second(r):,.0f}"
                 rows.append((name(r), r["world_size"], tables.needs(r), host, fast))
-            card = listed(r["device"].removeprefix("simulated ") for r in group)
+            card = views.listed(r["device"].removeprefix("simulated ") for r in group)
             found.append(
                 {
-                    "model": setting(group[0]),
+                    "model": views.setting(group[0]),
                     "name": shlex.quote(group[0]["model"]),
-                    "origin": origin(group, file),
-                    "ways": to_cards.get(setting(group[0]), []),
+                    "origin": views.origin(group, file),
+                    "ways": to_cards.get(views.setting(group[0]), []),
                     "rows": rows,
-                    "per_second": f"at most {unit(group[0])}/s on {card}",
+                    "per_second": f"at most {views.unit(group[0])}/s on {card}",
                 }
             )
     return found
@@ -140,15 +114,14 @@ def part(script, chosen):
 
 
 def questions():
-    """Returns what the quiz asks, {key: dictionary with "before", "before_mb" and "now_mb"}.
+    """Returns what the quiz asks, {stage or exercise: "before", "before_mb" and "now_mb"}.
 
-    The key is the name of a stage, or for an exercise its folder and number, such as "06_sgd/2".
     The first two tell what is known: what it is, and its peak in MB.
     """
     records, found = stored.predictions(), {}
     for record in records.values():
         before = records.get(scripts.get(record["script"]).parent)
-        if before and setting(before) == setting(record):
+        if before and views.setting(before) == views.setting(record):
             peaks = (r["train"]["device_peak_gb"] for r in (before, record))
             found[record["script"]] = (before["script"], *peaks)
     entries = exercises.stored_entries()

@@ -23,13 +23,7 @@ def take(page, part=PART, state=ADDRESS):
     from playwright.sync_api import Error, sync_playwright
 
     with sync_playwright() as playwright:
-        try:
-            browser = started(playwright)
-        except Error as error:
-            raise UserError(
-                f"Chromium does not start: {str(error).strip().splitlines()[0]}; install it, for "
-                "example with `playwright install chromium`"
-            ) from None
+        browser = started(playwright)
         size = {"width": WIDTH, "height": HEIGHT}
         shown = browser.new_page(viewport=size, device_scale_factor=SCALE, color_scheme="light")
         shown.goto(f"{page.resolve().as_uri()}#{state}")

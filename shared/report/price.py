@@ -2,16 +2,7 @@
 
 import math
 
-from shared.records import scripts, stored
-from shared.records.views import (
-    computes_on_host,
-    duration,
-    least_ms,
-    origin,
-    read_list,
-    setting,
-    size,
-)
+from shared.records import scripts, stored, views
 from shared.report import charts
 
 ROOM = 0.1  # left free on each side of the points, as a share of an axis before it
@@ -21,9 +12,9 @@ NEAR = 1.2  # % of an axis: points that are no farther from each other cover eac
 
 def chart():
     """Returns the chart as a dictionary: its points, the line, and both axes."""
-    stages = [r for r in read_list(stored.PREDICTED) if "image_px" in r]
-    settings = {setting(r) for r in stages}
-    roads = [r for r in read_list(stored.SIDE_ROADS) if setting(r) in settings]
+    stages = [r for r in views.read_list(stored.PREDICTED) if "image_px" in r]
+    settings = {views.setting(r) for r in stages}
+    roads = [r for r in views.read_list(stored.SIDE_ROADS) if views.setting(r) in settings]
     roads = [r for r in roads if r["script"] in scripts.side_roads()]
     found = [point(r) for r in (*stages, *roads)]
     x, ms_ticks = axis([p["ms"] for p in found])
@@ -43,26 +34,30 @@ def chart():
         "gb_ticks": [(charts.round_size(gb), 100 - y(gb)) for gb in gb_ticks],
         "setting": " and ".join(sorted(settings)),
         "card": stages[0]["device"].removeprefix("simulated "),
-        "origins": [origin(stages, stored.PREDICTED), origin(roads, stored.SIDE_ROADS)],
+        "origins": [views.origin(stages, stored.PREDICTED), views.origin(roads, stored.SIDE_ROADS)],
     }
 
 
 def point(r):
     """Returns what is told of a prediction: figures to place it by, and texts."""
-    peak, script, host = r["train"]["device_peak_gb"], scripts.get(r["script"]), computes_on_host(r)
+    peak, script, host = (
+        r["train"]["device_peak_gb"],
+        scripts.get(r["script"]),
+        views.computes_on_host(r),
+    )
     return {
         "script": script.name,
         "title": script.title,
         "stage": not script.side_road,
         "link": f"{script.folder}/train",
         "gb": peak,
-        "ms": least_ms(r),
-        "peak": size(peak),
-        "per_image": duration(least_ms(r)),
-        "parts": [(label, size(gb), x) for label, gb, x in charts.held(r["train"])],
+        "ms": views.least_ms(r),
+        "peak": views.size(peak),
+        "per_image": views.duration(views.least_ms(r)),
+        "parts": [(label, views.size(gb), x) for label, gb, x in charts.held(r["train"])],
         "images": r["batch_size"],
         "gpus": r["world_size"],
-        "whole": duration(r["bound"]["ms"]) + " and work on the host" * host,
+        "whole": views.duration(r["bound"]["ms"]) + " and work on the host" * host,
         "host": host,
         "by": r["bound"]["by"],
         "times": _times(r["bound"]["parts_ms"]),
@@ -96,4 +91,4 @@ def _better(one, other):
 
 
 def _times(parts):
-    return ", ".join(f"{what} {duration(ms)}" for what, ms in parts.items())
+    return ", ".join(f"{what} {views.duration(ms)}" for what, ms in parts.items())

@@ -65,11 +65,8 @@ class Causal(Texts):
         super().choose(args)
         both_ways = AutoModelForMaskedLM._model_mapping  # XLNet, too, looks at all tokens
         if type(args.config) in both_ways or args.config.model_type == "xlnet":
-            raise UserError(
-                f"--model {args.model}: {args.config.model_type} models look at the tokens after a"
-                f" token too, so they cannot learn to predict them; choose another, such as"
-                f" {self.such_as}"
-            )
+            see = f"{args.config.model_type} models see the tokens that they would have to predict"
+            raise UserError(f"--model {args.model}: {see}; choose another, such as {self.such_as}")
 
     model = staticmethod(models.language_model)
 
@@ -190,11 +187,9 @@ def head(model):
     ]
     further += [name for name, value in config.items() if AFTERWARDS.search(name) and value]
     if found is None or further:
-        raise UserError(
-            f"the logits of {type(model).__name__} are not those of a single layer"
-            f" ({', '.join(further) or 'it has none'}), so they cannot be made in parts;"
-            " 11_llm/causal.py makes all at once"
-        )
+        logits = f"the logits of {type(model).__name__} are not those of a single layer"
+        why = f"{logits} ({', '.join(further) or 'it has none'}), so they cannot be made in parts"
+        raise UserError(f"{why}; 11_llm/causal.py makes all at once")
     return found
 
 

@@ -94,7 +94,7 @@ def test_every_token_is_guessed_once(tmp_path):
 @pytest.mark.parametrize("kind", ["Bert", "XLNet"])
 def test_models_that_look_ahead_are_refused(tmp_path, kind):
     getattr(transformers, f"{kind}Config")().save_pretrained(tmp_path)
-    with pytest.raises(UserError, match="look at the tokens after a token too"):
+    with pytest.raises(UserError, match="see the tokens that they would have to predict"):
         parsed("--model", tmp_path)
 
 

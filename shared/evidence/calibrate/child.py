@@ -22,10 +22,7 @@ HISTORY_OF = "03_bf16/train"  # all allocations of one update: a file of some MB
 
 
 def used():
-    """Returns the bytes in use on this process' first GPU by nvidia-smi, None if it does not tell.
-
-    It counts what all processes use, and asking it makes no context.
-    """
+    """Returns the bytes in use on this process' first GPU by nvidia-smi, which makes no context."""
     gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
     query = ["--query-gpu=memory.used", "--format=csv,noheader,nounits"]
     with contextlib.suppress(OSError, ValueError):
@@ -37,9 +34,9 @@ def used():
 def context():
     """Returns the GPU's properties, and what is held outside the allocator after each first use.
 
-    Nothing in this process may have used the GPU before. In "outside", a size in bytes is what the
-    driver says is in use on the whole GPU, less what PyTorch's allocator has reserved, and less
-    what was in use before, if nvidia-smi has told that ("before").
+    Nothing in this process may have used the GPU before. "outside" is in bytes: what the driver says
+    is in use on the whole GPU, less what PyTorch's allocator has reserved and what was in use
+    "before", if nvidia-smi tells it.
     """
     before, outside = used(), {}
 
