@@ -104,8 +104,8 @@ def replay(events, device, since=0, until=None):
     """Replays a ledger's log; the cache is emptied where the part of it begins.
 
     Returns the most bytes that were reserved in the part; and the log with the sizes of blocks on
-    the device, which PyTorch counts as allocated: of a large block, a rest of up to 1 MiB is not cut
-    off.
+    the device, which PyTorch counts as allocated: of a large block, a rest of up to 1 MiB is not
+    cut off.
     """
     allocator, pieces, found = CachingAllocator(), {}, []
     for i, (block, change) in enumerate(events[:until]):

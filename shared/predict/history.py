@@ -20,9 +20,9 @@ def condensed(record, events, ledger, since, device):
     events are the Recorder's from since on, or the same with the sizes of blocks.
 
     Returns {"script", "record", "events": how many there were, "at": the number of each moment's
-    event, "phases", "modules", "lines" and "chosen": of each moment, "device": {category: MB at each
-    moment}, "host": the same, None if the host holds nothing to speak of, "tensors": {"device" and
-    "host": what tensors() returns, by columns}}. Modules, and texts in columns, are numbers of
+    event, "phases", "modules", "lines" and "chosen": of each moment, "device": {category: MB at
+    each moment}, "host": the same, None if the host holds nothing to speak of, "tensors": {"device"
+    and "host": what tensors() returns, by columns}}. Modules, and texts in columns, are numbers of
     entries in "texts".
     """
     phases, watched, texts = ledger.phases[since:], ledger.watched[since:], {}
@@ -90,8 +90,8 @@ def expanded(moments):
 def tensors(events, since, at, device, count=LARGEST):
     """Returns the `count` tensors that are the largest of their category at one of some moments.
 
-    They are dictionaries, oldest first: "born" and "freed" are the moments at which a tensor appears
-    and is gone (None if it stays). What is not known is None, too.
+    They are dictionaries, oldest first: "born" and "freed" are the moments at which a tensor
+    appears and is gone (None if it stays). What is not known is None, too.
     """
     moments = {since + moment for moment in at}
     alive, found, freed = {}, {}, {}  # {category: {block: (nbytes, -born)}}, {block: the same}

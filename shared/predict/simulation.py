@@ -146,8 +146,8 @@ class Simulation:
     def run(self, batch_size, micro_batch_size, updates=None):
         """Runs updates, as main() does in its loop; returns where in the log each one began.
 
-        Batches are as the script's options call them. By default it runs STEADY updates, the last of
-        which is as any later one.
+        Batches are as the script's options call them. By default it runs STEADY updates, the last
+        of which is as any later one.
         """
         args = self.args
         self.script.MICRO_BATCH_SIZE = micro_batch_size

@@ -44,9 +44,9 @@ class Workspaces:
     def of(self, operation, args, results, thread):
         """Returns what an operation of aten on the GPU allocates besides its results.
 
-        The thread is "forward" or "backward", which PyTorch runs in a thread of its own. Returns lists
-        of bytes, each of which are there at once, and freed before the next; and a list of bytes that
-        stay allocated.
+        The thread is "forward" or "backward", which PyTorch runs in a thread of its own. Returns
+        lists of bytes, each of which are there at once, and freed before the next; and a list of
+        bytes that stay allocated.
         """
         function = TABLE.get(operation)
         if function is None:

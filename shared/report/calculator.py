@@ -32,8 +32,8 @@ PRECISIONS = {"32-true": "fp32", "16-mixed": "mixed", "bf16-true": "bf16"}  # in
 def ways():
     """Returns the scripts and techniques that the calculator knows the switches of, in order.
 
-    Each has a name, script, technique (None for the script itself), unit, the switches of FIRST, the
-    script's batch, micro (None if it has no micro-batches) and gpus, and whether it shards.
+    Each has a name, script, technique (None for the script itself), unit, the switches of FIRST,
+    the script's batch, micro (None if it has no micro-batches) and gpus, and whether it shards.
     """
     found, switches = [], FIRST
     for folder in (name.partition("/")[0] for name in scripts.ladder()):

@@ -3,7 +3,7 @@
 import math
 
 from shared.lessons import side_roads
-from shared.records import scripts, stored
+from shared.records import markdown, scripts, stored
 from shared.records.views import least_ms, on_host, origin, setting, size, unit
 from shared.report import charts
 
@@ -77,8 +77,8 @@ def road(name, records, tops):
         **place(name, records, tops),
         "parent": script.parent,
         "stage": script.parent if script.parent in scripts.stages() else None,
-        "peak_change": charts.compared(before, now) if alike else None,
-        "time": charts.compared(least_ms(parent), least_ms(r)) if timed else None,
+        "peak_change": markdown.compared(before, now) if alike else None,
+        "time": markdown.compared(least_ms(parent), least_ms(r)) if timed else None,
         "unit": unit(r).removesuffix("s"),
         "cost": side_roads.cost(name),
     }

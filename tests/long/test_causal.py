@@ -10,7 +10,6 @@ import torch
 import transformers
 from alone import losses, one_update
 from conftest import run
-from lightning.fabric import Fabric
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from shared.cli import UserError
@@ -163,17 +162,6 @@ def test_few_weights_learn_what_is_new(learned, tmp_path, name):
     with torch.no_grad():
         there, here = model(**tokens).logits, plain(**tokens).logits
     torch.testing.assert_close(here, there, rtol=1e-3, atol=1e-3)
-
-
-def test_4_bit_stays_4_bit_in_bf16():
-    """Fabric would convert the weights to bf16, if they were in 4 bit before."""
-    module = scripts.get("11_llm/qlora").load()
-    module.Fabric = lambda **options: Fabric(**{**options, "precision": "bf16-true"})
-    args = module.cli.parse(module.__file__, [*TINY, "--data", "fake"], 12)
-    fabric, args.num_classes = module.make_fabric(args), 2
-    model, _ = module.build(fabric, args)
-    kinds = {n: type(p).__name__ for n, p in model.named_parameters() if ".base_layer.weight" in n}
-    assert set(kinds.values()) == {"NF4Tensor"} and len(kinds) == 2 * 6
 
 
 def test_the_trainer_does_the_same():

@@ -1,20 +1,16 @@
 """Promise: what an update costs is counted exactly, and no training is faster than its bound."""
 
 import dataclasses
-import types
-from collections import Counter
 
 import pytest
 import torch
 import torch.nn.functional as F
-from simulations import simulated
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
-from shared.predict import cards, simulation
+from shared.predict import cards
 from shared.predict.bound import Cache, bound
 from shared.predict.cost import BESIDE, Cost, Operation, touched
-from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.recorder import Recorder
 from shared.records import stored
 
@@ -110,13 +106,6 @@ def test_checkpointing_leaves_out_the_last_product():
     assert again - plain == products + attention - 8 * n * width**2
 
 
-def test_a_mask_of_the_past_halves_attention():
-    q = torch.ones(1, 2, 16, 8)
-    function = F.scaled_dot_product_attention
-    whole, half = (flops(function, q, q, q, None, 0.0, causal) for causal in (False, True))
-    assert whole == 4 * 2 * 16 * 16 * 8 and half == whole * 17 // 32
-
-
 def test_a_vision_transformer_by_hand():
     """Of the stored predictions at full size: arithmetic, and what checkpointing adds."""
     records = stored.predictions()
@@ -199,37 +188,3 @@ def test_a_cache_keeps_what_was_used_last():
 def test_every_kind_of_arithmetic_has_its_rate(name, rates):
     card, kinds = cards.CARDS[name].rates, ("fp32", "tf32", "fp16", "bf16", "attention")
     assert [card.flops(kind) / 1e12 for kind in kinds] == rates
-
-
-def test_tf32_counts_where_a_script_turns_it_on():
-    names = ("01_baseline/train", "01_baseline/tf32")
-    off, on = run_jobs([(kinds_of_arithmetic, name, Wanted("gpu", "tiny")) for name in names])
-    # cuDNN may use it for convolutions unless told otherwise.
-    assert set(off) == {"fp32", "tf32", "attention"} and set(on) == {"tf32", "attention"}
-    assert sum(off.values()) == sum(on.values()) and off["tf32"] < off["fp32"]
-
-
-def kinds_of_arithmetic(name, wanted):
-    found = Counter()
-    for o in simulation.predicted(name, wanted)[1].cost.operations:
-        found[o.kind] += o.flop
-    return {kind: flop for kind, flop in found.items() if flop}
-
-
-def test_the_bound_of_this_computer_follows_from_its_probe():
-    here = cards.probe(0.1)
-    assert min(here.fp32, here.memory) > 0 and here.half == here.fp32
-    (record,) = simulated(["05_grad_accum/train"], "cpu", "tiny", rates=here).values()
-    cost, parts = record["cost"], record["bound"]["parts_ms"]
-    # Each operation waits for the slower of the two; there are no other GPUs and no host.
-    alone = 1e3 * cost["tflop"] / here.fp32, 1e3 * cost["moved_gb"] / here.memory
-    assert max(alone) <= record["bound"]["ms"] * (1 + 1e-9) <= sum(alone) * (1 + 2e-9)
-    assert parts.keys() <= {"arithmetic", "memory"}
-
-
-def test_this_machines_card_has_the_rates_of_the_one_that_is_built_like_it():
-    built = {"name": "NVIDIA X", "major": 9, "minor": 0, "max_threads_per_multi_processor": 2048}
-    for gib, parts, name in ((79.2, 132, "h100"), (140.0, 132, "h200"), (140.0, 7, None)):
-        sizes = {"total_memory": gib * 2**30, "multi_processor_count": parts}
-        card = cards.of_this_machine(types.SimpleNamespace(**built, **sizes))
-        assert (card.title, card.rates) == ("X", name and cards.CARDS[name].rates)

@@ -12,9 +12,7 @@ from conftest import ROOT, read_json
 from shared.evidence import families
 from shared.evidence.families import FAMILIES, SCRIPTS
 from shared.lessons import parts
-from shared.predict import gpu
-from shared.predict.jobs import Wanted, call, run_jobs
-from shared.predict.simulation import predict
+from shared.predict.jobs import run_jobs
 from shared.records import stored
 
 # Each family with one of the two scripts; `python -m shared.evidence.families` simulates both.
@@ -53,34 +51,3 @@ def test_it_works_or_the_page_says_why_not(outcomes, family):
     assert row.count("works") == (0 if whys else 2)
     for why in whys:  # the operation and the model, in one line
         assert f"with {family} cannot be simulated: " in why and "aten" in why and "\n" not in why
-
-
-def one_after_the_other(names, folder):
-    """Predicts models in this process, as outcomes() does."""
-    return [call(predict, "11_llm/train", wanted(folder / name)) for name in names]
-
-
-def wanted(model):
-    return Wanted("gpu", "full", str(model), max_length=families.TOKENS, updates=1)
-
-
-def test_one_process_for_several_models_gives_the_same_bytes(tmp_path):
-    names = ["T5", "Qwen3"]
-    for name in names:
-        families.small(name).save_pretrained(tmp_path / name)
-    alone = (predict, "11_llm/train", wanted(tmp_path / "Qwen3"))
-    (_, together), fresh = run_jobs([(one_after_the_other, names, tmp_path), alone])
-    for key in ("load", "train", "peak_at", "host_breakdown_gb"):
-        assert together[key] == fresh[key]
-
-
-def test_a_mask_that_was_not_counted_is_no_end_of_a_text():
-    """How many tokens a mask chooses is only known of the ends of texts, one for each."""
-    with gpu.Mode():
-        x, mask = torch.empty(3, 5, 2), torch.empty(3, 5, dtype=torch.bool)
-        with pytest.raises(gpu.NEEDS_NUMBERS):
-            x[mask]
-        assert torch.unique_consecutive(mask.sum(1)).shape == (1,)
-        assert x[mask].shape == (3, 2)
-        with pytest.raises(gpu.NEEDS_NUMBERS):
-            x[mask]

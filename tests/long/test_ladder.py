@@ -9,8 +9,7 @@ from conftest import NAMES, ROOT, SHARDED, TEXT, arguments, code_blocks, page_co
 
 from shared.ladder import command as ladder_module
 from shared.lessons import exercises
-from shared.records import stored, tables
-from shared.records.views import by_script, read, read_list
+from shared.records.views import by_script, read
 
 
 @pytest.fixture(scope="module")
@@ -76,29 +75,6 @@ def test_a_prediction_that_fails_loses_no_measurement(monkeypatch, capsys):
     measured = [{"script": "06_sgd/train", **sizes}]
     assert ladder_module.predict({"06_sgd/train": args}, measured) == {}
     assert capsys.readouterr().out == "- no predictions: KeyError: 'a private name'\n"
-
-
-def test_table_names_the_unit_and_what_was_saved():
-    def record(name, gb):
-        phase = {"device_peak_gb": gb, "device_reserved_gb": None, "host_peak_gb": None}
-        told = {"images_per_second": None, "test_accuracy": 0.5, "dataset": "digits"}
-        return {"script": name, "image_px": 32, "load": phase, "train": phase, **told}
-
-    heading, first, second = tables.measured([record("01_a/x", 2.0), record("02_b/x", 1.0)], {})
-    words = "script load GB train GB train vs before train vs first test acc."
-    assert heading.split() == words.split()
-    assert first.split() == ["01_a/x", "2.00", "2.00", "50.0%"]
-    assert second.split() == ["02_b/x", "1.00", "1.00", "-50.0%", "2.0x", "less", "50.0%"]
-
-
-def test_full_size_on_a_cpu_was_as_predicted():
-    records = by_script(read_list(stored.CHECKED))
-    assert {"04_batchsize/train", "05_grad_accum/train", "06_sgd/train", *TEXT} <= records.keys()
-    for r in records.values():
-        assert r["preset"] == "full"
-        assert r["measured"]["model"] == r["model"] in ("vit_l_16", "distilbert-base-uncased")
-        for phase in ("load", "train"):
-            assert r[phase]["device_peak_gb"] == r["measured"][phase]["device_peak_gb"]
 
 
 def test_every_command_on_the_pages_runs(tmp_path):

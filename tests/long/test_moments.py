@@ -4,7 +4,6 @@ import pytest
 from conftest import NAMES, TEXT, read_json
 
 from shared.predict import history
-from shared.predict.recorder import RecordedBlock
 from shared.predict.whereabouts import Lines
 from shared.records import scripts, stored
 
@@ -35,14 +34,6 @@ def test_lines_are_those_of_the_script(name):
     assert "backward(" in text[moments["lines"][forward]]
 
 
-def test_a_choice_is_at_work():
-    sharding = dict.fromkeys(("08_fsdp/train", "10_offload/train", TEXT[1]), "fully_shard(")
-    words = {"01_baseline/train": "optim.Adam(", "09_act_ckpt/train": "checkpoint", **sharding}
-    for name, word in words.items():
-        lines = {line for line in STORED[name]["chosen"] if line}
-        assert any(word in scripts.get(name).lines[line - 1] for line in lines)
-
-
 @pytest.mark.parametrize("name", NAMES + TEXT)
 def test_the_largest_tensors_are_those_in_memory(name):
     moments = STORED[name]
@@ -63,20 +54,6 @@ def test_the_largest_tensors_are_those_in_memory(name):
                 assert len(mine) >= history.LARGEST or together == pytest.approx(sizes[n], abs=0.02)
     weights = {texts[i] for i in columns["module"] if i is not None}
     assert any(module.endswith("weight") for module in weights)
-
-
-def test_what_is_alive_at_a_moment():
-    small, large, other = (
-        RecordedBlock(n, "gpu", label) for n, label in ((1, "a"), (4, "a"), (2, "b"))
-    )
-    file = RecordedBlock(9, "file", "a")
-    large.module, large.shape = "here", (2, 2)
-    events = [(small, 1), (file, 9), (large, 4), (other, 2), (large, -4), (small, -1)]
-    found = history.tensors(events, 2, [1], "gpu", count=1)
-    assert [(t["nbytes"], t["born"], t["freed"]) for t in found] == [(4, 0, 2), (2, 1, None)]
-    assert (found[0]["category"], found[0]["module"], found[0]["shape"]) == ("a", "here", "2 × 2")
-    (first,) = history.tensors(events, 2, [2], "gpu", count=1)[:1]
-    assert (first["born"], first["freed"]) == (0, 3)  # it was there before
 
 
 def test_lines_of_a_script():

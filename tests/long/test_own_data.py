@@ -21,10 +21,8 @@ from PIL import Image
 from shared.cli import UserError
 from shared.evidence import pretrain
 from shared.images import cli, data, models
-from shared.images.data import NORMALIZE, Pictures
 from shared.records import scripts
 from shared.text import data as texts
-from shared.text import reviews
 
 
 def image_sets(source):
@@ -91,16 +89,6 @@ def test_what_is_no_data_set_is_refused(make, said, tmp_path):
     with pytest.raises(UserError, match=said) as error:
         image_sets(make(tmp_path))
     assert "\n" not in str(error.value)
-
-
-def test_a_random_crop_is_another_one_in_every_epoch(tmp_path):
-    source = [(data.load(file), 0) for file in sorted(textures(tmp_path, 4).glob("*/*.png"))]
-    cropped = Pictures(source, range(4), 224, seed=5)
-    seen = {cropped[epoch, 3][0].numpy().tobytes() for epoch in range(20)}
-    assert len(seen) > 15 and cropped[2, 3][0].numpy().tobytes() in seen
-    whole = torchvision.transforms.v2.functional.pil_to_tensor(source[3][0].resize((256, 256), 2))
-    parts = NORMALIZE(whole / 255).unfold(1, 224, 1).unfold(2, 224, 1)  # (3, 33, 33, 224, 224)
-    assert (parts - cropped[2, 3][0][:, None, None]).abs().amax((0, 3, 4)).min() < 1e-5
 
 
 def test_cifar10_is_downloaded_and_read(web, tmp_path, monkeypatch):
@@ -173,14 +161,6 @@ def test_a_folder_like_aclimdb(tmp_path):
     for part in texts.PARTS:
         for row in sets[part]:
             assert row["text"].split("/")[1] == ("neg", "pos")[row["label"]]
-
-
-def test_made_up_reviews_mean_what_their_label_says():
-    for sentence, good in zip(*reviews.reviews(1000)):
-        at, last = max((sentence.rfind(word), word) for word in reviews.GOOD + reviews.BAD)
-        clause = sentence[:at].replace(";", ",").split(",")[-1].split(" and ")[-1]
-        denied = any(n.split("{}")[0].strip() in clause for n in reviews.HAVE["negations"])
-        assert good == ((last in reviews.GOOD) != denied), sentence
 
 
 def test_the_tiny_weights_recognise_characters_that_they_never_saw():

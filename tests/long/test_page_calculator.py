@@ -8,7 +8,6 @@ import torch
 import torchvision
 from conftest import NAMES, TEXT
 from transformers import AutoConfig
-from workshop_page import WIDTH, reopened
 
 from shared.predict import command as predictor
 from shared.predict import shapes
@@ -78,22 +77,3 @@ def test_what_is_chosen_gets_its_command(visit):
             if not way["technique"]:
                 assert args.micro_batch_size == way["micro"]
                 assert args.devices == (way["gpus"] if way["shards"] else None)
-
-
-def test_what_is_typed(visit):
-    """On a phone: beside a stored prediction, then other numbers, which the address keeps."""
-    page, which = visit(360, 740), ("vit_b_16", "05_grad_accum/train")
-    (record,) = [r for r in RECORDS if (r["model"], r["script"]) == which]
-    page.locator("#calc-model").select_option(which[0])
-    page.locator("#calc-way").select_option(which[1])
-    assert f"{record['peak'] / 1e6:.1f} MB; by these formulas" in text(page, "near")
-    page.locator("[data-field=layers]").fill("13")
-    assert "No prediction by simulation is stored" in text(page, "near")
-    said = text(page, "said")
-    reopened(page)
-    assert text(page, "said") == said and page.evaluate(WIDTH) <= 360
-    page.locator("#calculator summary").click()
-    assert page.locator("#calc-names tr").count() > 20 and page.evaluate(WIDTH) <= 360
-    for state, wrong in WRONG.items():
-        page.evaluate("state => Address.set('calc', state)", state)
-        assert text(page, "wrong") == wrong and not page.locator("#calc-result").is_visible()

@@ -11,7 +11,7 @@ from shared.lessons import side_roads
 from shared.predict import cards, way
 from shared.records import scripts, stored
 from shared.records.views import TINY_MEASURED, by_script, least_ms, read, read_list, setting, size
-from shared.report import charts, command, moments, page, price, roads
+from shared.report import charts, command, moments, page, roads
 
 TINY = by_script(read(TINY_MEASURED)[0])
 GPU = "06_sgd/train"
@@ -29,29 +29,6 @@ def shown(folder, *records):
     file = folder / "mine.jsonl"
     file.write_text("".join(json.dumps(record) + "\n" for record in records))
     return charts.measurements(file)
-
-
-def test_the_best_ways_between_memory_and_time():
-    records = by_script(read_list(stored.PREDICTED) + read_list(stored.SIDE_ROADS))
-    chart = price.chart()
-    points = {p["script"]: p for p in chart["points"]}
-    assert [*points] == NAMES + [name for name in ROADS if name[:2] < TEXT[0][:2]]
-    need = {name: (peak(records[name]), least_ms(records[name])) for name in points}
-    on_host = {name for name, p in points.items() if p["host"]}
-    assert "10_offload/train" in on_host and all(name.startswith("10_off") for name in on_host)
-    for name, p in points.items():
-        assert (p["gb"], p["ms"], p["peak"]) == (*need[name], size(need[name][0]))
-        (gb, ms), better = need[name], False
-        for other, (its_gb, its_ms) in need.items():
-            # How long the host computes is not known, so such a script must take half the time.
-            its_ms *= price.HOST if other in on_host and name not in on_host else 1
-            better |= its_gb <= gb and its_ms <= ms and need[other] != need[name]
-        assert p["best"] == (not better), name
-        for q in points.values():  # down is less memory, left is less time
-            assert (q["gb"] > p["gb"]) == (q["y"] < p["y"])
-            assert (q["ms"] > p["ms"]) == (q["x"] > p["x"])
-    assert {*chart["line"]} == {(p["x"], p["y"]) for p in points.values() if p["best"]}
-    assert [y for _, y in chart["line"]] == sorted(y for _, y in chart["line"])  # downwards
 
 
 def test_side_roads_are_compared_with_what_they_change():
@@ -133,9 +110,3 @@ def test_timelines_of_ones_own(tmp_path):
     titles = re.findall("<option>(.*?)</option>", html[html.index('<select id="from">') :])
     assert {f"{GPU}, vit_l_16 at 224 px", road["script"]} <= {*titles}
     assert 'id="diff-05_grad_accum-train-06_sgd-adam_8bit"' in html  # to its parent
-
-
-def test_slides(tmp_path, monkeypatch):
-    few = {GPU: moments.of_all()[GPU]}
-    monkeypatch.setattr(moments, "of_all", lambda: few)
-    assert command.slides(charts.datasets()[:1], tmp_path) == len(list(tmp_path.glob("*.png"))) == 2

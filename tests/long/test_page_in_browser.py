@@ -1,16 +1,13 @@
 """Promise: what the workshop page shows can be used in a browser, by touch, and on paper."""
 
 import json
-import re
 
 import pytest
 from conftest import NAMES, PLAIN
 from workshop_page import HOSTILE, WIDTH, article
 
-from shared.lessons import exercises
 from shared.records import stored
 from shared.records.views import TINY_MEASURED, by_script, read, read_list, size
-from shared.report import price
 from shared.report.page import models
 
 pytest_plugins = "browsing"
@@ -122,22 +119,6 @@ def test_words_explain_themselves(visit):
         assert box["y"] >= at["y"] + at["height"] or box["y"] + box["height"] <= at["y"]
 
 
-def test_memory_against_time(visit):
-    page, chart = visit(), {p["script"]: p for p in price.chart()["points"]}
-    page.locator("#card").focus()
-    focus(page, "e.closest('.points')")
-    reached, tip = "document.activeElement.closest('.point').dataset.script", ".tip:visible"
-    for key, axis in (("ArrowLeft", "ms"), ("ArrowDown", "gb")):
-        least = min(chart, key=lambda name: chart[name][axis])
-        for _ in chart:
-            page.keyboard.press(key)
-        told = page.locator(f"#price {tip}").inner_text()
-        assert page.evaluate(reached) == least and f"allocated {chart[least]['peak']}" in told
-        assert f"at least {chart[least]['per_image']}" in told
-    page.keyboard.press("Enter")
-    assert page.url.endswith(f"#{chart[least]['link'].replace('/', '-')}")
-
-
 def verdict(card, rows):
     """Returns what the page must say of a card, from the rows of page.models()."""
     said = []
@@ -182,19 +163,6 @@ def test_nothing_runs_over(visit, pixels):
             && e.getBoundingClientRect().right > innerWidth + 1
             && !e.closest('.wide, .source, .links, details, .skip')).map(e => e.className)"""
     assert page.evaluate(over) == []
-
-
-def test_on_paper(visit, tmp_path):
-    page, file = visit(place="#05_grad_accum-train;theme=dark"), tmp_path / "page.pdf"
-    page.pdf(path=file, print_background=False, prefer_css_page_size=True)
-    assert 5 < len(re.findall(rb"/Type\s*/Page\b", file.read_bytes())) <= 15
-    page.set_viewport_size({"width": 703, "height": 1000})  # A4 with margins
-    page.emulate_media(media="print")
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert page.locator("#answers-at-the-end .answer").count() == len(exercises.every())
-    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
-    assert page.evaluate(WIDTH) <= 703 and page.locator("nav").is_hidden()
-    assert article(page, "05_grad_accum/train").locator(".diff").first.is_visible()
 
 
 def test_names_in_records_are_not_code(visit):

@@ -2,18 +2,15 @@
 
 import html as escaped
 import importlib.util
-import os
 import re
 import shutil
-from unittest import mock
 
 import pytest
-from conftest import ROOT, arguments, code_blocks, run
+from conftest import ROOT, run
 
 from shared.lessons import pages
-from shared.predict import command as predictor
 from shared.records import scripts
-from shared.report import command, lesson, page, picture, words
+from shared.report import lesson, page, picture, words
 
 PAGE = pytest.mark.parametrize("page", pages.pages(), ids=lambda page: page.parent.name)
 
@@ -106,33 +103,3 @@ def test_what_pages_name_exists(page):
         assert (ROOT / path).exists(), path
     for module in re.findall(r"python -m (shared\.[a-z][\w.]*)", text):
         assert importlib.util.find_spec(module), module
-
-
-@PAGE
-def test_commands_outside_of_exercises_are_understood(page, tmp_path, monkeypatch):
-    """Those in ```text and in lines are not run; their options are those that there are."""
-    monkeypatch.chdir(tmp_path)  # some make a folder
-    lines = code_blocks(page, "text") + re.findall(r"`([^`\n]+)`", page.read_text())
-    for line in (re.sub(r" +#.*", "", line) for line in lines if line.startswith("python ")):
-        first, *options = arguments(line)
-        name = first.removesuffix(".py")
-        if re.search(r"\b[A-Z]{4,}\b", line):  # YOURS, FOLDER
-            continue
-        if options[:1] == ["shared.predict"]:
-            assert predictor.parse(options[1:]).names, line
-        elif name in scripts.every():
-            module = scripts.get(name).load()
-            argv = [*options, "--no-pretrained"]  # a configuration that is known is not fetched
-            parse = (getattr(module, "cli", None) or module.causal).parse
-            with mock.patch.dict(os.environ):  # plain.py finds there what torchrun would set
-                args = parse(module.__file__, argv, module.BATCH_SIZE, module.DEVICES)
-            assert args.script == name
-        else:
-            assert first == "-m" or (ROOT / first).exists(), line
-
-
-def test_the_workflow_publishes_what_its_command_writes(tmp_path, monkeypatch):
-    text = (ROOT / ".github" / "workflows" / "page.yml").read_text()
-    monkeypatch.chdir(tmp_path)
-    (options,) = re.findall("run: python -m shared.report (.*)", text)
-    assert f"path: {command.parse(options.split()).out}\n" in text

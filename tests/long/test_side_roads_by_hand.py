@@ -11,7 +11,6 @@ from versions import made_here, only_here
 
 from shared.evidence import lost_updates, variants
 from shared.lessons import side_roads
-from shared.predict import command
 from shared.records import scripts, stored
 from shared.records.views import TINY_MEASURED, by_script, read, read_list
 
@@ -197,9 +196,3 @@ def test_variants_are_as_recorded():
     for words, record in variants.simulated(asked).items():
         for peak in PEAKS:
             assert record["train"][peak] == near(then[words]["train"][peak]), words
-
-
-def test_all_is_the_whole_map():
-    names = command.parse(["--all"]).names
-    assert set(names) == {*NAMES, *TEXT, *ROADS, "05_grad_accum/plain"}  # that one is a parent
-    assert not set(ROADS) & set(command.parse([]).names)

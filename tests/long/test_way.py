@@ -105,28 +105,3 @@ def test_combinations_are_tried_until_all_fits_at_once():
     alone = [*record["combinations"], record["way"]]  # the last is all of them
     assert [len(w["techniques"]) for w in alone] == [3, 4, 0]
     assert {w["at_once"] for w in alone} == {0}
-
-
-def found(words, n, at_once, needs, ms, beside=0):
-    bound = {"ms": ms, "by": "arithmetic", "parts_ms": {"arithmetic": ms}}
-    bound["beside_ms"] = {"host link": beside} if beside else {}
-    sizes = {"world_size": n, "batch_size": 16, "share": 16 // n}
-    return words, {**sizes, "at_once": at_once, "missing": None, "needs_gb": needs, "bound": bound}
-
-
-def test_advice_follows_from_what_fits():
-    def advice(*ways):
-        return way.advice(ways, "images", cards.CARDS["l4"])
-
-    a, b, none = found("a", 1, 16, 9, 10), found("b", 1, 8, 5, 12.5), found("c", 1, 0, 40, 1)
-    one, four = advice(a, b, none, found("d", 4, 0, 90, 1))
-    assert one.startswith("On one L4: a with 16 images at once is the fastest, at most 1,600 ")
-    assert one.endswith("needs 9.0 of 23.6 GB. b with 8 would free 4.0 GB, 20% slower.")
-    assert four == "On four L4: none of these fits, or can run."
-    # An update that offloads seems to be fast, because the host's step is in no bound.
-    offloading = found("f", 1, 16, 3, 9, beside=8)
-    (one,) = advice(a, b, offloading)
-    assert one.startswith("On one L4: a with 16")
-    assert one.endswith("not counting its step on the host.")
-    (alone,) = advice(b, none)
-    assert alone.startswith("On one L4: b with 8") and "free" not in alone

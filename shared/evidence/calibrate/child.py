@@ -34,8 +34,8 @@ def used():
 def context():
     """Returns the GPU's properties, and what is held outside the allocator after each first use.
 
-    Nothing in this process may have used the GPU before. "outside" is in bytes: what the driver says
-    is in use on the whole GPU, less what PyTorch's allocator has reserved and what was in use
+    Nothing in this process may have used the GPU before. "outside" is in bytes: what the driver
+    says is in use on the whole GPU, less what PyTorch's allocator has reserved and what was in use
     "before", if nvidia-smi tells it.
     """
     before, outside = used(), {}
