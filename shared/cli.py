@@ -20,7 +20,6 @@ for name in ("lightning.fabric", "lightning.pytorch", "torch.utils._pytree"):
     logging.getLogger(name).setLevel(logging.ERROR)
 
 PRESETS = ("tiny", "full")
-PR_SET_PDEATHSIG = 1  # of Linux' sys/prctl.h
 
 
 class UserError(ValueError):
@@ -62,8 +61,9 @@ def explain(kind, error, trace):
         time.sleep(2)  # the first process says what all have noticed, and takes the others with it
     sys.stdout.flush()
     sys.stderr = sys.__stderr__  # PyTorch calls this with its own, and shows it afterwards
+    program = Path(sys.argv[0].removesuffix("/__main__.py")).name  # such as ladder
     if text:
-        print(f"\n{Path(sys.argv[0]).name}: {text}", file=sys.stderr, flush=True)
+        print(f"\n{program}: {text}", file=sys.stderr, flush=True)
     else:
         sys.__excepthook__(kind, error, trace)
     os._exit(code)
@@ -191,4 +191,4 @@ def _choose_devices(args, default, launcher):
     args.devices, args.world_size = wanted, wanted * args.num_nodes
     if sys.platform == "linux" and (started or int(os.environ.get("LOCAL_RANK", 0))):
         # A torchrun, or first process of Fabric, that is killed cannot end the others itself.
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
