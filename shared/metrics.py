@@ -102,9 +102,8 @@ class Meter:
         --save and --resume keep the state_dict() of the model, of an optimizer or a list of them,
         and of others, such as a scheduler.
         """
-        self.settings = records.settings(self.args)
         others += (self.scaler,) if self.scaler else ()
-        self.saving = Saving(self, model, optimizer, others)
+        self.saving = Saving(self, records.settings(self.args), model, optimizer, others)
         with self.memory.train():
             yield
         self.saving.save()
@@ -171,7 +170,7 @@ class Meter:
         per_second = self.timed / self.timed_seconds if self.timed else None
         record = records.new(
             args.task,
-            **self.settings,
+            **records.settings(args),
             command=args.command,
             device=records.device_name(self.device),
             precision=self.precision,

@@ -22,14 +22,14 @@ class Saving:
     update depends on, such as shards of weights and optimizer states. Then only the model remains.
     """
 
-    def __init__(self, meter, model, optimizer, others):
+    def __init__(self, meter, settings, model, optimizer, others):
         """Goes on from the newest checkpoint, if --resume says so and there is one."""
         self.meter, self.args, self.last = meter, meter.args, time.monotonic()
         several = optimizer if isinstance(optimizer, list) else [optimizer]
         inside = getattr(model, "module", model), *(getattr(o, "optimizer", o) for o in several)
         self.model, self.parts = inside[0], [*inside, *others]  # out of Fabric's wrappers
         self.cuda = [meter.device] if meter.cuda else []
-        self.training = {**meter.settings, "updates": self.args.updates}
+        self.training = {**settings, "updates": self.args.updates}
         # ZeroRedundancyOptimizer's states are of different weights in each process.
         self.only_model = any(hasattr(part, "consolidate_state_dict") for part in self.parts)
         if folder := self.args.save:

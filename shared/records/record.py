@@ -23,7 +23,7 @@ OF_SCRIPTS = ("torchao", "peft", "accelerate")  # what some scripts import besid
 
 
 def new(task, **known):
-    """Returns a record: fields of fields.Record that are known, and versions, commit and date."""
+    """Returns a record: fields of fields.toml that are known, and versions, commit and date."""
     made = {"versions": versions(task, known.get("script")), "git_commit": git_commit()}
     return {**known, **made, "date": str(datetime.date.today())}
 
