@@ -144,6 +144,10 @@ def parse(
     args.shares = shares or args.world_size
     if args.resume and not args.save:
         raise UserError("--resume goes on from what --save DIR has written; add --save DIR")
+    read = [Path(text).resolve() for text in (args.data, args.model) if Path(text).exists()]
+    inside = args.save and any(map(args.save.resolve().is_relative_to, read))
+    if inside or args.record and args.record.resolve() in read:
+        raise UserError("--save or --record is what --data or --model reads; choose another")
     if args.record:  # what cannot be written shall not be noticed after the training
         args.record.open("a").close()
     return args

@@ -19,17 +19,12 @@ SPLIT_SEED = 0  # which examples are for testing does not depend on --seed
 NO_NETWORK = (URLError, ConnectionError, TimeoutError)
 
 
-def cache_folder():
-    """Returns the folder for what can be made or fetched again: TORCH_HOME, or torch's default."""
-    return Path(torch.hub.get_dir()).parent / "memory-ladder"
-
-
 def made_once(name, make):
     """Returns a file or folder of the cache; make(part) writes it first, if it is not there.
 
     It is there whole or not at all. The other processes of a training wait for it.
     """
-    path = cache_folder() / name
+    path = Path(torch.hub.get_dir()).parent / "memory-ladder" / name  # TORCH_HOME, or its default
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{path}.lock"):
         if not path.exists():

@@ -164,8 +164,8 @@ class Meter:
         if self.world_size > 1:
             dist.all_gather_object(everyone, everyone[0])
         first, last = (sum(each) / self.world_size for each in zip(*(own[2] for own in everyone)))
-        args, most = self.args, {}  # for each phase, what the process that needs most has found
-        for name in self.memory.found:
+        args, most = self.args, {}
+        for name in self.memory.found:  # what the process that needs most has found
             most[name] = max(everyone, key=lambda own: own[0][name]["device_peak_gb"])
         per_second = self.timed / self.timed_seconds if self.timed else None
         record = records.new(

@@ -10,8 +10,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 
 from shared.cli import UserError
 
-# The processes agree so often, in updates, whether it is time for a checkpoint. To do so, they wait
-# for the device.
+# Every so many updates the processes agree whether it is time; for that they wait for the device.
 AGREE = 10
 
 

@@ -164,7 +164,7 @@ print(sorted(new_tokenizer(reviews(3200)[0], 8192).get_vocab().items()))
 
 
 def test_files_are_made_once_and_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(loading, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: tmp_path / "hub")
 
     def fails(part):
         part.write_text("half")
@@ -172,10 +172,10 @@ def test_files_are_made_once_and_whole(tmp_path, monkeypatch):
 
     with pytest.raises(OSError):
         loading.made_once("new.txt", fails)
-    assert not (tmp_path / "new.txt").exists()
+    assert not (tmp_path / "memory-ladder" / "new.txt").exists()
     path = loading.made_once("new.txt", lambda part: part.write_text("whole"))
     assert path.read_text() == "whole" and loading.made_once("new.txt", fails) == path
-    (tmp_path / "weights.pt").write_text("garbage")
+    path.with_name("weights.pt").write_text("garbage")
     with pytest.raises(UserError, match="weights.pt is damaged; remove it"):
         loading.made_once("weights.pt", fails)
 

@@ -34,6 +34,8 @@ MISTAKES = [
     (BASELINE, "--model vit_b_16 --data fake", "no network>); pass --no-pretrained, or put http"),
     (FSDP, "--devices 3", "a batch of 16 images does not divide by 3 devices"),
     ("09_act_ckpt/plain", "--devices 2", "torchrun --nproc-per-node 2 09_act_ckpt/plain.py does"),
+    ("11_llm/before", "--data {tmp} --record {tmp}", "--record is what --data or --model reads"),
+    (BASELINE, "--data {tmp} --save {tmp}/mine", "--save or --record is what --data or --model"),
     (BASELINE, "--resume", "--resume goes on from what --save DIR has written; add --save DIR"),
     ("shared.ladder", "42", "stage 42: there is no stage 42; there are 01 to 11"),
     ("shared.predict", "42", "stage 42: there is no stage 42; there are 01 to 11"),

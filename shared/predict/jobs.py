@@ -14,7 +14,7 @@ from tqdm import tqdm
 from shared.cli import UserError, choose
 from shared.predict import cards, gpu
 from shared.records import scripts
-from shared.records.running import forks
+from shared.records.running import end_with_parent, forks
 
 # What simulations import, and in a ladder the scripts before them.
 PRELOADED = ["shared.metrics", "shared.images.cli", "shared.text.cli", "lightning.fabric"]
@@ -87,14 +87,15 @@ def run_jobs(jobs):
     """
     workers, context = min(2, os.cpu_count()), forks(PRELOADED)
     bar = {"total": len(jobs), "unit": "script", "leave": False, "disable": None}  # on a terminal
-    with ProcessPoolExecutor(workers, context, _without_gpu, max_tasks_per_child=1) as pool:
+    with ProcessPoolExecutor(workers, context, _alone, max_tasks_per_child=1) as pool:
         try:
             return list(tqdm(pool.map(_run, jobs), **bar))
         except BrokenProcessPool:
             raise UserError("a simulation was killed; each needs about 1 GB of memory") from None
 
 
-def _without_gpu():  # so that a process computes the same whether there is a GPU or not
+def _alone():  # a process computes the same whether there is a GPU or not
+    end_with_parent()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 

@@ -74,7 +74,7 @@ def run_script(name, options, log, processes=None, context=None):
 def become(command, log, processes=None):
     """Turns this process into `python COMMAND` that prints into a file, or several of its forks."""
     os.setsid()  # so that it can be ended together with its loaders' workers
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent(os.killpg)
     out = os.open(log, os.O_WRONLY | os.O_APPEND)
     for standard in (sys.stdout, sys.stderr):
         os.dup2(out, standard.fileno())
@@ -91,10 +91,14 @@ def become(command, log, processes=None):
         run_python(command)
 
 
-def _end_with_parent():
-    """Waits until the process that wanted this one is gone, then ends it and its group."""
-    multiprocessing.parent_process().join()
-    os.killpg(os.getpid(), signal.SIGKILL)
+def end_with_parent(kill=os.kill):
+    """Lets this process, or its group, end when the one that wanted it is gone, killed perhaps."""
+
+    def wait():
+        multiprocessing.parent_process().join()
+        kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def run_python(command):
