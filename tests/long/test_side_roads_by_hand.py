@@ -43,7 +43,7 @@ def test_what_they_learn():
             assert measured[name]["test_perplexity"] < 8  # of 4,096 tokens
             continue
         stage = measured[scripts.get(name).parent.replace("/plain", "/train")]
-        least = 0.8 if name in OF_RANDOM else stage["test_accuracy"] - 0.05
+        least = 0.8 if name in OF_RANDOM else stage["test_accuracy"] - 0.06
         learns = measured[name]["test_accuracy"] > least
         assert learns == (name not in {FAILS, *OF_RANDOM}), name
     assert measured[FAILS]["test_accuracy"] < 0.2
