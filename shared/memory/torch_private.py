@@ -92,7 +92,7 @@ def reporting_to(ledger):
     if dist.is_initialized():  # else there are no shards
         # A single process sends nothing: FSDP2 copies its shards, which are whole weights, with
         # ordinary operations.
-        names.append((f"{FSDP_GROUP}.wait_for_unshard", gathering, "gathered weights lack a label"))
+        names.append((f"{FSDP_GROUP}.wait_for_unshard", gathering, "gathered may be activations"))
         # DTensor finds the shape of a result by running the operation on tensors without memory.
         name = f"{PROPAGATOR}._propagate_tensor_meta_non_cached"
         names.append((name, paused, "an optimizer's step seems larger"))

@@ -38,8 +38,8 @@ def configuration(args):
         config = AutoConfig.from_pretrained(
             here or args.model, trust_remote_code=args.trust_remote_code
         )
-    auto, own_code = args.task.auto, args.trust_remote_code and getattr(config, "auto_map", {})
-    if type(config) not in auto._model_mapping and auto.__name__ not in (own_code or {}):
+    auto, own = args.task.auto, getattr(config, "auto_map", {}) if args.trust_remote_code else {}
+    if type(config) not in auto._model_mapping and auto.__name__ not in own:
         cannot = f"{config.model_type} models cannot {args.task.does}"
         raise UserError(f"--model {args.model}: {cannot}; choose, for example, {args.task.such_as}")
     config.name_or_path = args.model
