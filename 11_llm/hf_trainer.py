@@ -5,6 +5,7 @@ does, with the same losses.
 """
 
 import sys
+import tempfile
 from pathlib import Path
 
 import torch
@@ -116,7 +117,7 @@ def main(argv=None):
         model.load_state_dict(torch.load(models.weights(args), weights_only=True))
     model.to(args.accelerator)
     wanted = TrainingArguments(
-        output_dir="out/hf",
+        output_dir=tempfile.gettempdir(),  # nothing is written
         per_device_train_batch_size=BATCH_SIZE // steps,
         gradient_accumulation_steps=steps,
         activation_checkpointing=args.activation_checkpointing,

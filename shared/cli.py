@@ -20,6 +20,7 @@ for name in ("lightning.fabric", "lightning.pytorch", "torch.utils._pytree"):
     logging.getLogger(name).setLevel(logging.ERROR)
 
 PRESETS = ("tiny", "full")
+PROCESS = 550_000_000  # bytes that a tiny training needs without a GPU; most of it is PyTorch
 
 
 class UserError(ValueError):
@@ -43,6 +44,14 @@ def positive(text):
     return int(text)
 
 
+def location(text):
+    """Converts an option's text to the path of a file or folder, or of one that is to be made."""
+    found = Path(text)
+    if not text or found.exists() and not (found.is_file() or found.is_dir()):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a file nor a folder")
+    return found
+
+
 def explain(kind, error, trace):
     """Ends a program after an exception: in one line where its user can put things right.
 
@@ -54,7 +63,7 @@ def explain(kind, error, trace):
         code, text = 130, "interrupted"
     elif issubclass(kind, OSError) and error.filename:
         code, text = 2, f"{error.filename}: {error.strerror}"
-    elif issubclass(kind, (UserError, torch.OutOfMemoryError)):
+    elif issubclass(kind, (UserError, argparse.ArgumentTypeError, torch.OutOfMemoryError)):
         # An error in a DataLoader's worker comes with the worker's traceback, and ends with it.
         code, text = 2, str(error).strip().splitlines()[-1].split("UserError: ")[-1]
     if int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0))):
@@ -125,9 +134,9 @@ def parse(
     parser = Parser(description=docstring, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_options(parser, task)
     add = parser.add_argument
-    add("--record", type=Path, metavar="FILE", help="append what was measured, as a line of JSON")
+    add("--record", type=location, metavar="FILE", help="append what was measured, as JSON")
     save = f"write the model to DIR, {task.saved_help}; meanwhile, checkpoints of the training"
-    add("--save", type=Path, metavar="DIR", help=save)
+    add("--save", type=location, metavar="DIR", help=save)
     minutes = "minutes between two checkpoints (default: 15)"
     add("--save-minutes", type=float, default=15, metavar="N", help=minutes)
     resume = "go on from the checkpoint in --save DIR, if there is one; the rest as before"
@@ -144,13 +153,17 @@ def parse(
     args.shares = shares or args.world_size
     if args.resume and not args.save:
         raise UserError("--resume goes on from what --save DIR has written; add --save DIR")
-    read = [Path(text).resolve() for text in (args.data, args.model) if Path(text).exists()]
-    inside = args.save and any(map(args.save.resolve().is_relative_to, read))
-    if inside or args.record and args.record.resolve() in read:
-        raise UserError("--save or --record is what --data or --model reads; choose another")
+    keep_apart(args, args.save, args.record)
     if args.record:  # what cannot be written shall not be noticed after the training
         args.record.open("a").close()
     return args
+
+
+def keep_apart(args, *outputs):
+    """Refuses to write into what --data or --model reads."""
+    read = [location(text).resolve() for text in (args.data, args.model) if Path(text).exists()]
+    if inside := [o for o in outputs if o and any(map(o.resolve().is_relative_to, read))]:
+        raise UserError(f"{inside[0]} would be written into what --data or --model reads")
 
 
 def choose(args, task):
@@ -173,6 +186,7 @@ def _choose_devices(args, default, launcher):
     args.num_nodes = int(os.environ["WORLD_SIZE"]) // started if started else 1
     here = torch.cuda.device_count() if args.accelerator == "cuda" else None
     wanted = started or args.devices or default
+    most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // PROCESS
     if default == 1 and wanted > 1:
         args.notes.append("this script trains on one device; 08_fsdp and later share the work")
         wanted = 1
@@ -184,6 +198,8 @@ def _choose_devices(args, default, launcher):
         wanted = 1
         alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}  # as torchrun would tell it
         os.environ.update(alone, MASTER_ADDR="localhost", MASTER_PORT="0")
+    elif not here and args.devices and wanted > most:
+        raise UserError(f"--devices {wanted}: there is memory for {most} processes at most")
     elif here and wanted > here and args.devices:
         raise UserError(f"--devices {wanted}: there are {here} GPUs")
     elif here and wanted > here and not started:

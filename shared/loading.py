@@ -4,7 +4,6 @@ import itertools
 import math
 import os
 import shutil
-import zipfile
 from pathlib import Path
 from urllib.error import URLError
 
@@ -32,8 +31,6 @@ def made_once(name, make):
             shutil.rmtree(part, ignore_errors=True)  # what an interrupted process has left
             make(part)
             os.replace(part, path)
-    if path.suffix == ".pt" and not zipfile.is_zipfile(path):
-        raise UserError(f"{path} is damaged; remove it, and it is made again")
     return path
 
 

@@ -33,8 +33,7 @@ class Saving:
         self.only_model = any(hasattr(part, "consolidate_state_dict") for part in self.parts)
         if folder := self.args.save:
             found = sorted(folder.glob(f"checkpoint-{'[0-9]' * 9}"))
-            own = [*folder.glob("checkpoint-*"), *folder.glob("config.json")]
-            if folder.exists() and any(folder.iterdir()) and not own:
+            if folder.exists() and any(folder.iterdir()) and not [*folder.glob("checkpoint-*")]:
                 raise UserError(f"{folder} holds other files; --save takes a folder of its own")
             if found and not self.args.resume:
                 raise UserError(f"{folder} holds an unfinished training; --resume goes on with it")
@@ -86,17 +85,14 @@ class Saving:
             part.mkdir(parents=True)
             self.args.task.save(self.args, self.model, state, part)
             for file in sorted(part.iterdir(), key=lambda file: file.name == "config.json"):
+                shutil.copymode(part / "config.json", file)  # safetensors leaves it to the owner
                 os.replace(file, folder / file.name)  # config.json last: then it is complete
             _remove(folder.glob("checkpoint-*"))
         self.meter.print(f"saved to {folder}: {self.args.task.use.format(folder)}")
 
     def _resume(self, folder):
         meter, file = self.meter, folder / f"process-{self.meter.rank}.pt"
-        try:
-            state = torch.load(file, weights_only=True, map_location="cpu")
-        except Exception as error:  # of zip files, of pickle: a damaged file has many
-            why = type(error).__name__
-            raise UserError(f"{file} is damaged ({why}); remove {folder}") from None
+        state = torch.load(file, weights_only=True, map_location="cpu")
         for name, now in self.training.items():
             if (before := state["training"].get(name)) != now:
                 raise UserError(f"--resume: {self.args.save} is of {name} {before}, not {now}")

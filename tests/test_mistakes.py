@@ -34,9 +34,11 @@ MISTAKES = [
     (BASELINE, "--model vit_b_16 --data fake", "no network>); pass --no-pretrained, or put http"),
     (FSDP, "--devices 3", "a batch of 16 images does not divide by 3 devices"),
     ("09_act_ckpt/plain", "--devices 2", "torchrun --nproc-per-node 2 09_act_ckpt/plain.py does"),
-    ("11_llm/before", "--data {tmp} --record {tmp}", "--record is what --data or --model reads"),
-    (BASELINE, "--data {tmp} --save {tmp}/mine", "--save or --record is what --data or --model"),
+    ("11_llm/before", "--data {tmp} --record {tmp}", "would be written into what --data or"),
+    (BASELINE, "--data {tmp} --save {tmp}/mine", "/mine would be written into what --data"),
+    (FSDP, "--devices 16000", "--devices 16000: there is memory for"),
     (BASELINE, "--resume", "--resume goes on from what --save DIR has written; add --save DIR"),
+    ("shared.ladder", "01 --data {tmp} --out {tmp}/out", "/out would be written into what --data"),
     ("shared.ladder", "42", "stage 42: there is no stage 42; there are 01 to 11"),
     ("shared.predict", "42", "stage 42: there is no stage 42; there are 01 to 11"),
     ("shared.predict", "06 --model vit_b", "no such model; choose from vit_tiny, vit_b_16"),
@@ -108,6 +110,7 @@ def test_a_gpu_without_bf16_instructions_says_so(precision, said, monkeypatch, c
         "01_baseline/train.py --data {}",
         "01_baseline/plain.py --record {}/a/nowhere.png/record.jsonl",
         "-m shared.predict --card nowhere",
+        "01_baseline/train.py --data /dev/zero",
     ],
 )
 def test_a_command_ends_with_one_line_and_exit_code_2(command, tmp_path):
@@ -118,5 +121,7 @@ def test_a_command_ends_with_one_line_and_exit_code_2(command, tmp_path):
         (tmp_path / "a" / f"{i}.png").write_text("Dear")
     (tmp_path / "a" / "nowhere.png").touch()
     printed = run(*command.format(tmp_path).split(), code=2).strip().splitlines()
-    assert re.search(r"^\S+: .*(nowhere|a/\d+\.png is not a readable picture)", printed[-1])
+    assert re.search(
+        r"^\S+: .*(nowhere|/zero. is neither|a/\d+\.png is not a readable pic)", printed[-1]
+    )
     assert "Traceback" not in "".join(printed)

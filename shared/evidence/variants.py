@@ -80,9 +80,8 @@ def part(folder, table):
     lines = [("", "allocated", "", "reserved", *(["host"] if host else []), each)]
     for v in mine:
         train = records[v.words]["train"]
-        peak, before = (
-            records[w]["train"]["device_peak_gb"] for w in (v.words, v.against or v.words)
-        )
+        both = v.words, v.against or v.words
+        peak, before = (records[words]["train"]["device_peak_gb"] for words in both)
         against = markdown.against(before, peak) if v.against else ""
         sizes = (size(peak), against, size(train["device_reserved_gb"]))
         cells = [*sizes, *([amount(train["host_peak_gb"])] if host else [])]

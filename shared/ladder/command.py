@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from shared.cli import Parser, UserError, add_options, command_of
+from shared.cli import Parser, UserError, add_options, command_of, keep_apart, location
 from shared.cli import choose as choose_model
 from shared.images import data as images
 from shared.images.cli import TASK as IMAGES
@@ -91,6 +91,7 @@ def choose(args, names):
             prepared[task] = types.SimpleNamespace(**vars(args))
             prepared[task].wanted_length = args.max_length
             choose_model(prepared[task], task)
+            keep_apart(prepared[task], args.out)
             images.image_sets(prepared[task]) if task is IMAGES else task.prepared(prepared[task])
             task.weights(prepared[task])
         chosen[name] = prepared[task]
@@ -175,7 +176,7 @@ def main(argv=None):
     out = "folder for ladder.jsonl, ladder.png and logs/ (default: out)"
     fresh = "measure everything again, also what ladder.jsonl has already"
     scripts.add_stages(p)
-    p.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help=out)
+    p.add_argument("--out", type=location, default="out", metavar="DIR", help=out)
     p.add_argument("--fresh", action="store_true", help=fresh)
     args = p.parse_args(argv)
     args.command = command_of(["-m", "shared.ladder"], argv)

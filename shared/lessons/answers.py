@@ -33,9 +33,8 @@ def text(exercise, record, against):
         totals.append(tuple(f"**{cell}**" for cell in _cells(f"together{of}", *peaks)))
     table = [(f"at the peak while {exercise.phase}ing", *names, ""), *rows, *totals]
     if comparable(record, against):
-        table.append(
-            ("test accuracy", *(f"{r['test_accuracy']:.1%}" for r in (against, record)), "")
-        )
+        right = (f"{r['test_accuracy']:.1%}" for r in (against, record))
+        table.append(("test accuracy", *right, ""))
     return markdown.text(table)
 
 

@@ -131,10 +131,8 @@ class Ledger(TorchDispatchMode):
         if any(hasattr(t, "__tensor_flatten__") for t in types):
             return NotImplemented  # such a tensor then calls operations on its parts
         kwargs = kwargs or {}
-        if torch_private.exchanges(func):
-            out = torch_private.on_copies(func, args, kwargs)
-        else:
-            out = func(*args, **kwargs)
+        sends = torch_private.exchanges(func)
+        out = torch_private.on_copies(func, args, kwargs) if sends else func(*args, **kwargs)
         if self.paused:
             return out
         label = None

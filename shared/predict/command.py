@@ -6,7 +6,6 @@ Its own code runs, on tensors that have no memory.
 import dataclasses
 import json
 import sys
-from pathlib import Path
 
 import torch
 
@@ -49,7 +48,7 @@ def make_parser():
     add("--tensors-only", action="store_true", help="no workspaces, and no rests of blocks")
     other = parser.add_mutually_exclusive_group().add_argument
     other("--fits", type=cards.card_or_gb, metavar="GB|CARD", help=fits)
-    other("--timeline", type=Path, metavar="DIR", help="draw who holds the memory, into DIR")
+    other("--timeline", type=options.location, metavar="DIR", help="draw who holds memory")
     other("--check", action="store_true", help="train for three updates, too, and compare")
     add("--json", action="store_true", help="print a list of records instead of tables")
     return parser
@@ -64,6 +63,8 @@ def parse(argv):
     args.ways = args.card and not (others or args.tensors_only)
     if isinstance(args.fits, cards.Card):
         args.card, args.fits = args.fits, args.fits.gb
+    if args.trust_remote_code:
+        print(f"- Python code that comes with {args.model} may run", file=sys.stderr)
     args.models = args.model.split(",") if args.model else [None]  # None is the preset's
     named = scripts.selected(args)
     chosen = scripts.plain(named) if args.plain else named or scripts.stages()

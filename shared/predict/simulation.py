@@ -202,9 +202,8 @@ class Simulation:
             nbytes, blocks = allocator.replay(events, device, since, until)
             reserved = nbytes / 1e9
             events = blocks if self.workspaces else events
-        (peak, held, last), (host_peak, host_held, _) = (
-            summit(events, kind, since, until) for kind in (device, "cpu")
-        )
+        both = (summit(events, kind, since, until) for kind in (device, "cpu"))
+        (peak, held, last), (host_peak, host_held, _) = both
         phase = {
             "device_peak_gb": peak / 1e9,
             "device_reserved_gb": reserved,

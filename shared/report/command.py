@@ -3,9 +3,7 @@
 index.html contains everything that it shows, so that it opens from a disk without a network.
 """
 
-from pathlib import Path
-
-from shared.cli import Parser, UserError
+from shared.cli import Parser, UserError, location
 from shared.predict import timeline
 from shared.records import bars, stored
 from shared.records.views import read
@@ -19,11 +17,11 @@ def parse(argv):
     records = "measurements to show besides the repository's, such as out/ladder.jsonl"
     out = "folder for index.html (default: out)"
     add = parser.add_argument
-    add("--records", type=Path, nargs="+", default=[], metavar="FILE", help=records)
-    add("--out", type=Path, default=Path("out"), metavar="DIR", help=out)
+    add("--records", type=location, nargs="+", default=[], metavar="FILE", help=records)
+    add("--out", type=location, default="out", metavar="DIR", help=out)
     more = "timelines of other scripts and models, to compare: the timelines.json that python -m "
     more += "shared.predict --timeline DIR has written"
-    add("--timelines", type=Path, nargs="+", default=[], metavar="FILE", help=more)
+    add("--timelines", type=location, nargs="+", default=[], metavar="FILE", help=more)
     add("--slides", action="store_true", help="write pictures for slides beside the page")
     args = parser.parse_args(argv)
     for file in args.records:

@@ -40,11 +40,8 @@ def chart():
 
 def point(r):
     """Returns what is told of a prediction: figures to place it by, and texts."""
-    peak, script, host = (
-        r["train"]["device_peak_gb"],
-        scripts.get(r["script"]),
-        views.computes_on_host(r),
-    )
+    peak, script = r["train"]["device_peak_gb"], scripts.get(r["script"])
+    host = views.computes_on_host(r)
     return {
         "script": script.name,
         "title": script.title,

@@ -38,6 +38,7 @@ def configuration(args):
         config = AutoConfig.from_pretrained(
             here or args.model, trust_remote_code=args.trust_remote_code
         )
+    args.notes += [f"Python code that comes with {args.model} may run"] * args.trust_remote_code
     auto, own = args.task.auto, getattr(config, "auto_map", {}) if args.trust_remote_code else {}
     if type(config) not in auto._model_mapping and auto.__name__ not in own:
         cannot = f"{config.model_type} models cannot {args.task.does}"

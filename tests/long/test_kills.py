@@ -90,10 +90,30 @@ def test_an_interrupted_ladder_goes_on_where_it_stopped(tmp_path):
     assert again[0] == records[0]
 
 
-def test_a_killed_ladder_leaves_no_process_behind(tmp_path):
+# Which process gets it: the ladder, the one whose forks run scripts, the script.
+@pytest.mark.parametrize("how, victim", [("KILL", 0), ("HUP", 0), ("KILL", 2), ("KILL", 3)])
+def test_a_killed_ladder_leaves_no_process_behind(how, victim, tmp_path):
     command = ["-m", "shared.ladder", "08", *TINY, "--devices", 2, "--epochs", 9, "--out", tmp_path]
     with started(*command) as process:
         family = until_training(process, tmp_path)
         assert len(family) >= 4
+        os.kill(
+            [process.pid, *(child.pid for child in family)][victim], signal.Signals[f"SIG{how}"]
+        )
+        ended(process, family)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGHUP])
+def test_a_killed_prediction_leaves_no_process_behind(how, tmp_path):
+    with started("-m", "shared.predict", "01", "08", "--timeline", tmp_path) as process:
+        while len(family := psutil.Process(process.pid).children(recursive=True)) < 4:
+            time.sleep(0.1)
+        process.send_signal(how)
+        ended(process, family)
+
+
+def test_a_killed_torchrun_leaves_no_process_behind():
+    with started(*TORCHRUN, "08_fsdp/plain.py", *TINY, "--epochs", 9) as process:
+        family = until(process, b"loss")
         process.kill()
         ended(process, family)

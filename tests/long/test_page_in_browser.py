@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from conftest import NAMES, PLAIN
-from workshop_page import HOSTILE, WIDTH, article
+from conftest import NAMES
+from workshop_page import HOSTILE, WIDTH
 
 from shared.records import stored
 from shared.records.views import TINY_MEASURED, by_script, read, read_list, size
@@ -21,15 +21,6 @@ def bars(page, name=""):
 
 def width(found):
     return found.bounding_box()["width"]
-
-
-def focus(page, condition):
-    """Presses the Tab key until a condition holds of the element that has the focus."""
-    for _ in range(100):
-        page.keyboard.press("Tab")
-        if page.evaluate(f"(e => Boolean({condition}))(document.activeElement)"):
-            return
-    raise AssertionError(f"the Tab key leads to nothing with {condition}")
 
 
 def test_the_chart_and_predictions_beside_measurements(visit):
@@ -51,36 +42,6 @@ def test_the_chart_and_predictions_beside_measurements(visit):
         assert width(drawn[1]) / width(drawn[0]) == pytest.approx(gb[1] / gb[0], abs=0.01)
 
 
-def test_figures_by_keyboard_and_touch(visit):
-    page = visit()
-    focus(page, "e.closest('.bar')?.dataset.script === '06_sgd/train'")
-    tip = page.locator(".tip:visible")
-    held = stored.predictions()["06_sgd/train"]["train"]["breakdown_gb"]
-    assert tip.count() == 1 and f"gradients {size(held['gradients'])}" in tip.inner_text()
-    page.keyboard.press("Enter")
-    assert page.url.endswith("#06_sgd-train")
-    page = visit(360, 740, has_touch=True, is_mobile=True)
-    for found, script in ((".dataset:not([hidden]) .bar", NAMES[3]), (".point", NAMES[-1])):
-        place, before = page.locator(f"{found}[data-script='{script}']"), page.url
-        place.locator("a").tap()
-        assert place.locator(".tip").is_visible() and page.url == before
-        place.locator("a").tap()
-        assert page.url.endswith(f"#{script.replace('/', '-')}")
-
-
-def test_the_diffs_with_fabric_or_plain(visit):
-    page = visit(place="#02_mixed_precision-train")
-    stage = article(page, "02_mixed_precision/train")
-    fabric, plain = stage.locator(".fabric"), stage.locator("div.plain")
-    assert "16-mixed" in fabric.inner_text() and not plain.is_visible()
-    page.get_by_label("in plain PyTorch").check()
-    assert "GradScaler" in plain.inner_text() and not fabric.is_visible()
-    # Of 02 to 10; and 11 says that it has none.
-    assert page.locator("article:has(.plain:not([hidden]))").count() == len(PLAIN) - 1 + 1
-    stage.locator(".switch").click()
-    assert fabric.is_visible() and not plain.is_visible()
-
-
 def test_compare_any_two(visit):
     page, peaks, names = visit(), stored.predictions(), ["03_bf16/train", "08_fsdp/train"]
     compared = page.locator("#comparison")
@@ -100,23 +61,6 @@ def test_compare_any_two(visit):
     assert compared.locator(".bar").count() == 0 and compared.locator("ins").count() > 5
     page.locator("#to").select_option("11_llm/before")
     assert compared.inner_text() == "Choose two different scripts."
-
-
-def test_words_explain_themselves(visit):
-    page = visit(place="#06_sgd-train")
-    tip = page.locator("#explanation")
-    page.locator("#dataset").focus()
-    focus(page, "e.textContent === 'activations'")
-    meaning = page.locator("#word-activations").text_content()
-    assert tip.is_visible() and tip.inner_text().endswith(meaning)
-    page.keyboard.press("Escape")
-    assert tip.is_hidden()
-    page = visit(360, 640, place="#11_llm-train", has_touch=True, is_mobile=True)
-    for word in page.locator(".lesson .word:visible").all()[:3]:
-        word.tap()
-        box, at = page.locator("#explanation").bounding_box(), word.bounding_box()
-        assert 0 <= box["x"] <= 360 - box["width"] and 0 <= box["y"] <= 640 - box["height"]
-        assert box["y"] >= at["y"] + at["height"] or box["y"] + box["height"] <= at["y"]
 
 
 def verdict(card, rows):

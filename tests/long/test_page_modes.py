@@ -5,7 +5,7 @@ import re
 
 import pytest
 from conftest import NAMES, TEXT
-from workshop_page import WIDTH, article, reopened, settle
+from workshop_page import WIDTH, article, reopened
 
 from shared.records import scripts, stored
 from shared.records.views import size
@@ -157,38 +157,3 @@ def test_present(visit):
     assert where.inner_text().startswith(f"{NAMES[0]}: 2 of ")
     page.keyboard.press("Escape")
     assert page.locator("#presenter").is_hidden() and page.locator("#ladder").is_visible()
-
-
-def test_the_address_brings_back_the_state(visit, address):
-    page = visit(place="#02_mixed_precision-train")
-    page.get_by_label("logarithmic").check()
-    page.get_by_label("in plain PyTorch").check()
-    background = "getComputedStyle(document.body).backgroundColor"
-    light = page.evaluate(background)
-    page.locator("#theme").click(click_count=2)
-    assert page.evaluate(background) != light
-    page.locator("#card").select_option("l4")
-    page.get_by_role("button", name="Quiz").click()
-    guesses, told = {}, "article.chosen .moments output"
-    for script in NAMES[1:3]:
-        page.locator(f"#numbers a[data-script='{script}']").click()
-        article(page, script).locator(".moments .guess input").fill("2500")
-        settle(page)
-        guesses[script] = page.locator(told).inner_text()
-    page.go_back()  # leads to the stage before, and keeps what was guessed
-    reopened(page)
-    assert page.url.partition("#")[2].startswith(NAMES[1].replace("/", "-"))
-    for script, guess in guesses.items():
-        page.locator(f"#numbers a[data-script='{script}']").click()
-        assert page.locator(told).inner_text() == guess and "2.5" in guess
-    page.get_by_role("button", name="Quiz").click()
-    assert page.get_by_label("logarithmic").is_checked()
-    assert page.get_by_label("in plain PyTorch").is_checked()
-    assert page.locator("#theme").inner_text() == "Theme: dark"
-    assert page.locator("#card").input_value() == "l4"
-    # What it does not know is left out.
-    odd = "#nowhere%;scale=oblique;chart=99;moment=x@y;quiz=maybe;guesses=a:b,:;present=?@?"
-    reopened(page, f"{address}{odd};from=%2;theme=blue")
-    assert page.locator("article.chosen .canvas").count() == 1
-    assert page.get_by_label("linear").is_checked() and page.locator("#presenter").is_hidden()
-    assert page.locator("#theme").inner_text() == "Theme: automatic"

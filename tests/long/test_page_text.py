@@ -3,14 +3,13 @@
 import html as escaped
 import importlib.util
 import re
-import shutil
 
 import pytest
-from conftest import ROOT, run
+from conftest import ROOT
 
 from shared.lessons import pages
 from shared.records import scripts
-from shared.report import lesson, page, picture, words
+from shared.report import lesson, page, words
 
 PAGE = pytest.mark.parametrize("page", pages.pages(), ids=lambda page: page.parent.name)
 
@@ -74,17 +73,6 @@ def test_words_are_explained_as_in_the_glossary(html):
     assert found("Gradients, a gradient") == [("gradients", "Gradients")]
     assert found("the meta device") == [("meta-device", "meta device")]
     assert found("host-side, ghosts, bf16-true and the inputs") == []
-
-
-def test_a_picture_of_a_part(html, tmp_path):
-    pytest.importorskip("playwright")
-    page, file = tmp_path / "index.html", tmp_path / "part.png"
-    page.write_text(html, encoding="utf-8")
-    if any(map(shutil.which, picture.BROWSERS)):
-        assert str(file) in run("-m", "shared.report.picture", file, "--page", page)
-        assert file.read_bytes().startswith(b"\x89PNG")
-    told = run("-m", "shared.report.picture", file, "--page", tmp_path / "none.html", code=2)
-    assert "no such file; `python -m shared.report` writes it" in told
 
 
 @PAGE
