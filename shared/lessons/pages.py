@@ -8,7 +8,7 @@ import re
 import shlex
 
 from shared.cli import Parser
-from shared.evidence import guide, hugging_face, lost_updates, variants
+from shared.evidence import guide, hugging_face, lost_updates, profiled, variants
 from shared.lessons import costs, exercises, on_gpus, parts, published, side_roads
 from shared.records import scripts
 from shared.records.scripts import ROOT
@@ -35,6 +35,7 @@ PARTS = {
     "one_by_one": parts.one_by_one,
     "peak": parts.peak,
     "predicted": parts.predicted,
+    "profiled": profiled.part,
     "published": published.part,
     "published_speeds": published.speeds,
     "published_summary": published.summary,

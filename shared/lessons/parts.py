@@ -222,14 +222,14 @@ def cards(folder):
 
 def checked(folder):
     """Returns a table that sets predictions for a CPU beside measurements, at full size."""
-    records = views.read_list(stored.CHECKED)
+    predicted = views.by_script(views.read_list(stored.CHECKED))
+    measured = views.read(stored.FULL_CPU)[0]
     heading = ("measured while training", "predicted", "error")
     table = [("script", *heading, "measured while loading", *heading[1:])]
-    for r in records:
+    for r in measured:
         row = [r["script"]]
         for phase in ("train", "load"):
-            m, p = r["measured"][phase]["device_peak_gb"], r[phase]["device_peak_gb"]
+            m, p = (x[phase]["device_peak_gb"] for x in (r, predicted[r["script"]]))
             row += [f"{m:.4f} GB", f"{p:.4f} GB", f"{p / m - 1:+.3%}"]
         table.append(tuple(row))
-    measured_on = [{**r["measured"], "command": r["command"]} for r in records]
-    return markdown.text(table, markdown.sources(measured_on, stored.CHECKED))
+    return markdown.text(table, markdown.sources(measured, stored.FULL_CPU))

@@ -13,7 +13,6 @@ from shared import cli as options
 from shared.cli import UserError
 from shared.images.cli import TASK as IMAGES
 from shared.predict import cards, tables, timeline, way
-from shared.predict.check import check
 from shared.predict.jobs import Wanted, one_by_one, run_jobs
 from shared.predict.simulation import predict, predict_moments
 from shared.records import scripts
@@ -49,7 +48,6 @@ def make_parser():
     other = parser.add_mutually_exclusive_group().add_argument
     other("--fits", type=cards.card_or_gb, metavar="GB|CARD", help=fits)
     other("--timeline", type=options.location, metavar="DIR", help="draw who holds memory")
-    other("--check", action="store_true", help="train for three updates, too, and compare")
     add("--json", action="store_true", help="print a list of records instead of tables")
     return parser
 
@@ -71,6 +69,7 @@ def parse(argv):
     chosen = scripts.with_side_roads(chosen) if args.side_roads else chosen
     units = {name: scripts.get(name).load().TASK.unit for name in chosen}
     about = {IMAGES if m.startswith("vit_") else TEXTS for m in args.models if m}
+    about -= {TEXTS} if named else set()  # perhaps it is of pictures; the scripts know better
     about |= {IMAGES} if args.image_px else set()
     about |= {TEXTS} if args.max_length or args.one_by_one else set()
     others = [name for name in chosen if any(units[name] != task.unit for task in about)]
@@ -99,19 +98,8 @@ def wanted(args, **changed):
     return found
 
 
-def here(args):
-    """Returns the fields of Wanted that are as on this computer."""
-    if not torch.cuda.is_available():
-        return {"device": "cpu"}
-    most = max(n for n in (1, 2, 4) if n <= torch.cuda.device_count())  # as the scripts choose it
-    card = cards.of_this_machine(torch.cuda.get_device_properties(0))
-    return {"device": "gpu", "card": card, "devices": args.devices or most}
-
-
 def main(argv=None):
     args = parse(argv)
-    if args.check:  # on a GPU if there is one
-        sys.exit(not check(args, [(predict, *job) for job in wanted(args, **here(args))]))
     probed = cards.probe() if args.on == "cpu" else None
     simulations = wanted(args, device=args.on, rates=probed)
     if args.fits:

@@ -176,7 +176,15 @@ def _formula(func):
     # PyTorch 2.11 has none for attention on a CPU, which takes the same arguments as on a GPU.
     name = func._overloadpacket.__name__.replace("_for_cpu", "")
     alike = getattr(torch.ops.aten, name, None)
+    if func._overloadpacket is torch.ops.aten.convolution_backward:
+        return _of_convolution
     return flop_registry.get(func._overloadpacket) or flop_registry.get(alike)
+
+
+def _of_convolution(gradient, x, weight, _, *options, out_val):
+    """Each gradient takes what the forward pass took. (PyTorch's formula ignores groups.)"""
+    forward = flop_registry[torch.ops.aten.convolution]
+    return forward(x, weight, None, *options[:4], out_val=gradient) * sum(options[-1][:2])
 
 
 def _arithmetic(func, args, kwargs, flop):

@@ -96,6 +96,8 @@ class Simulation:
             built = self.script.build(self.fabric or self.device, self.args)
             self.model, optimizer, *self.schedulers = built
         self.folder.cleanup()
+        if any(isinstance(module, torch.nn.RNNBase) for module in self.model.modules()):
+            raise UserError(f"{name}: what recurrent layers hold for themselves is not known here")
         self.optimizer = optimizer
         self.optimizers = optimizer if isinstance(optimizer, list) else [optimizer]
         if options.late_zero_grad:

@@ -100,8 +100,9 @@ def get(name):
 
 
 def folders():
-    """Returns the numbered folders in order, such as "01_baseline"."""
-    return sorted({script.folder for script in every().values()})
+    """Returns the numbered folders that have a page, in order, such as "01_baseline"."""
+    found = {script.folder for script in every().values()}
+    return sorted(name for name in found if (ROOT / name / "README.md").exists())
 
 
 def stages(among=None):
@@ -137,7 +138,7 @@ def with_side_roads(names):
 
 def select(texts, option):
     """Returns the scripts that e.g. ["01-06", "08_fsdp,09", "06_sgd/plain"] means, in order."""
-    numbers = {name[:2]: name for name in folders()}
+    numbers = {name[:2]: name.partition("/")[0] for name in every()}
     chosen = set()
     for part in ",".join(texts).split(","):
         name = part.strip().rstrip("/").removesuffix(".py")

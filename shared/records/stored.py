@@ -14,7 +14,9 @@ VITS = RESULTS / "predicted-vits.json"  # 01-10 --model vit_b_16,vit_h_14
 # Several of them, joined:
 TEXT = RESULTS / "predicted-text.json"  # language models
 ONE_GPU = RESULTS / "predicted-text-one-gpu.json"  # the same with --one-by-one --devices 1
-CHECKED = RESULTS / "checked-full-cpu.json"  # --check
+# What `python -m shared.ladder 04-11 --preset full --data fake --no-pretrained --max-steps 3` has
+# measured on a CPU, and its predicted.json:
+FULL_CPU, CHECKED = RESULTS / "full-cpu.jsonl", RESULTS / "predicted-full-cpu.json"
 # What `python -m shared.ladder --preset tiny --side-roads` has measured of these:
 TINY_SIDE_ROADS = RESULTS / "tiny-cpu-side-roads.jsonl"
 # What a command of that name in shared.lessons or shared.evidence has stored:
@@ -26,6 +28,7 @@ VARIANTS = RESULTS / "predicted-variants.json"
 GUIDE = RESULTS / "predicted-guide.json"
 PUBLISHED = RESULTS / "published.json"
 HUGGING_FACE = RESULTS / "hugging-face.json"  # two records for each technique
+PROFILED = RESULTS / "profiled.json"
 LOST_UPDATES = RESULTS / "lost-updates.json"
 
 # GB reserved, with Fabric, from the article of 2023 that the ladder follows, by the script of the

@@ -55,6 +55,14 @@ def test_a_linear_layer_by_hand():
     assert cost.totals()["operations"] == 3
 
 
+@pytest.mark.parametrize("groups", [1, 4, 8])
+def test_a_convolution_by_hand(groups):
+    layer, x = torch.nn.Conv2d(8, 16, 3, groups=groups), torch.ones(2, 8, 9, 7, requires_grad=True)
+    forward = 2 * (2 * 16 * 7 * 5) * (8 // groups * 3 * 3)
+    assert flops(layer, x) == forward
+    assert flops(layer(x).sum().backward) == 2 * forward  # the gradients of x, and of the weights
+
+
 def in_place(x):
     x.add_(1)
     x.zero_()

@@ -2,9 +2,10 @@
 
 import json
 import os
+import shutil
 
 import pytest
-from conftest import TEXT, read_json
+from conftest import ROOT, TEXT, read_json, run
 from PIL import Image
 from simulations import predicted
 
@@ -35,27 +36,10 @@ def test_pictures(tmp_path):
         assert shown == {name: peaks[name] for name in shows[file.stem]}
 
 
-@pytest.mark.parametrize("name", ["06_sgd/train", "10_offload/plain"])
-def test_check_measures_and_agrees(capsys, monkeypatch, name):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    with pytest.raises(SystemExit) as ended:
-        command.main(["--check", "--preset", "tiny", name, "--devices", "1"])
-    assert not ended.value.code
-    printed = capsys.readouterr().out.splitlines()
-    rows = [line.split() for line in printed if line.startswith(f"{name} ")]
-    assert [row[1:3] for row in rows] == [["load", "allocated"], ["train", "allocated"]]
-    for _, phase, _, measured, foreseen, *rest in rows:
-        # In plain PyTorch the mesh is made while loading, with small tensors that the simulation
-        # does not count.
-        if phase == "train" or "plain" not in name:
-            assert measured == foreseen and rest == ["+0.00%", "+0"]
-
-
 @pytest.mark.parametrize(
     "argv, message",
     [
         (["--fits", "much"], "--fits: much is no card that is known; choose from v100"),
-        (["--check", "--fits", "24"], "--fits: not allowed with argument --check"),
         (["--model", "vit_tiny", "11"], "is about images, but 11_llm/before is"),
         (["08", "--preset", "tiny", "--devices", "3"], "a batch of 16 images does not divide by 3"),
     ],
@@ -69,3 +53,19 @@ def test_bad_input_is_told(argv, message):
 def test_a_killed_simulation_is_said():
     with pytest.raises(UserError, match="a simulation was killed"):
         run_jobs([(os._exit, 9)])
+
+
+@pytest.mark.parametrize("layer, code", [("Linear", 0), ("LSTM", 2)])
+def test_a_stage_of_ones_own(layer, code, tmp_path):
+    for folder in ("06_sgd", "shared"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("*.json"))
+    own = (ROOT / "06_sgd" / "train.py").read_text().replace("Stage 06, SGD", "Stage 12, mine")
+    own = own.replace(
+        "    model.load_state_dict(torch.load(models.weights(args), weights_only=True))", ""
+    )
+    model = f"torch.nn.Sequential(torch.nn.Flatten(), torch.nn.{layer}(3072, args.num_classes))"
+    (tmp_path / "12_mine").mkdir()
+    (tmp_path / "12_mine" / "train.py").write_text(own.replace("models.vit(args)", model))
+    command = ["-m", "shared.predict", "12", "--preset", "tiny"]
+    printed = run(*command, cwd=tmp_path, code=code, PYTHONPATH=str(tmp_path))
+    assert "12_mine/train" in printed and ("recurrent layers" in printed) == bool(code)

@@ -1,5 +1,7 @@
 """What the pages of Lightning have measured."""
 
+import contextlib
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -7,6 +9,8 @@ from lightning.pytorch.demos import Transformer
 from torch import nn
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
+
+from shared.evidence.published.article import adam_of_2023
 
 
 class FeedForward(nn.Module):
@@ -22,12 +26,12 @@ class FeedForward(nn.Module):
 
 def tensor_parallel(here, devices):
     """Lightning's page about tensor parallelism: three matrices, AdamW, on one GPU or several."""
-    model = FeedForward(8192).to(here.device)
+    model = FeedForward(8192)  # on the host, so that devices get whole matrices one by one
     if devices > 1:
         mesh = dist.init_device_mesh(here.device.type, (devices,))
         plan = {"w1": ColwiseParallel(), "w2": RowwiseParallel(), "w3": ColwiseParallel()}
         parallelize_module(model, mesh, plan)
-        here.reset()
+    model.to(here.device)
     here.training()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, foreach=True)
     for _ in range(3):
@@ -38,16 +42,16 @@ def tensor_parallel(here, devices):
     here.read("peak")
 
 
-def data_parallel(here):
+def data_parallel(here, old_adam=False):
     """Lightning's page about FSDP: its Transformer of a billion weights, with DDP and Adam."""
     model = Transformer(vocab_size=33278, nlayers=32, nhid=4096, ninp=1024, nhead=64)
     model = DistributedDataParallel(model.to(here.device))
     here.training()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-    for _ in range(3):
+
+    def forward():
         tokens = here.tokens(1, 35)
-        output = model(tokens, tokens)
-        F.nll_loss(output, tokens.view(-1)).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    here.read("peak")
+        return F.nll_loss(model(tokens, tokens), tokens.view(-1))
+
+    with adam_of_2023() if old_adam else contextlib.nullcontext():
+        here.train(forward, optimizer)

@@ -1,0 +1,73 @@
+"""What PyTorch's profiler counts of an update that the ledger does not: `python -m ...profiled`.
+
+Trains the tiny model with every plain.py. The ledger counts a training's own tensors. The profiler
+sees each allocation on the host: also what kernels take for themselves, and gloo's copies of what
+processes send each other.
+"""
+
+import itertools
+import json
+import tempfile
+from pathlib import Path
+
+from torch.profiler import ProfilerActivity, profile
+
+from shared.cli import Parser
+from shared.evidence import kept
+from shared.memory.blocks import tensors
+from shared.memory.phases import LEDGER_UPDATES
+from shared.records import markdown, scripts, stored, views
+from shared.records.record import append
+from shared.records.running import side_by_side
+
+
+def train(name, file):
+    """Trains in this process, with the profiler in the first update that has no ledger.
+
+    Appends a record to the file, with "profiled_gb", the peak of that update.
+    """
+    script, peaks = scripts.get(name).load(), []
+    train_step = script.train_step
+
+    def watched(model, optimizer, images, labels, meter):
+        arguments = model, optimizer, images, labels, meter
+        if meter.steps < LEDGER_UPDATES:
+            return train_step(*arguments)
+        before = sum(change for _, change in meter.memory.ledger.events)
+        before += sum(t.nbytes for t in tensors((images, labels)))  # which it has not seen
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+            train_step(*arguments)
+        events = (e for e in found.profiler.kineto_results.events() if e.name() == "[memory]")
+        events = sorted(events, key=lambda event: event.start_ns())
+        peaks.append(before + max(itertools.accumulate(event.nbytes() for event in events)))
+
+    script.train_step = watched
+    steps = str(LEDGER_UPDATES + 1)
+    record = script.main(["--preset", "tiny", "--max-steps", steps])
+    append(file, {**record, "profiled_gb": peaks[0] / 1e9})
+
+
+def part(folder):
+    """Returns the table for the page."""
+    records = views.read_list(stored.PROFILED)
+    table = [("script", "processes", "by the ledger", "by the profiler", "more")]
+    for name, its in itertools.groupby(records, key=lambda r: r["script"]):
+        r, *_ = its = [*its]
+        peak, most = r["train"]["device_peak_gb"], max(r["profiled_gb"] for r in its)
+        sizes = views.size(peak), views.size(most), views.change(peak, most)
+        table.append((name, str(r["world_size"]), *sizes))
+    return markdown.text(table, markdown.sources(records, stored.PROFILED))
+
+
+def main(argv=None):
+    Parser(description=__doc__.splitlines()[0]).parse_args(argv)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "records.jsonl"
+        for name in scripts.plain():
+            side_by_side(scripts.get(name).load().DEVICES, train, name, file)
+        records = [json.loads(line) for line in file.read_text().splitlines()]
+    kept.store(stored.PROFILED, "profiled", records)
+
+
+if __name__ == "__main__":
+    main()
