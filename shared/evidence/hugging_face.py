@@ -109,7 +109,7 @@ def part(folder):
         peaks = (size(r["train"]["device_peak_gb"]) for r in (there, here))
         losses = (f"{r['last_loss']:.4f}" for r in (there, here))
         table.append((t.words, option, t.accelerate, *peaks, *losses))
-    sharded = ('`fsdp="full_shard"`', "`FullyShardedDataParallelPlugin(fsdp_version=2)`")
+    sharded = ("`fsdp=True`", "`FullyShardedDataParallelPlugin(fsdp_version=2)`")
     table.append(("sharding", *sharded, *["not measured"] * 2, "", ""))
     return kept.table(table, records, stored.HUGGING_FACE)
 

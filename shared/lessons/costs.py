@@ -28,7 +28,7 @@ def table(records, names):
                 "operations started": f"{cost['operations']:,}",
                 f"**least time, {card}**": f"**{duration(bound['ms'])}**",
                 "what bounds it": parts(bound["parts_ms"]),
-                "what runs beside it": parts(bound["beside_ms"]),
+                "beside it, further streams added up": parts(bound["beside_ms"]),
                 "if all that fits stays in the L2 cache": duration(bound["in_cache_ms"]),
                 f"least time for one of the {what}, on one GPU": duration(least_ms(r)),
             }

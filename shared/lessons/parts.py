@@ -24,7 +24,7 @@ def peak(folder):
         return f"{what} **{views.size(now)}** allocated."
     before, host = rows[0]["train"]["device_peak_gb"], [r["load"]["host_peak_gb"] for r in rows]
     if now == before:
-        host = " to ".join(map(views.amount, host))
+        host = " to ".join(views.size(gb) if gb else "0" for gb in host)
         loading = f"while loading, the host's peak goes from {host}"
         return f"{what} **{views.size(now)}** allocated, as before; {loading}."
     before, share = views.size(before), now / before

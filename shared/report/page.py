@@ -4,6 +4,7 @@ import datetime
 import functools
 import itertools
 import json
+import os
 import shlex
 from pathlib import Path
 
@@ -201,6 +202,7 @@ def render(files, timelines=()):
         measured_on_gpu=bool(stored.on_gpus()),
         colors={label: f"--{label.replace(' ', '-')}" for label in CATEGORIES},
         hexes={label: to_hex(COLORS[label]) for label in CATEGORIES},
+        repository=os.environ.get("GITHUB_REPOSITORY"),  # when GitHub publishes the page
         commit=git_commit(),
         date=datetime.date.today().isoformat(),
         style=Markup("".join((TEMPLATE / f"style/{x}.css").read_text() for x in STYLES.split())),

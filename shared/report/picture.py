@@ -12,7 +12,7 @@ from shared.cli import Parser, UserError
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 QUIET = ("--no-first-run", "--disable-background-networking", "--disable-sync")
 WIDTH, HEIGHT, SCALE = 1280, 1200, 1.5  # in CSS pixels; picture's pixels for each of them
-ADDRESS, PART = "05_grad_accum-train;ruler=own", "article.chosen .moments"
+ADDRESS, PART = "05_grad_accum-train", "article.chosen .moments"
 
 
 def take(page, part=PART, state=ADDRESS):

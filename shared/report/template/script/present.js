@@ -30,6 +30,7 @@ const Present = (() => {
     parts.forEach((part, n) => part.classList.toggle("not-yet", n >= shown));
     for (const answer of parts.filter((part) => part.localName === "details")) answer.open = !answer.classList.contains("not-yet");
     one("#where").textContent = `${stage.dataset.script}: ${at + 1} of ${every.length}`;
+    Timeline.mounted.filter(({ figure }) => slide.contains(figure)).forEach((each) => each.show(each.at));
     const latest = parts[shown - 1] ?? slide;
     if (latest === slide) scrollTo(0, 0);
     else latest.scrollIntoView({ block: "nearest" });

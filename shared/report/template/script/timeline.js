@@ -10,11 +10,13 @@ const Timeline = (() => {
   const most = (moments, part = "device") => Math.max(...Canvas.total(moments[part]));
   const peak = (moments) => Canvas.total(moments.device).indexOf(most(moments));
 
-  // Returns the top of the scale that all stages of a model share, or of a stage's own.
-  function top({ moments, unseen }) {
-    const own = Address.get("ruler") === "own" && !unseen;
-    const those = own ? [moments] : Object.values(MOMENTS).filter((other) => other.setting === moments.setting);
-    return 1.12 * Math.max(...those.flatMap((each) => parts(each).map((part) => most(each, part))));
+  // Returns the top of the scale: of a stage and the one before, or of all stages of the model. It
+  // must not tell what is still to guess.
+  function top({ moments, before, unseen }) {
+    const every = Object.values(MOMENTS).filter((other) => other.setting === moments.setting);
+    const pair = [unseen ? null : moments, MOMENTS[before]].filter(Boolean);
+    const those = Address.get("ruler") === "all" || !pair.length ? every : pair;
+    return (unseen ? 1.25 : 1.12) * Math.max(...those.flatMap((each) => parts(each).map((part) => most(each, part))));
   }
 
   // Returns the tensors of a category that are alive after an event, the largest first.
@@ -72,7 +74,7 @@ const Timeline = (() => {
       if (this.scale !== top) return told;
       const button = element("button", { type: "button", class: "ruler" });
       button.addEventListener("click", () => {
-        Address.set("ruler", Address.get("ruler") === "own" ? "common" : "own");
+        Address.set("ruler", Address.get("ruler") === "all" ? "pair" : "all");
       });
       told.append(button);
       return told;
@@ -107,7 +109,7 @@ const Timeline = (() => {
     draw() {
       const scale = this.scale(this);
       const button = one(".ruler", this.figure);
-      if (button) button.textContent = Address.get("ruler") === "own" ? "One scale for all stages" : "Its own scale";
+      if (button) button.textContent = Address.get("ruler") === "all" ? "Scale of this stage" : "One scale for all stages";
       for (const { part, box } of this.boxes) Canvas.draw(box, this.moments, part, scale, MOMENTS[this.before]);
       this.show(this.at);
     }
@@ -184,7 +186,7 @@ const Timeline = (() => {
       }
       const source = one(".source", this.figure);
       // Where a line is in its box can be asked only of what is shown, and takes long.
-      const lit = source?.closest(".chosen") && one(".runs, .chose", source);
+      const lit = source?.checkVisibility() && one(".runs, .chose", source);
       if (lit) source.scrollTop = lit.offsetTop - source.clientHeight / 2;
     }
   }
@@ -204,7 +206,7 @@ const Timeline = (() => {
       const { script } = figure.dataset;
       mounted.push(new Figure(figure, script, { before: MOMENTS[script].before }));
     }
-    Address.keep("ruler", "common", () => {
+    Address.keep("ruler", "pair", () => {
       mounted.forEach((figure) => figure.draw());
       Quiz.redraw();
     });
