@@ -6,7 +6,6 @@ processes send each other.
 """
 
 import itertools
-import json
 import tempfile
 from pathlib import Path
 
@@ -42,8 +41,7 @@ def train(name, file):
         peaks.append(before + max(itertools.accumulate(event.nbytes() for event in events)))
 
     script.train_step = watched
-    steps = str(LEDGER_UPDATES + 1)
-    record = script.main(["--preset", "tiny", "--max-steps", steps])
+    record = script.main(["--preset", "tiny", "--max-steps", str(LEDGER_UPDATES + 1)])
     append(file, {**record, "profiled_gb": peaks[0] / 1e9})
 
 
@@ -65,8 +63,7 @@ def main(argv=None):
         file = Path(folder) / "records.jsonl"
         for name in scripts.plain():
             side_by_side(scripts.get(name).load().DEVICES, train, name, file)
-        records = [json.loads(line) for line in file.read_text().splitlines()]
-    kept.store(stored.PROFILED, "profiled", records)
+        kept.store(stored.PROFILED, "profiled", views.read(file)[0])
 
 
 if __name__ == "__main__":

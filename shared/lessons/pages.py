@@ -71,8 +71,7 @@ def pages():
 
 
 def main(argv=None):
-    parser = Parser(description=__doc__.splitlines()[0])
-    parser.parse_args(argv)
+    Parser(description=__doc__.splitlines()[0]).parse_args(argv)
     for page in pages():
         if (filled := fill(page)) != page.read_text():
             write_text(page, filled)

@@ -36,8 +36,7 @@ def ways(name, options=()):
 
 
 def main(argv=None):
-    parser = Parser(description=__doc__.splitlines()[0])
-    parser.parse_args(argv)
+    Parser(description=__doc__.splitlines()[0]).parse_args(argv)
     made = command_of(["-m", "shared.lessons.ways"], argv)
     found = [{**found, "made_with": made} for name in CARDS for found in ways(name)]
     write_text(stored.WAYS, json.dumps(found, indent=1) + "\n")

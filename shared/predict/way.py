@@ -70,6 +70,7 @@ def with_way(script, options, card_gb, batch_size):
     way = {
         "card_gb": card_gb,
         "needs_gb": max(load, gb) + tables.allowance(record),
+        "host_gb": record["train"]["host_peak_gb"],
         "world_size": record["world_size"],
         "batch_size": batch_size,
         "share": share,
@@ -144,7 +145,9 @@ def ways(records):
     for r in records:
         found.append((name(r), r["way"]))
         for way in r.get("combinations", ()):
-            found.append((f"{folder(r)}: {listed(way['techniques'])}", way))
+            alone = way["world_size"] == 1  # then FSDP shards nothing
+            named = (t for t in way["techniques"] if not (alone and t.startswith("shard ")))
+            found.append((f"{folder(r)}: {listed(named)}", way))
     return found
 
 
@@ -195,7 +198,8 @@ def advice(found, what, card):
         on = f"On {NUMBERS.get(n, n)} {card.title}"
         mine = [(words, way) for words, way in found if way["world_size"] == n and way["at_once"]]
         if not mine:
-            lines.append(f"{on}: none of these fits, or can run.")
+            few = "; 11_llm/lora and 11_llm/qlora train few weights, --fits tells of them"
+            lines.append(f"{on}: none of these fits, or can run{few * (what == 'texts')}.")
             continue
         words, best = max(mine, key=lambda w: (not offloads(w[1]), speed(w[1])))
         line = (
@@ -203,6 +207,8 @@ def advice(found, what, card):
             f"{speed(best):,.0f} {what}/s{' together' if n > 1 else ''}; it needs "
             f"{best['needs_gb']:.1f} of {card.gb:.1f} GB."
         )
+        if offloads(best) and best.get("host_gb"):
+            line += f" The host holds {n * best['host_gb']:.1f} GB besides."
         leaner = [w for w in mine if w[1]["needs_gb"] < best["needs_gb"] - LEAST_GB]
         if leaner:
             words, other = max(leaner, key=lambda w: speed(w[1]))
