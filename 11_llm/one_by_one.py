@@ -6,13 +6,17 @@ is one of the two scripts with functions of the other, or with one of those belo
 of 07 to 10.
 """
 
+import sys
 from functools import partial
+from pathlib import Path
 
 import torch
 from lightning.fabric import Fabric
 from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 from torch.utils.checkpoint import checkpoint
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
+from shared.cli import UserError
 from shared.records import scripts
 from shared.text import models
 
@@ -103,3 +107,7 @@ def _parallelize(model, mesh, checkpointing, offloading):
     for unit in [*models.blocks(model), model]:
         fully_shard(unit, mesh=mesh["data_parallel"], **options)
     return model.to_empty(device="cpu" if offloading else mesh.device_type)
+
+
+if __name__ == "__main__":
+    raise UserError("this is a list; python -m shared.predict 11 --one-by-one goes through it")
