@@ -33,7 +33,7 @@ def watch(folder, table, precision):
     module = scripts.get("11_llm/train").load()
     module.Fabric = lambda **options: Fabric(**{**options, "precision": precision})
     argv = ["--preset", "tiny", "--model", str(folder), "--data", str(table)]
-    argv += ["--save", f"{folder}-trained"]
+    argv += ["--save", f"{folder}-trained" + "-bf16" * (precision != "32-true")]
     args = cli.parse(module.__file__, argv, 12, PROCESSES, 3)
     fabric = module.make_fabric(args)
     fabric.launch()
