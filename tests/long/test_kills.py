@@ -25,7 +25,11 @@ def started(*command):
     """Starts a Python command in a session of its own, with a pipe for what it prints."""
     words = [sys.executable, *map(str, command)]
     kept = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "start_new_session": True}
+    # Whoever started the tests, with nohup perhaps, may have these ignored.
+    heard = [signal.signal(s, signal.SIG_DFL) for s in (signal.SIGINT, signal.SIGHUP)]
     process = subprocess.Popen(words, cwd=ROOT, env=cpu_only(), **kept)
+    for number, before in zip((signal.SIGINT, signal.SIGHUP), heard):
+        signal.signal(number, before)
     try:
         yield process
     finally:

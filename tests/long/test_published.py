@@ -19,10 +19,7 @@ from shared.records import stored
 # Quick ones of several kinds: DDP with its buckets, an old version's bytes, DTensors, the Trainer.
 QUICK = ("ZeroRedundancy", "tensor parallelism", "optimum")
 # Of the sources that are complete, what is not within 5 %, as the page says.
-FURTHER = {
-    ("Raschka 2023, one GPU", "ViT-L/16, bf16, 64 images, Adam"),
-    ("Lightning: tensor parallelism", "8 GPUs"),
-}
+FURTHER = {("Raschka 2023, one GPU", "ViT-L/16, bf16, 64 images, Adam")}
 
 
 @pytest.fixture(scope="module")
