@@ -100,25 +100,48 @@ class CachingAllocator:
         bisect.insort(piece.pool, piece)
 
 
-def replay(events, device, since=0, until=None):
-    """Replays a ledger's log; the cache is emptied where the part of it begins.
+class Replay:
+    """A ledger's log on one device, event by event, and PyTorch's counters.
 
-    Returns the most bytes that were reserved in the part; and the log with the sizes of blocks on
-    the device, which PyTorch counts as allocated: of a large block, a rest of up to 1 MiB is not
-    cut off.
+    `allocated` and `peak` are bytes of blocks, those of what is reserved are the allocator's;
+    `events` are the log with the sizes of blocks on the device. PyTorch counts these: of a large
+    block, a rest of up to 1 MiB is not cut off.
     """
-    allocator, pieces, found = CachingAllocator(), {}, []
-    for i, (block, change) in enumerate(events[:until]):
-        if i == since:
-            allocator.empty_cache()
-            allocator.peak = allocator.reserved
-        if block.device == device and block.nbytes:
+
+    def __init__(self, device):
+        self.device, self.allocator, self.events = device, CachingAllocator(), []
+        self.allocated = self.peak = 0
+        self._pieces = {}
+
+    def take(self, block, change):
+        """Takes in an event."""
+        if block.device == self.device and block.nbytes:
             if change > 0:
-                pieces[block] = piece = allocator.allocate(change, block.stream)
+                self._pieces[block] = piece = self.allocator.allocate(change, block.stream)
                 change = piece.size
             else:
-                piece = pieces.pop(block)
+                piece = self._pieces.pop(block)
                 change = -piece.size
-                allocator.free(piece)
-        found.append((block, change))
-    return allocator.peak, found
+                self.allocator.free(piece)
+            self.allocated += change
+            self.peak = max(self.peak, self.allocated)
+        self.events.append((block, change))
+
+    def reset(self):
+        """Forgets the peaks until now."""
+        self.peak, self.allocator.peak = self.allocated, self.allocator.reserved
+
+
+def replay(events, device, since=0, until=None, emptied=()):
+    """Replays a ledger's log; the cache is emptied where the part of it begins, and elsewhere.
+
+    Returns the most bytes that were reserved in the part, and Replay.events.
+    """
+    replayed = Replay(device)
+    for i, event in enumerate(events[:until]):
+        if i == since or i in emptied:
+            replayed.allocator.empty_cache()
+        if i == since:
+            replayed.reset()
+        replayed.take(*event)
+    return replayed.allocator.peak, replayed.events

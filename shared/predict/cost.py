@@ -35,7 +35,7 @@ EXCHANGES = (
     ("reduce_scatter", "reduced", lambda n: (n - 1) / n),
     ("reduce", "reduced", lambda n: 1),
     ("gather|all_?to_?all", "gathered", lambda n: (n - 1) / n),
-    ("broadcast|scatter", "gathered", lambda n: 1),
+    ("", "gathered", lambda n: 1),  # broadcast, scatter, what two devices send each other
 )
 # FSDP2's. It returns the part of its buffer that it has written; its schema does not tell.
 COPY_IN = "all_gather_copy_in"

@@ -7,6 +7,7 @@ import torch.distributed as dist
 from lightning.fabric.strategies import DDPStrategy
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.distributed import _state_dict_utils
+from torch.distributed.fsdp import _init_utils
 from torch.distributed.fsdp._fully_shard import _fsdp_init
 from torch.testing._internal.distributed import fake_pg
 
@@ -30,8 +31,9 @@ def pretend_processes(n, device):
             backend, fake_pg._create_fake_pg, extended_api=True, devices=[device]
         )
     dist.init_process_group(backend, rank=0, world_size=n, store=fake_pg.FakeStore())
-    dist.init_process_group = lambda backend: None  # for scripts that call it themselves
+    dist.init_process_group = lambda *_, **__: None  # for scripts that call it themselves
     _fsdp_init._move_states_to_device = _moved
+    _init_utils._move_states_to_device = _moved  # of FSDP1
     # DDP does without what it would read from tensors, and from the other processes: whether all
     # have the same model.
     dist._verify_params_across_processes = lambda *_: None
@@ -58,7 +60,7 @@ def group_size(func, args):
             for a in args
             if isinstance(a, torch.ScriptObject) and "ProcessGroup" in str(a._type())
         )
-        return next(groups).size()
+        return next(groups, dist.group.WORLD).size()
     name = next(v for a, v in zip(func._schema.arguments, args) if a.name == "group_name")
     return dist.distributed_c10d._resolve_process_group(name).size()
 

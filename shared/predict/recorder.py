@@ -47,6 +47,11 @@ class Recorder(Ledger):
         storage = id(tensor.untyped_storage())
         return id(self._live[storage]) if storage in self._live else storage
 
+    def label(self, tensor):
+        """Returns the category of the storage of a tensor, None if it is not in the log."""
+        block = self._live.get(id(tensor.untyped_storage()))
+        return block and block.label
+
     def _block(self, nbytes, device, label, like=None):
         block = RecordedBlock(nbytes, device, label)
         block.phase, block.module, block.stream = self.phase(), self.module(), Stream.current
