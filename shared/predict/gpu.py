@@ -53,12 +53,17 @@ class Stream:
         self.stream_id = next(numbers)
 
     def record_event(self, event=None):
-        return Event()
+        return event or Event()
 
-    wait_event = wait_stream = lambda *_: None
+    wait_event = wait_stream = synchronize = lambda *_: None
+    query = lambda *_: True
+    is_capturing = lambda *_: False
 
 
 class Event(Stream):
+    elapsed_time = lambda *_: 1.0  # milliseconds
+    wait = lambda *_: None
+
     def record(self, stream=None):
         return self
 
@@ -89,6 +94,8 @@ backend = types.SimpleNamespace(
     device_count=lambda: 1,
     current_device=lambda: 0,
     current_stream=lambda device=None: default,
+    manual_seed_all=lambda seed: None,
+    _is_in_bad_fork=lambda: False,
     get_amp_supported_dtype=lambda: [torch.float16, torch.bfloat16],
 )
 
@@ -258,6 +265,8 @@ REPLACED = (
         "item",
         lambda item, t: 1 if stepping and isinstance(t, FakeTensor) else item(t),
     ),
+    # A step is skipped if a gradient in 16 bit is infinite; none is. Without this, 02 could not step.
+    (torch.amp.GradScaler, "_maybe_opt_step", lambda _, scaler, optimizer, *args: optimizer.step()),
     (torch, "tensor", _by_way_of_the_host),
     (torch, "load", _forgetting),
     (torch, "clear_autocast_cache", _clear_copies),

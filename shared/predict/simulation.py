@@ -3,6 +3,7 @@
 One process can simulate one script on one kind of device; jobs.py starts them.
 """
 
+import contextlib
 import functools
 import logging
 import mmap
@@ -10,12 +11,14 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
+from unittest import mock
 
 import torch
 from lightning.fabric.utilities.warnings import PossibleUserWarning
 
 from shared.cli import UserError
 from shared.memory.blocks import summit, tensors
+from shared.memory.torch_private import wrapped
 from shared.metrics import Losses, precision_on
 from shared.predict import allocator, cards, gpu, history, processes
 from shared.predict.bound import bound
@@ -73,7 +76,9 @@ class Simulation:
         warnings.filterwarnings("ignore", category=PossibleUserWarning)
         for message in WARNINGS:
             warnings.filterwarnings("ignore", message=message)
-        self.script, self.on_gpu = scripts.get(name).load(), options.device == "gpu"
+        self.on_gpu = options.device == "gpu"
+        with self._seen():
+            self.script = scripts.get(name).load()
         if options.techniques is not None:
             self.script = one_by_one(name).script(options.techniques)
         self.args = arguments(name, self.script, options)
@@ -106,6 +111,11 @@ class Simulation:
         self._name("parameters")
         self.ledger.training()
 
+    def _seen(self):
+        """Returns a context in which scalers of losses find the GPU, if one is simulated."""
+        on = wrapped(torch.amp.GradScaler, "__init__", _scaling)
+        return on if self.on_gpu else contextlib.nullcontext()
+
     def _prepare(self):
         """Makes what build() needs: device, processes, Fabric if it is used, a file to load."""
         args, with_fabric = self.args, hasattr(self.script, "make_fabric")
@@ -115,7 +125,8 @@ class Simulation:
         if self.script.DEVICES > 1:  # even if only one is wanted, as in main()
             processes.pretend_processes(args.world_size, gpu.DEVICE if self.on_gpu else "cpu")
         if with_fabric:
-            self.fabric = self.script.make_fabric(args)
+            with self._seen():
+                self.fabric = self.script.make_fabric(args)
             self.fabric.launch()
             self.device = self.fabric.device
             precision = self.fabric.strategy.precision
@@ -218,6 +229,12 @@ class Simulation:
     def bound(self):
         """Returns a record's Bound of the last update, None without rates."""
         return bound(self.cost.operations, self.rates) if self.rates else None
+
+
+# A script asks whether there is CUDA, and passes that on; PyTorch asks again.
+def _scaling(init, scaler, *args, **options):
+    with mock.patch.object(torch.cuda, "is_available", lambda: True):
+        init(scaler, *args, **{**options, "enabled": True})
 
 
 def _in_gb(held):
