@@ -37,6 +37,10 @@ SHARDED_ROADS = [name for name in ROADS if scripts.get(name).load().DEVICES > 1]
 OF_TORCHRUN = ("LOCAL_RANK", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
 
 
+def pytest_addoption(parser):
+    parser.addoption("--scripts", type=Path, help="folder with the scripts of others")
+
+
 def run(*command, code=0, cwd=ROOT, limit=400, **env):
     """Runs a Python command, without a GPU, and returns what it printed.
 

@@ -17,14 +17,17 @@ from lightning.fabric import Fabric
 # In each line an owner, and its names.
 NAMES = """
 torch _foreach_add _foreach_add_ _foreach_addcdiv_ _foreach_zero_
-torch._C _current_graph_task_id _current_autograd_node
+torch._C _current_graph_task_id _current_autograd_node _InferenceMode _swap_tensor_impl
 torch.ScriptObject _type
+torch.amp.GradScaler _maybe_opt_step
 torch.autograd _get_sequence_nr
 torch.cuda.memory _record_memory_history _dump_snapshot
 torch.library get_kernel
 torch.nn.Module _apply
+torch.nn.modules.conv _ConvNd
 torch.storage.TypedStorage _data_ptr
 torch.optim.optimizer _foreach_supported_types
+torch.utils _device
 torch.utils._pytree tree_leaves tree_map_only
 torch.utils._python_dispatch TorchDispatchMode
 torch.utils.backend_registration _setup_privateuseone_for_python_backend
@@ -38,11 +41,13 @@ torch.distributed.ProcessGroup _device_types
 torch.distributed.Reducer _rebuild_buckets
 torch.distributed.distributed_c10d _resolve_process_group
 torch.distributed._state_dict_utils compute_local_shape_and_global_offset _broadcast_tensors
+torch.distributed.fsdp _init_utils
 torch.distributed.fsdp._fully_shard._fsdp_init _move_states_to_device
 torch.distributed.fsdp._fully_shard._fsdp_param_group.FSDPParamGroup wait_for_unshard
 torch.distributed.tensor._sharding_prop.ShardingPropagator _propagate_tensor_meta_non_cached
 torch.ops._c10d_functional wait_tensor all_reduce
 torch.ops.mkldnn _is_mkldnn_bf16_supported
+torch.ops.aten _local_scalar_dense _unique2
 torch.ops.aten _to_copy _softmax _softmax_backward_data _fused_rms_norm _fused_rms_norm_backward
 torch.ops.aten _scaled_dot_product_attention_math _scaled_dot_product_flash_attention_for_cpu
 torch.ops.aten _scaled_dot_product_flash_attention_for_cpu_backward
@@ -51,9 +56,11 @@ torch.ops.aten _scaled_dot_product_cudnn_attention _scaled_dot_product_flash_att
 torch.ops.aten _scaled_dot_product_efficient_attention_backward
 torch.ops.aten _scaled_dot_product_cudnn_attention_backward
 lightning.fabric.strategies.DDPStrategy _determine_ddp_device_ids
+torchvision.models _api
 torchao.optim _AdamW
 torchao.prototype._nf4tensor_api NF4WeightOnlyConfig
 transformers.AutoModelForCausalLM _model_mapping
+transformers.Trainer _save_checkpoint
 transformers.PreTrainedModel _from_config initialize_weights named_non_persistent_buffers
 """
 # What only an object has: how to get one, and its names.

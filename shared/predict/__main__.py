@@ -1,5 +1,8 @@
 """Runs `python -m shared.predict`."""
 
-from shared.predict.command import main
+import sys
 
-main()
+from shared.predict import command
+from shared.predict.own import command as own
+
+(own if own.is_own(sys.argv[1:]) else command).main()

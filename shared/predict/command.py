@@ -120,19 +120,22 @@ def main(argv=None):
     return records
 
 
+def show_tables(records, args, how=""):
+    """Prints the tables of predictions of one model."""
+    r = records[0]
+    if args.torch != cards.INSTALLED:
+        how += f"as with torch {r['as_torch']}, "
+    how += f"predicted with torch {torch.__version__}; nothing was computed"
+    print(f"\n{setting(r)}, on a {r['device']}, {how}. Figures are per device.\n")
+    print("\n".join([*tables.predictions(records), "", *tables.costs(records)]))
+    if args.card and not args.card.bf16:
+        print(f"\nA {args.card.title} has no instructions for bf16: it is slow there.")
+
+
 def show(records, args):
     """Prints the tables of predictions, those of each model together."""
     for group in by_model(records):
-        r = group[0]
-        how = f"predicted with torch {torch.__version__}; nothing was computed"
-        if args.tensors_only:
-            how = f"tensors only, {how}"
-        elif args.torch != cards.INSTALLED:
-            how = f"as with torch {r['as_torch']}, {how}"
-        print(f"\n{setting(r)}, on a {r['device']}, {how}. Figures are per device.\n")
-        print("\n".join([*tables.predictions(group), "", *tables.costs(group)]))
-        if args.card and not args.card.bf16:
-            print(f"\nA {args.card.title} has no instructions for bf16: it is slow there.")
+        show_tables(group, args, "tensors only, " * args.tensors_only)
         if args.fits:
             print("\n" + "\n".join(tables.fitting(group)))
         if args.ways:

@@ -47,13 +47,18 @@ def folder(record):
 
 def setting(record):
     """Writes which model a record is of, and with what inputs, for people."""
+    if "inputs" in record:  # of a script of anyone's
+        inputs = f" with inputs of {record['inputs']}" if record["inputs"] else ""
+        return f"{record['model']}{inputs}"
     if "max_length" in record:
         return f"{one_line(record['model'])}, {record['max_length']} tokens"
     return f"{one_line(record['model'])} at {record['image_px']} px"
 
 
 def unit(record):
-    """Returns what a record counts: "images" or "texts"."""
+    """Returns what a record counts: "images" or "texts", of a script of anyone's maybe "examples"."""
+    if "unit" in record:
+        return record["unit"]
     return "texts" if "max_length" in record else "images"
 
 

@@ -91,7 +91,8 @@ def diffs(own=()):
     pairs = [(scripts.plain()[0], scripts.ladder()[0])]
     for chain in (scripts.stages(), scripts.plain()):
         pairs += [(a, b) for i, a in enumerate(chain) for b in chain[i + 1 :]]
-    pairs += [(scripts.get(name).parent, name) for name in own if scripts.get(name).parent]
+    known = [scripts.get(name) for name in own if name in scripts.every()]
+    pairs += [(script.parent, script.name) for script in known if script.parent]
     return {pair: side_by_side.rows(*pair) for pair in pairs}
 
 

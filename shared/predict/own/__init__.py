@@ -1,0 +1,1 @@
+"""Any training script, unedited, on the simulated GPU."""

@@ -1,0 +1,190 @@
+"""Predicts what any training script needs of a GPU, without one: it runs unedited.
+
+The script believes that it has the GPU. It computes on tensors without memory, ends after a few
+updates, and its own code runs as it is: run no script that you would not run yourself.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import re
+import socket
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from shared import cli as options
+from shared.cli import UserError
+from shared.images.cli import TASK
+from shared.predict import cards, gpu, history, tables, timeline
+from shared.predict.bound import bound
+from shared.predict.command import show_tables
+from shared.records import record as records
+from shared.records import scripts, views
+
+ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "WANDB_MODE": "disabled", "TORCHDYNAMO_DISABLE": "1"}
+# Layers of which cuDNN knows more than PyTorch.
+LIBRARY = torch.nn.modules.conv._ConvNd, torch.nn.RNNBase
+UNREACHED = ConnectionError, TimeoutError, socket.gaierror
+# A message with one of these says what no simulated GPU can do.
+CANNOT = "PrivateUse1|meta tensor|fake tensor|0 active drivers|CUDA|Triton|data_ptr"
+
+
+def is_own(argv):
+    """Tells whether a command line is about a script that is none of the stages."""
+    its = argv[: argv.index("--")] if "--" in argv else argv
+    return any(x.endswith(".py") and x.removesuffix(".py") not in scripts.every() for x in its)
+
+
+def shape(text):
+    """Converts e.g. 3x224x224 to a tuple."""
+    return tuple(options.positive(n) for n in text.split("x"))
+
+
+def make_parser():
+    """Returns the parser of the options before --."""
+    usage = "%(prog)s SCRIPT.py [options] [-- its options]"
+    parser = options.Parser(prog="python -m shared.predict", usage=usage, description=__doc__)
+    add, positive = parser.add_argument, options.positive
+    card = f"the GPU: {', '.join(cards.CARDS)} (default: a100)"
+    version = "whose PyTorch's workspaces, such as 2.11 (default: the installed one's)"
+    devices = "GPUs; the script is the first process of so many, as torchrun starts them"
+    images = "of images, such as 3x224x224, for data sets of torchvision that are not there"
+    fits = "whether so many GB (1e9 bytes), or those of a card, are enough"
+    add("script", type=Path, metavar="SCRIPT.py", help="what follows -- is for the script")
+    add("--card", type=cards.get, default=cards.DEFAULT, metavar="NAME", help=card)
+    add("--torch", type=cards.version, default=cards.INSTALLED, metavar="VERSION", help=version)
+    add("--devices", type=positive, default=1, metavar="N", help=devices)
+    add("--updates", type=positive, default=3, metavar="N", help="to train for (default: 3)")
+    add("--input", type=shape, metavar="SHAPE", help=images)
+    add("--fits", type=cards.card_or_gb, metavar="GB|CARD", help=fits)
+    add("--timeline", type=options.location, metavar="DIR", help="draw who holds memory")
+    add("--json", action="store_true", help="print a list of one record instead of tables")
+    return parser
+
+
+def main(argv=None):
+    argv = sys.argv[1:] if argv is None else argv
+    cut = argv.index("--") if "--" in argv else len(argv)
+    args = make_parser().parse_args(argv[:cut])
+    args.command = options.command_of(["-m", "shared.predict"], argv)
+    if isinstance(args.fits, cards.Card):
+        args.card, args.fits = args.fits, None
+    run, found = predict(args, argv[cut + 1 :])
+    if args.timeline and len(run.starts) > 1:
+        events = run.counters.now().events
+        moments = history.condensed(found, events, run.ledger, run.starts[-2], gpu.DEVICE)
+        timeline.draw_all([moments], args.timeline)
+    print(json.dumps([found], indent=1)) if args.json else show(found, run, args)
+    return [found]
+
+
+def predict(args, argv):
+    """Runs a script with its arguments; returns the Run and its record.
+
+    The process can do nothing else any more.
+    """
+    from shared.predict.own.script import Run  # here, because it changes PyTorch
+
+    file = args.script.resolve()
+    if not file.is_file():
+        raise UserError(f"there is no script {args.script}")
+    os.environ |= ENVIRONMENT
+    # What fails there is told with its line.
+    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
+    torch.set_num_threads(1)
+    started = time.perf_counter()
+    run = Run(file, args.card, args.torch, args.updates, args.devices)
+    # What the script prints does not belong to a record.
+    with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
+        error = run.run(argv, args.input)
+    if error:
+        _end(run, error)
+    return run, record(run, args, time.perf_counter() - started)
+
+
+def _end(run, error):
+    """Ends as the script did, if that was the script's doing."""
+    if isinstance(error, SystemExit):
+        if error.code not in (None, 0) or not run.ledger.events:
+            raise error
+        return
+    if isinstance(error, StopIteration) and run.updates >= run.wanted:
+        run.stopped = f"update {run.updates}, where its data end"
+        return
+    if isinstance(error, KeyboardInterrupt):
+        raise error
+    said = str(error).strip().partition("\n")[0]
+    at = run.failed_at(error)
+    if isinstance(error, UserError):
+        raise UserError(f"{at}: {said}") from None
+    kind, module = type(error).__name__, type(error).__module__.partition(".")[0]
+    if isinstance(error, gpu.NEEDS_NUMBERS) or (
+        module in ("torch", "builtins", "triton") and re.search(CANNOT, str(error))
+    ):
+        raise UserError(f"{at}: cannot be simulated: {kind}: {said[:300]}") from None
+    if any(isinstance(e, UNREACHED) for e in _chain(error)):
+        raise UserError(f"{at}: not reached, download it first: {kind}: {said[:300]}") from None
+    print(run.told(error), end="", file=sys.stderr)
+    sys.exit(1)
+
+
+def _chain(error):
+    while error:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def record(run, args, seconds):
+    """Returns the record of a Run, with the fields of a prediction that it has."""
+    phases = {name: run.phase(*span) for name, span in run.spans().items()}
+    totals, operations = run.costs or (run.cost.totals(), list(run.cost.operations))
+    shape, floating = run.inputs or ((), True)
+    unit = {(4, True): "images", (2, False): "texts"}.get((len(shape), floating), "inputs")
+    known = {
+        "script": f"{run.file.parent.name}/{run.file.name}",
+        "preset": None,
+        "model": type(run.model).__name__ if run.model else "no training of a module",
+        "inputs": " x ".join(map(str, shape)),
+        "unit": unit,
+        "device": f"simulated {args.card.title}",
+        "as_torch": ".".join(map(str, args.torch)),
+        "world_size": args.devices,
+        "shares": args.devices,
+        "precision": None,
+        "batch_size": (run.batch or sum(run.seen)) * args.devices,
+        "micro_batch_size": max(run.sizes, default=None),
+        "steps": run.updates,
+        "load": phases["load"][0],
+        "train": phases["train"][0],
+        "peak_at": {name: found[1] for name, found in phases.items()},
+        "host_breakdown_gb": {name: found[2] for name, found in phases.items()},
+        "cost": totals,
+        "bound": bound(operations, args.card.rates),
+        "notes": [f"{where} {text}" for where, text in run.noted.values()],
+        "stopped": run.stopped,
+        "seconds": seconds,
+        "command": args.command,
+    }
+    return records.new(TASK, **known)
+
+
+def show(r, run, args):
+    """Prints what a script needs, and what is left of a card."""
+    show_tables([r], args)
+    print(f"\nThe peak: {views.where(r)}; line {r['peak_at']['train']['line']}")
+    title, gb = ("A GPU", args.fits) if args.fits else (args.card.title, None)
+    gb, needs = gb or args.card.gb, tables.needs(r)
+    fits = f"{gb - needs:.1f} GB are left" if needs <= gb else f"{needs - gb:.1f} GB are missing"
+    print(f"{title}, {gb:.4g} GB: with CUDA's context {needs:.2f} GB are needed, so {fits}")
+    if run.loaded is None:
+        print("No module was called in training mode: the figures are of the whole script")
+    if r["stopped"]:
+        print(f"Stopped in {r['stopped']}: what comes after it is not in the figures")
+    if run.model and any(isinstance(module, LIBRARY) for module in run.model.modules()):
+        print("What cuDNN needs for itself is not in the figures: only the library can tell")
+    if args.timeline:
+        print(f"{args.timeline}: who holds the memory during one update")

@@ -1,0 +1,341 @@
+"""Runs a script as `python script.py` would, on the simulated GPU, and reads what it needs."""
+
+import contextlib
+import mmap
+import os
+import runpy
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from unittest import mock
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from shared.memory.blocks import summit, tensors
+from shared.memory.torch_private import wrapped
+from shared.predict import allocator, gpu, processes
+from shared.predict.cost import Cost
+from shared.predict.own import cuda, inputs, numbers
+from shared.predict.recorder import Recorder
+from shared.predict.whereabouts import Whereabouts
+from shared.predict.workspaces import Workspaces
+
+OURS = str(Path(__file__).parents[2])
+WEIGHTS = ".safetensors", ".bin", ".pt", ".pth"
+PLENTY = 128  # batches that a script may take before it trains with one
+FURTHER = 3  # updates, or epochs, after which a script that does not end is stopped
+
+
+class Enough(BaseException):
+    """Ends a script that would go on with updates that are like those before."""
+
+
+class Run:
+    """A script that runs, and what is known of it."""
+
+    def __init__(self, file, card, version, updates, devices=1):
+        """Prepares the process; it can do nothing else any more.
+
+        Args:
+            file: Path of the script.
+            card: a predict.cards.Card.
+            version: PyTorch's, (major, minor).
+            updates: after so many the training ends.
+            devices: processes, of which this is the first.
+        """
+        self.file, self.folder = file, f"{file.parent}{os.sep}"
+        self.card, self.version, self.wanted = card, version, updates
+        self.noted, self.starts, self.costs = {}, [], None
+        self.batch, self.seen, self.sizes, self.backwards, self.stopped = 0, [], [], 0, None
+        self._steps, self._epochs, self._scratch, self.at = {}, 0, {}, []
+        self.model = None
+        self.inputs, self._changed = None, False  # whether a weight has, without an optimizer
+        self.whereabouts = Whereabouts()
+        self.cost = Cost(gpu.DEVICE)
+        hidden = Workspaces(card, version).of_gpu
+        module = self.whereabouts.module
+        self.ledger = Recorder(module, hidden, self.ran, self.watch)
+        self.loaded = None
+        gpu.register()
+        if devices > 1:
+            processes.pretend_processes(devices, gpu.DEVICE)
+        self.devices = devices
+        self.mode = gpu.mode = numbers.Mode(self.note)
+
+    # What is known of the script.
+
+    def line(self):
+        """Returns (file, number) of the line of the script that runs, None outside of it."""
+        frame = sys._getframe(1)
+        while frame:
+            if self._is_own(frame.f_code.co_filename):
+                return Path(frame.f_code.co_filename).name, frame.f_lineno
+            frame = frame.f_back
+        return None
+
+    def _is_own(self, name):
+        return name.startswith(self.folder) and "site-packages" not in name[len(self.folder) :]
+
+    def watch(self):
+        """Returns what the ledger keeps of an event: the module, and the line of the script."""
+        self.at.append(self.line())
+        frame = sys._getframe(1)
+        while frame and frame.f_code.co_filename != str(self.file):
+            frame = frame.f_back
+        return self.whereabouts.module(), frame and frame.f_lineno, None
+
+    def failed_at(self, error):
+        """Returns the line of the script at which an exception came, as a text."""
+        own = [f for f in traceback.extract_tb(error.__traceback__) if self._is_own(f.filename)]
+        return f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else self.file.name
+
+    def told(self, error):
+        """Returns the traceback of an exception: from the script's first line on, without ours."""
+        shown = chained = traceback.TracebackException.from_exception(error)
+        while chained:
+            frames = [f for f in chained.stack if not f.filename.startswith(OURS)]
+            own = (i for i, f in enumerate(frames) if self._is_own(f.filename))
+            chained.stack = traceback.StackSummary.from_list(frames[next(own, 0) :])
+            chained = chained.__cause__ or chained.__context__
+        return "".join(shown.format())
+
+    def note(self, text, own=False):
+        """Says something about the line that runs, once; if own, not of one outside the script."""
+        at = self.line()
+        if own:
+            frame = sys._getframe(1)
+            while not cuda.outside(frame):
+                frame = frame.f_back
+            if not self._is_own(frame.f_code.co_filename):
+                return
+        where = f"{at[0]}:{at[1]}" if at else self.file.name
+        key = (where, text) if own else text
+        if key not in self.noted:
+            self.noted[key] = where, text
+            print(f"- {where} {text}", file=sys.stderr, flush=True)
+
+    @property
+    def updates(self):
+        return max(self._steps.values(), default=0)
+
+    # What happens in it.
+
+    def ran(self, ledger, func, args, kwargs, out):
+        """Counts an operation; and notices a step without an optimizer."""
+        self.cost.note(ledger, func, args, kwargs, out)
+        if self.backwards and {*self._steps} <= {None} and func._schema.name.endswith("_"):
+            if ledger.label(next(tensors(args))) == "parameters":
+                self._changed = True
+
+    def forward(self, module, args):
+        """Notes the first call of a module that trains: there the training begins."""
+        if self._changed:
+            self._changed = False
+            self.stepped(None)
+        trains = module.training and torch.is_grad_enabled()
+        if self.loaded is None and trains and next(module.parameters(), None) is not None:
+            self.loaded = len(self.ledger.events)
+            self.ledger.training()
+            self.starts.append(self.loaded)
+            while isinstance(inner := getattr(module, "module", None), torch.nn.Module):
+                module = inner
+            self.model = module
+        if self.loaded is not None and not self.seen:
+            self._see(args)
+
+    def _see(self, given):
+        """Keeps the shape of a batch, and how many are in it."""
+        if (first := next(tensors(given), None)) is not None and first.ndim:
+            self.seen.append(len(first))
+            self.inputs = self.inputs or (tuple(first.shape), first.is_floating_point())
+
+    def backward(self, original, *args, **kwargs):
+        self.backwards += 1
+        original(*args, **kwargs)
+
+    def stepped(self, optimizer, *_):
+        """Counts the steps of an optimizer; an update is over with the first of its steps."""
+        before = self.updates
+        self._steps[optimizer] = self._steps.get(optimizer, 0) + 1
+        if self.updates > before:
+            self.updated()
+
+    def updated(self):
+        if self.updates <= self.wanted:
+            self.starts.append(len(self.ledger.events))
+            self.costs = self.cost.totals(), list(self.cost.operations)
+            if self.seen:
+                self.batch, self.sizes, self.seen = sum(self.seen), self.seen, []
+        self.cost.start()
+        if self.updates >= self.wanted + FURTHER:
+            self.stop(f"update {self.updates}")
+
+    def stop(self, when):
+        self.stopped = when
+        raise Enough
+
+    def batches(self, loader):
+        """Yields a loader's first batches: as many as the wanted updates take, or a few."""
+        before, updates, count, trains = self.backwards, self.updates, 0, False
+        if updates >= self.wanted:
+            self._epochs += 1
+        for batch in loader:
+            for t in tensors(batch):
+                self.ledger.note(t, "inputs")
+            self._see(batch)
+            yield batch
+            count += 1
+            trains = self.backwards > before
+            if trains and self._epochs > FURTHER:
+                self.stop(f"epoch {self._epochs + 1}")
+            fetching = torch.is_grad_enabled() and (self.model is None or self.model.training)
+            if trains and self.updates >= self.wanted:
+                return
+            # Some fetch all micro-batches of an update before they train with the first.
+            if not trains and count >= (PLENTY if fetching else self.wanted):
+                return
+
+    # What it loads and saves.
+
+    def weights(self, original, *args, **kwargs):
+        self.note("weights are not fetched; they have no numbers here")
+        return {}
+
+    def fetched(self, original, *args, **kwargs):
+        """Fetches a file of a hub; in place of weights that cannot be, there is an empty one."""
+        try:
+            return original(*args, **kwargs)
+        except Exception:  # each version says in another way that it is not there
+            name = kwargs.get("filename", "") or (args[1] if len(args) > 1 else "")
+            if not name.endswith(WEIGHTS):
+                raise
+        self.weights(None)
+        return self.unfetched
+
+    def save(self, original, thing, file, *args, **kwargs):
+        file = _named(file)
+        if not isinstance(file, (str, os.PathLike)):
+            return
+        self.note("saves into a scratch folder, which is removed at the end")
+        new = f"{self.scratch.name}/{len(self._scratch)}"
+        path = self._scratch.setdefault(os.path.abspath(file), new)
+        with torch.serialization.skip_data(materialize_fake_tensors=True):
+            original(thing, path, *args, **kwargs)
+
+    def unsaved(self, original, *args, **kwargs):
+        self.note("saves nothing in a simulation")
+
+    def renamed(self, original, source, target, *args, **kwargs):
+        """Renames or copies a file; one that is not where it was saved keeps its place."""
+        if scratch := self._scratch.get(os.path.abspath(source)):
+            self._scratch[os.path.abspath(target)] = scratch
+            return target
+        return original(source, target, *args, **kwargs)
+
+    def load(self, original, file, *args, **kwargs):
+        name = _named(file)
+        if name == self.unfetched:
+            return {}
+        if isinstance(name, (str, os.PathLike)):
+            file = self._scratch.get(os.path.abspath(name), file)
+        if "map_location" in kwargs:
+            kwargs["map_location"] = cuda.translated(kwargs["map_location"])
+        return original(file, *args, **kwargs)
+
+    def eager(self, original, model=None, **kwargs):
+        self.note("torch.compile is left out: what it fuses may need less, and is faster")
+        return model if model is not None else (lambda function: function)
+
+    def kernel(self, original, *args, **kwargs):
+        self.note("runs a kernel of Triton, which does nothing here and counts as no time")
+
+    def parameter(self, original, cls, data=None, requires_grad=True):
+        """Makes a parameter; its numbers are forgotten."""
+        if data is not None and not isinstance(data, FakeTensor) and data.device.type == "cpu":
+            with torch.no_grad(), self.ledger.during("paused"):
+                data = self.mode.fake_tensor_converter.from_real_tensor(self.mode, data.detach())
+        return original(cls, data, requires_grad)
+
+    def run(self, argv, shape=None):
+        """Runs the script with arguments; returns the exception that ended it, or None."""
+        self.scratch = tempfile.TemporaryDirectory()
+        self.unfetched = f"{self.scratch.name}/weights"
+        torch.serialization.set_default_mmap_options(mmap.MAP_SHARED)
+        with contextlib.ExitStack() as stack:
+            enter = stack.enter_context
+            enter(contextlib.chdir(self.folder))
+            enter(gpu.tensors_without_memory(self.card, self.version))
+            enter(wrapped(torch.Tensor, "__bool__", self.decide))
+            enter(wrapped(torch.Tensor, "__deepcopy__", _copied))
+            enter(wrapped(torch.nn.Parameter, "__deepcopy__", _copied))
+            enter(wrapped(torch.nn.Parameter, "__new__", self.parameter))
+            enter(wrapped(torch.autograd, "backward", self.backward))
+            enter(register_module_forward_pre_hook(self.forward))
+            enter(register_optimizer_step_post_hook(self.stepped))
+            enter(inputs.replaced(self, shape))
+            enter(self.ledger)
+            enter(self.whereabouts.update())
+            self.counters = enter(cuda.seen(self.card, self.ledger, self.mode.array, self.devices))
+            enter(mock.patch.object(sys, "argv", [str(self.file), *argv]))
+            enter(mock.patch.object(sys, "path", [self.folder, *sys.path]))
+            try:
+                runpy.run_path(str(self.file), run_name="__main__")
+            except Enough:
+                pass
+            except BaseException as error:
+                return error
+        return None
+
+    # What it has needed.
+
+    def spans(self):
+        """Returns the parts of the ledger's log: {"load": (from, until), "train": the same}."""
+        return {"load": (0, self.loaded), "train": (self.loaded or 0, None)}
+
+    def phase(self, since, until):
+        """Returns a record's phase, where its peak is, and what the host held at its own."""
+        events, emptied = self.ledger.events, self.counters.emptied
+        reserved, blocks = allocator.replay(events, gpu.DEVICE, since, until, emptied)
+        peak, held, last = summit(blocks, gpu.DEVICE, since)
+        host_peak, host_held, _ = summit(blocks, "cpu", since)
+        phase = {
+            "device_peak_gb": peak / 1e9,
+            "device_reserved_gb": reserved / 1e9,
+            "host_peak_gb": host_peak / 1e9,
+            "breakdown_gb": _in_gb(held),
+        }
+        i = next((i for i, (b, n) in enumerate(blocks) if b is last and n > 0), None)
+        line = self.at[i] and "{}:{}".format(*self.at[i]) if i is not None else None
+        at = {"phase": last and last.phase, "module": last and last.module, "line": line}
+        return phase, at, _in_gb(host_held)
+
+    def decide(self, original, tensor):
+        if not isinstance(tensor, FakeTensor):
+            return original(tensor)
+        if tensor.constant is not None:
+            return bool(tensor.constant)
+        return bool(self.mode.number(tensor)) and False
+
+
+def _named(file):
+    """Returns the name of a file that is open, if it has one."""
+    return getattr(file, "name", None) if hasattr(file, "read") else file
+
+
+def _in_gb(held):
+    return {label: nbytes / 1e9 for label, nbytes in held.items()}
+
+
+def _copied(original, tensor, memo):
+    if not isinstance(tensor, FakeTensor):
+        return original(tensor, memo)
+    if id(tensor) not in memo:
+        copy = tensor.detach().clone()
+        if isinstance(tensor, torch.nn.Parameter):
+            copy = torch.nn.Parameter(copy, tensor.requires_grad)
+        memo[id(tensor)] = copy
+    return memo[id(tensor)]
