@@ -41,6 +41,7 @@ PARTS = {
     "published_summary": published.summary,
     "side_road": side_roads.diff,
     "side_roads": side_roads.table,
+    "unedited": published.unedited,
     "variants": variants.part,
 }
 

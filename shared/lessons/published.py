@@ -92,12 +92,30 @@ def part(folder):
         f"[page 11]({page_11}#beside-a-published-measurement)."
     )
     pieces.append([command.HEADING, *command.table(guides())])
-    r = records[0]
+    return markdown.text(*pieces, _origin(records[0]))
+
+
+def unedited(folder):
+    """Returns the table of scripts of others that have run unedited, or why not, in Markdown."""
+    records = [r for r in json.loads(stored.PUBLISHED.read_text()) if r["script"]]
+    ran, urls = [r for r in records if "why" not in r], {s["title"]: s for s in SOURCES}
+    lines = [command.SCRIPTS]
+    for r, (script, *cells) in zip(records, command.scripts(records), strict=True):
+        source = urls[r["source"]]
+        link = f"[{script.partition(' ')[0]}]({source['repository']}/tree/{source['commit']})"
+        lines.append((link, *cells))
+    repositories = {s["repository"] for s in SOURCES if "commit" in s}
+    said = f"{len(ran)} of {len(records)} scripts of {len(repositories)} repositories run."
+    return markdown.text(said, lines, _origin(records[0]))
+
+
+def _origin(record):
     made = (
-        f"Predicted with `{r['command']}`; torch {r['versions']['torch']}, {r['date']}, commit "
-        f"{r['git_commit']}; records in `{stored.PUBLISHED.relative_to(ROOT)}`."
+        f"Predicted with `{record['command']}`; torch {record['versions']['torch']}, "
+        f"{record['date']}, commit {record['git_commit']}; records in "
+        f"`{stored.PUBLISHED.relative_to(ROOT)}`."
     )
-    return markdown.text(*pieces, markdown.folded(markdown.ORIGIN, [made]))
+    return markdown.folded(markdown.ORIGIN, [made])
 
 
 def summary(folder):

@@ -5,18 +5,20 @@ sheet, and how much of the measured time that is.
 """
 
 import datetime
+import json
 import pkgutil
 import tomllib
 from pathlib import Path
 
-from shared.cli import Parser, UserError
+from shared.cli import Parser, UserError, location
 from shared.evidence import kept
+from shared.evidence.published import unedited
 from shared.evidence.published.pretend import Pretended
 from shared.predict import cards
 from shared.predict.jobs import run_jobs
 from shared.records import stored
 from shared.records.record import git_commit, versions
-from shared.records.views import aligned, size
+from shared.records.views import NOTHING, aligned, size
 from shared.text.cli import TASK
 
 # Nothing is chosen so that a figure comes out right. What a source does not say, and what was
@@ -38,14 +40,20 @@ def simulate(program, options, card, torch, devices):
     return here.run(lambda here: function(here, **options))
 
 
-def predicted(sources):
+def predicted(sources, folder=None):
     """Predicts the rows of sources, and returns them as they are stored.
 
-    Programs of which several figures were published run once.
+    Programs of which several figures were published run once. In the folder are the scripts of
+    those that have published some.
     """
     every = [row for source in sources for row in rows(source)]
     names = ("program", "options", "card", "torch", "devices")
-    jobs = [(simulate, *(row[name] for name in names)) for row in every]
+    jobs = [
+        (unedited.simulate, row, folder)
+        if "script" in row
+        else (simulate, *(row[name] for name in names))
+        for row in every
+    ]
     once = {str(job): job for job in jobs}
     found = dict(zip(once, run_jobs(list(once.values()))))
     common = {"versions": versions(TASK), "git_commit": git_commit()}
@@ -61,8 +69,12 @@ def predicted(sources):
             "card": cards.CARDS[row["card"]].title,
             "devices": row["devices"],
             "published_ms": row["seconds"] * 1e3 / row["updates"] if "seconds" in row else None,
+            "script": unedited.name(row) if "script" in row else None,
         }
-        records.append({**record, **found[str(job)][row["read"]], **common})
+        figures = found[str(job)][row["read"]]
+        if "why" in figures:  # it has not run, so there is nothing to compare
+            record |= dict.fromkeys(("counter", "published_gb", "published_ms"))
+        records.append({**record, **figures, **common})
     return records
 
 
@@ -86,12 +98,24 @@ def table(records):
     return [(r["what"], r["counter"], *both, f"{error(r):+.1%}") for r, *both in sizes]
 
 
+def scripts(records):
+    """Returns rows of texts, for records of scripts: what they need, or why they did not run."""
+    rows = []
+    for r in (r for r in records if r["script"]):
+        published = size(r["published_gb"]) if r["published_gb"] else NOTHING
+        gb = (size(r[f"{counter}_gb"]) for counter in ("allocated", "reserved"))
+        predicted = (r["why"], NOTHING) if "why" in r else gb
+        rows.append((r["script"], r["what"], *predicted, published))
+    return rows
+
+
 def times(record):
     """Returns texts of a record with a time: published, bound, by what, how much of it."""
     found, published = record["bound"], record["published_ms"]
     return (f"{published:.1f} ms", f"{found['ms']:.1f} ms", found["by"], f"{reached(record):.0%}")
 
 
+SCRIPTS = ("script", "trains", "allocated", "reserved", "published")
 HEADING = ("", "counter", "published", "predicted", "error")
 TIMES = ("published per update", "bound", "by", "reached")
 
@@ -100,19 +124,32 @@ def main(argv=None):
     parser = Parser(description=__doc__.splitlines()[0])
     which = "only sources with this word in their titles; prints them, and stores nothing"
     parser.add_argument("--only", metavar="WORD", help=which)
+    where = "folder for the scripts of others, fetched if they are not there; without it, what is "
+    where += "stored of them is kept"
+    parser.add_argument("--scripts", type=location, metavar="DIR", help=where)
     args = parser.parse_args(argv)
     chosen = [s for s in SOURCES if not args.only or args.only.lower() in s["title"].lower()]
     if not chosen:
         titles = "; ".join(source["title"] for source in SOURCES)
         raise UserError(f"--only {args.only}: no source is called so; there are {titles}")
-    records = predicted(chosen)
+    for source in chosen:
+        if "commit" in source and args.scripts:
+            unedited.fetch(source, args.scripts)
+    again = [s for s in chosen if "commit" not in s or args.scripts]
+    records = predicted(again, args.scripts)
+    titles = {s["title"] for s in chosen} - {s["title"] for s in again}
+    if titles:
+        then = json.loads(stored.PUBLISHED.read_text())
+        records += [r for r in then if r["source"] in titles]
     if not args.only:
-        kept.store(stored.PUBLISHED, "published", records)
+        kept.store(stored.PUBLISHED, f"published{' --scripts DIR' * bool(args.scripts)}", records)
     for source in chosen:
         mine = [r for r in records if r["source"] == source["title"]]
         print("\n{title}: {url}\n{note}".format(**source))
         if sizes := table(mine):
             print("", *aligned(HEADING, sizes), sep="\n")
+        if ran := scripts(mine):
+            print("", *aligned(SCRIPTS, ran), sep="\n")
         if timed := [(r["what"], *times(r)) for r in mine if r["published_ms"]]:
             print("\n", source["times"], "\n", *aligned(("", *TIMES), timed), sep="\n")
     return records

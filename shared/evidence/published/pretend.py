@@ -5,12 +5,12 @@ max_memory_reserved(); here they are computed, and nothing is trained. What an u
 counted beside them, and bounds its time.
 """
 
-import collections
 import contextlib
 
 import torch
 
 from shared.memory.blocks import summit
+from shared.memory.torch_private import wrapped
 from shared.predict import allocator, gpu, processes
 from shared.predict.bound import bound
 from shared.predict.cost import Cost
@@ -35,9 +35,8 @@ class Pretended:
         self.card, self.version = card, version
         self.device, self.found = torch.device(gpu.DEVICE), {}
         self.cost = Cost(gpu.DEVICE)
-        self.ledger = Recorder(lambda: "", Workspaces(card, version).of_gpu, self._seen)
+        self.ledger = Recorder(lambda: "", Workspaces(card, version).of_gpu, self.cost.note)
         self._since = self._recorded = 0
-        self._counting, self._counted = False, {}  # name -> (operations, how often per update)
 
     def run(self, program):
         """Runs a program, a function of this object; returns what it has read."""
@@ -61,39 +60,9 @@ class Pretended:
         """
         self._recorded = len(self.ledger.events)
 
-    @contextlib.contextmanager
-    def counted(self, name="update", per_update=1):
-        """Counts what is done while the context is active, for the bound that read() gives.
-
-        The last time counts, for so many times per update: 1 / 10 for the validation of a batch
-        after every ten updates, if the published time includes that.
-        """
+    def update(self):
+        """Notes that an update begins: the bound that read() gives is that of the last one."""
         self.cost.start()
-        self._counting = True
-        yield
-        self._counting = False
-        self._counted[name] = list(self.cost.operations), per_update
-
-    def _seen(self, *operation):
-        if self._counting:
-            self.cost.note(*operation)
-
-    def _bound(self):
-        """Returns the least time of an update and of what belongs to it, a record's Bound."""
-        total = collections.defaultdict(collections.Counter)
-        for operations, per_update in self._counted.values():
-            for name, found in bound(operations, self.card.rates).items():
-                if name != "by":
-                    parts = found if isinstance(found, dict) else {name: found}
-                    total[name].update({part: ms * per_update for part, ms in parts.items()})
-        parts = total["parts_ms"]
-        return {
-            "ms": parts.total(),
-            "by": max(parts, key=parts.get),
-            "parts_ms": dict(parts),
-            "beside_ms": dict(total["beside_ms"]),
-            "in_cache_ms": total["in_cache_ms"].total(),
-        }
 
     def read(self, name):
         """Reads the counters, and notes them with a name."""
@@ -108,7 +77,7 @@ class Pretended:
             "allocated_gb": peak / 1e9,
             "reserved_gb": reserved / 1e9,
             "breakdown_gb": {label: nbytes / 1e9 for label, nbytes in held.items()},
-            "bound": self._bound() if self._counted else None,
+            "bound": bound(self.cost.operations, self.card.rates),
         }
 
     def noise(self, *shape, dtype=torch.float32):
@@ -121,30 +90,41 @@ class Pretended:
         """Returns a tensor of tokens, of what masks them, or of labels."""
         return self.noise(*shape, dtype=torch.long)
 
-    def train(
-        self, forward, optimizer, micro_batches=1, late=False, updates=3, validation=None, per=0
-    ):
-        """Trains for some updates, each of them counted, and reads the counters as "peak".
+    def train(self, forward, optimizer, late=False):
+        """Trains for three updates, and reads the counters as "peak".
 
         Args:
             forward: function that makes a batch and returns the loss.
             late: whether old gradients go between forward and backward pass, not after the step.
-            validation: model, and function that makes a batch and computes what is wanted of it.
-            per: how often that is done per update.
         """
-        for _ in range(updates):
-            with self.counted():
-                for _ in range(micro_batches):
-                    loss = forward()
-                    if late:
-                        optimizer.zero_grad()
-                    loss.backward()
-                optimizer.step()
-                if not late:
-                    optimizer.zero_grad()
-        if validation:
-            model, compute = validation
-            model.eval()
-            with torch.no_grad(), self.counted("validation", per):
-                compute()
+        for _ in range(3):
+            self.update()
+            loss = forward()
+            if late:
+                optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if not late:
+                optimizer.zero_grad()
         self.read("peak")
+
+
+@contextlib.contextmanager
+def adam_of_2023():
+    """Gives Adam one temporary of the size of all weights more, while the context is active.
+
+    Until July 2023 it added epsilon to a copy: https://github.com/pytorch/pytorch/pull/104780
+    """
+    copies = []
+
+    def add(original, tensors, other, **options):
+        if other == 1e-8:  # epsilon
+            copies.append(torch._foreach_add(tensors, other))
+        return original(tensors, other, **options)
+
+    def divide(original, *args, **options):
+        original(*args, **options)
+        copies.clear()
+
+    with wrapped(torch, "_foreach_add_", add), wrapped(torch, "_foreach_addcdiv_", divide):
+        yield

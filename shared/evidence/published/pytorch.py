@@ -45,19 +45,19 @@ def mixed_precision(here):
         model = model.to(here.device)
         here.training()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.001, foreach=False)
+        scaler = torch.amp.GradScaler(here.device.type, enabled=name == "fp16")
         here.reset()
         for x, y in [*zip(data, data[50:])][:4]:
-            with here.counted():
-                with torch.autocast(here.device.type, torch.float16, enabled=name == "fp16"):
-                    output = model(x)
-                    squares = torch.empty_like(y)  # what mse_loss allocates for itself
-                    loss = F.mse_loss(output.float(), y)  # as autocast computes it on CUDA
-                    del squares
-                loss.backward()
-                for p in model.parameters() if name == "fp16" else ():
-                    p.grad.mul_(1.0)  # GradScaler divides gradients by the scale of the loss
-                optimizer.step()
-                optimizer.zero_grad(set_to_none=False)
+            here.update()
+            with torch.autocast(here.device.type, torch.float16, enabled=name == "fp16"):
+                output = model(x)
+                squares = torch.empty_like(y)  # what mse_loss allocates for itself
+                loss = F.mse_loss(output.float(), y)  # as autocast computes it on CUDA
+                del squares
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad(set_to_none=False)
         here.read(name)
 
 
