@@ -265,7 +265,7 @@ REPLACED = (
         "item",
         lambda item, t: 1 if stepping and isinstance(t, FakeTensor) else item(t),
     ),
-    # A step is skipped if a gradient in 16 bit is infinite; none is. Without this, 02 could not step.
+    # A step is skipped if a gradient is infinite; none is. Without this, 02 could not step.
     (torch.amp.GradScaler, "_maybe_opt_step", lambda _, scaler, optimizer, *args: optimizer.step()),
     (torch, "tensor", _by_way_of_the_host),
     (torch, "load", _forgetting),

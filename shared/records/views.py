@@ -56,7 +56,7 @@ def setting(record):
 
 
 def unit(record):
-    """Returns what a record counts: "images" or "texts", of a script of anyone's maybe "examples"."""
+    """Returns what a record counts: "images", "texts", or of anyone's script "inputs"."""
     if "unit" in record:
         return record["unit"]
     return "texts" if "max_length" in record else "images"

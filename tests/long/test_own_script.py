@@ -105,7 +105,7 @@ def test_mistakes_are_the_script_s_own(text, tmp_path):
 
 
 def test_scripts_of_others_are_as_recorded(request):
-    """With --scripts FOLDER; `python -m shared.evidence.published --scripts FOLDER` fetches them."""
+    """With --scripts FOLDER, into which shared.evidence.published has fetched them."""
     if not (folder := request.config.getoption("--scripts")):
         pytest.skip("needs --scripts FOLDER")
     rows = [row for s in command.SOURCES if "commit" in s for row in command.rows(s)]

@@ -79,8 +79,8 @@ def replaced(run, shape=None):
             replace(getattr(datasets, name), "__init__", noise)
             replace(getattr(datasets, name), "__getitem__", _item)
             replace(getattr(datasets, name), "__len__", _length)
-        replace(torchvision.models._api.WeightsEnum, "get_state_dict", run.weights)
-        replace(torch.hub, "load_state_dict_from_url", run.weights)
+        replace(torchvision.models._api.WeightsEnum, "get_state_dict", run.files.weights)
+        replace(torch.hub, "load_state_dict_from_url", run.files.weights)
         replace(torch.nn.Module, "load_state_dict", _load)
         replace(mp, "spawn", lambda _, run, args=(), **__: run(0, *args))
         replace(dist, "all_gather_object", _alike)
@@ -91,9 +91,9 @@ def replaced(run, shape=None):
         replace(dist.ProcessGroup, "monitored_barrier", lambda *_, **__: None)
         replace(dist, "get_backend", lambda *_: "nccl")
         for owner, name in RENAMING:
-            replace(owner, name, run.renamed)
+            replace(owner, name, run.files.renamed)
         for owner, name in SAVING:
-            replace(owner, name, run.unsaved)
+            replace(owner, name, run.files.unsaved)
         stack.enter_context(
             mock.patch.object(PreTrainedModel, "from_pretrained", _pretrained(run.note))
         )
@@ -105,10 +105,10 @@ def replaced(run, shape=None):
         for kernel in KERNELS:
             replace(kernel, "run", run.kernel)
         replace(FullyShardedDataParallel, "__init__", functools.partial(_fsdp1, run.note))
-        replace(torch, "save", run.save)
-        replace(torch, "load", run.load)
-        replace(safetensors.torch, "load_file", run.load)
-        replace(huggingface_hub, "hf_hub_download", run.fetched)
+        replace(torch, "save", run.files.save)
+        replace(torch, "load", run.files.load)
+        replace(safetensors.torch, "load_file", run.files.load)
+        replace(huggingface_hub, "hf_hub_download", run.files.fetched)
         replace(torch, "compile", run.eager)
         yield
 

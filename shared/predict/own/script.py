@@ -5,7 +5,6 @@ import mmap
 import os
 import runpy
 import sys
-import tempfile
 import traceback
 from pathlib import Path
 from unittest import mock
@@ -20,12 +19,12 @@ from shared.memory.torch_private import wrapped
 from shared.predict import allocator, gpu, processes
 from shared.predict.cost import Cost
 from shared.predict.own import cuda, inputs, numbers
+from shared.predict.own.files import Files
 from shared.predict.recorder import Recorder
 from shared.predict.whereabouts import Whereabouts
 from shared.predict.workspaces import Workspaces
 
 OURS = str(Path(__file__).parents[2])
-WEIGHTS = ".safetensors", ".bin", ".pt", ".pth"
 PLENTY = 128  # batches that a script may take before it trains with one
 FURTHER = 3  # updates, or epochs, after which a script that does not end is stopped
 
@@ -51,7 +50,8 @@ class Run:
         self.card, self.version, self.wanted = card, version, updates
         self.noted, self.starts, self.costs = {}, [], None
         self.batch, self.seen, self.sizes, self.backwards, self.stopped = 0, [], [], 0, None
-        self._steps, self._epochs, self._scratch, self.at = {}, 0, {}, []
+        self._steps, self._epochs, self.at = {}, 0, []
+        self.files = Files(self.note)
         self.model = None
         self.inputs, self._changed = None, False  # whether a weight has, without an optimizer
         self.whereabouts = Whereabouts()
@@ -199,52 +199,7 @@ class Run:
             if not trains and count >= (PLENTY if fetching else self.wanted):
                 return
 
-    # What it loads and saves.
-
-    def weights(self, original, *args, **kwargs):
-        self.note("weights are not fetched; they have no numbers here")
-        return {}
-
-    def fetched(self, original, *args, **kwargs):
-        """Fetches a file of a hub; in place of weights that cannot be, there is an empty one."""
-        try:
-            return original(*args, **kwargs)
-        except Exception:  # each version says in another way that it is not there
-            name = kwargs.get("filename", "") or (args[1] if len(args) > 1 else "")
-            if not name.endswith(WEIGHTS):
-                raise
-        self.weights(None)
-        return self.unfetched
-
-    def save(self, original, thing, file, *args, **kwargs):
-        file = _named(file)
-        if not isinstance(file, (str, os.PathLike)):
-            return
-        self.note("saves into a scratch folder, which is removed at the end")
-        new = f"{self.scratch.name}/{len(self._scratch)}"
-        path = self._scratch.setdefault(os.path.abspath(file), new)
-        with torch.serialization.skip_data(materialize_fake_tensors=True):
-            original(thing, path, *args, **kwargs)
-
-    def unsaved(self, original, *args, **kwargs):
-        self.note("saves nothing in a simulation")
-
-    def renamed(self, original, source, target, *args, **kwargs):
-        """Renames or copies a file; one that is not where it was saved keeps its place."""
-        if scratch := self._scratch.get(os.path.abspath(source)):
-            self._scratch[os.path.abspath(target)] = scratch
-            return target
-        return original(source, target, *args, **kwargs)
-
-    def load(self, original, file, *args, **kwargs):
-        name = _named(file)
-        if name == self.unfetched:
-            return {}
-        if isinstance(name, (str, os.PathLike)):
-            file = self._scratch.get(os.path.abspath(name), file)
-        if "map_location" in kwargs:
-            kwargs["map_location"] = cuda.translated(kwargs["map_location"])
-        return original(file, *args, **kwargs)
+    # What is done in place of its calls.
 
     def eager(self, original, model=None, **kwargs):
         self.note("torch.compile is left out: what it fuses may need less, and is faster")
@@ -262,8 +217,6 @@ class Run:
 
     def run(self, argv, shape=None):
         """Runs the script with arguments; returns the exception that ended it, or None."""
-        self.scratch = tempfile.TemporaryDirectory()
-        self.unfetched = f"{self.scratch.name}/weights"
         torch.serialization.set_default_mmap_options(mmap.MAP_SHARED)
         with contextlib.ExitStack() as stack:
             enter = stack.enter_context
@@ -319,11 +272,6 @@ class Run:
         if tensor.constant is not None:
             return bool(tensor.constant)
         return bool(self.mode.number(tensor)) and False
-
-
-def _named(file):
-    """Returns the name of a file that is open, if it has one."""
-    return getattr(file, "name", None) if hasattr(file, "read") else file
 
 
 def _in_gb(held):
