@@ -66,7 +66,9 @@ def test_the_others_are_counted_by_hand_or_need_what_their_parents_do():
     for name in rest:
         mine, its = (then[n]["train"] for n in (name, scripts.get(name).parent))
         for peak in PEAKS:
-            assert mine[peak] == its[peak], name
+            # The scaler's scale and counter, and whether a gradient is infinite, 512 bytes each.
+            scaler = 3 * 512 if (name, peak) == ("02_mixed_precision/bf16_mixed", PEAKS[0]) else 0
+            assert round((its[peak] - mine[peak]) * 1e9) == scaler, name
 
 
 @pytest.mark.parametrize("name", [*QUANTIZED, *MORE_THAN_PARENT])
