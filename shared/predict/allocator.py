@@ -2,15 +2,16 @@
 
 The allocator asks the driver for segments, cuts them into blocks, and keeps them when the tensors
 are gone. So what it has reserved, and what nvidia-smi shows, is more than what is allocated: sizes
-are rounded up, and there are gaps that nothing fits in. This is its policy with default settings
-and enough memory. Sources: `c10/cuda/CUDACachingAllocator.cpp` in PyTorch;
-https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management
+are rounded up, and there are gaps that nothing fits in. These are its policies with default
+settings and under expandable_segments:True. Sources: `c10/cuda/CUDACachingAllocator.cpp` in
+PyTorch; https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management
 """
 
 import bisect
 import collections
 import dataclasses
 import itertools
+import os
 
 MIB = 1 << 20
 ROUND = 512  # every block is a multiple of it
@@ -19,6 +20,22 @@ SMALL = MIB
 # Larger blocks of less than LARGE bytes come from segments of 20 MiB. The largest blocks each get a
 # segment of their own, a multiple of 2 MiB.
 LARGE = 10 * MIB
+RANGE = 10 << 50  # of addresses in an expandable segment: more than any GPU has memory
+
+VARIABLE, GROW = "PYTORCH_ALLOC_CONF", "expandable_segments:True"
+
+
+class OutOfMemory(Exception):
+    """More is needed than the limit, even after all idle segments are given back."""
+
+
+class Pool(list):
+    """The idle pieces of one stream and kind of segment, smallest first."""
+
+    def __init__(self, page):
+        self.page = page  # bytes of a segment; an expandable one grows by as many
+        # Of an expandable segment, the addresses without memory, in their order.
+        self.gaps = [Piece(RANGE, 0, self)]
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -27,7 +44,7 @@ class Piece:
 
     size: int  # in bytes, as the address
     address: int
-    pool: list  # the idle pieces of the same stream and kind of segment
+    pool: Pool
     before: "Piece | None" = None  # its neighbours in the segment
     after: "Piece | None" = None
     idle: bool = False  # whether it is in the pool
@@ -39,33 +56,43 @@ class Piece:
 class CachingAllocator:
     """The caching allocator of one device: bytes reserved now, and at most (`peak`)."""
 
-    def __init__(self):
-        # For each stream, the idle pieces of small and of large segments, smallest first. A stream
-        # never gets pieces of another one.
-        self.pools = collections.defaultdict(lambda: ([], []))
+    def __init__(self, limit=None):
+        """Never reserves more than `limit` bytes, if there is one."""
+        # For each stream, the pools of small and of large blocks. A stream never gets pieces of
+        # another one.
+        self.pools = collections.defaultdict(lambda: (Pool(2 * MIB), Pool(20 * MIB)))
         self.reserved = self.peak = self.top = 0
+        self.limit = limit
 
     def allocate(self, nbytes, stream=0):
-        """Returns the piece for a tensor: the smallest idle one that it fits in, or a new one."""
+        """Returns the piece for a tensor: the smallest idle one that it fits in, or a new one.
+
+        What is idle is given back before more than the limit is reserved. Raises OutOfMemory if
+        that is not enough.
+        """
         size = max(ROUND, -(-nbytes // ROUND) * ROUND)
         pool = self.pools[stream][size > SMALL]
-        i = bisect.bisect_left(pool, Piece(size, -1, pool))
-        piece = pool.pop(i) if i < len(pool) else self._segment(size, pool)
+        if not (piece := self._fitting(size, pool)):
+            try:
+                piece = self._new(size, pool)
+            except OutOfMemory:
+                self.empty_cache()
+                piece = self._new(size, pool)
         piece.idle = False
         rest = piece.size - size
-        if rest > SMALL or (size <= SMALL and rest >= ROUND):
+        if rest >= self._least_rest(size):
             after = Piece(rest, piece.address + size, pool, piece, piece.after)
             if piece.after:
                 piece.after.before = after
             piece.size, piece.after = size, after
-            self._keep(after)
+            self.free(after)
         return piece
 
     def free(self, piece):
         """Takes a piece back, and joins it with idle neighbours."""
         for neighbour in (piece.after, piece.before):
             if neighbour and neighbour.idle:
-                piece.pool.pop(bisect.bisect_left(piece.pool, neighbour))
+                _remove(neighbour)
                 follows = neighbour is piece.after
                 first, second = (piece, neighbour) if follows else (neighbour, piece)
                 first.size += second.size
@@ -73,7 +100,7 @@ class CachingAllocator:
                 if first.after:
                     first.after.before = first
                 piece = first
-        self._keep(piece)
+        _keep(piece)
 
     def empty_cache(self):
         """Gives the segments back in which nothing is in use, as torch.cuda.empty_cache() does."""
@@ -82,22 +109,116 @@ class CachingAllocator:
             pool[:] = [piece for piece in pool if piece.before or piece.after]
             self.reserved -= sum(piece.size for piece in whole)
 
-    def _segment(self, size, pool):
-        if size <= SMALL:
-            nbytes = 2 * MIB
-        elif size < LARGE:
-            nbytes = 20 * MIB
-        else:
-            nbytes = -(-size // (2 * MIB)) * 2 * MIB
-        piece = Piece(nbytes, self.top, pool)
+    def _fitting(self, size, pool):
+        i = bisect.bisect_left(pool, Piece(size, -1, pool))
+        return pool.pop(i) if i < len(pool) else None
+
+    def _least_rest(self, size):
+        return ROUND if size <= SMALL else SMALL + 1
+
+    def _new(self, size, pool):
+        nbytes = pool.page if size < LARGE else -(-size // (2 * MIB)) * 2 * MIB
+        self._reserve(nbytes)
         self.top += nbytes
+        return Piece(nbytes, self.top - nbytes, pool)
+
+    def _reserve(self, nbytes):
+        if self.limit is not None and self.reserved + nbytes > self.limit:
+            raise OutOfMemory
         self.reserved += nbytes
         self.peak = max(self.peak, self.reserved)
+
+
+class ExpandableAllocator(CachingAllocator):
+    """The same under expandable_segments:True.
+
+    Each pool has one segment, a range of addresses. It gets memory in pages, where it is needed.
+    """
+
+    def empty_cache(self):
+        """Gives all pages back in which nothing is in use."""
+        for pool in itertools.chain(*self.pools.values()):
+            for piece in [*pool]:
+                start, end = piece.address, piece.address + piece.size
+                first, last = -(-start // pool.page) * pool.page, end // pool.page * pool.page
+                if first < last:
+                    self.reserved -= last - first
+                    run = [p for p in (piece.before, piece, piece.after) if _gap(p) or p is piece]
+                    last = run[-1].address + run[-1].size if _gap(run[-1]) else last
+                    gap = (run[0].address if _gap(run[0]) else first), last, False
+                    _replace(run, (start, first, True), gap, (last, end, True))
+
+    def _fitting(self, size, pool):
+        i = bisect.bisect_left(pool, Piece(size, -1, pool))
+        # A piece that can grow counts as large as it can become.
+        while i + 1 < len(pool) and _room(pool[i + 1]) < _room(pool[i]):
+            i += 1
+        return pool.pop(i) if i < len(pool) else None
+
+    def _least_rest(self, size):
+        return ROUND
+
+    def _new(self, size, pool):
+        for gap in pool.gaps:  # the first that is large enough, with what is idle around it
+            run = [gap.before, gap] if gap.before and gap.before.idle else [gap]
+            while (short := size - sum(p.size for p in run)) > 0 and _unused(run[-1].after):
+                run.append(run[-1].after)
+            if short <= 0:
+                break
+        # Of the last as many pages as are missing.
+        left = -short // pool.page * pool.page if _gap(run[-1]) else 0
+        self._reserve(sum(p.size for p in run if _gap(p)) - left)
+        end = run[-1].address + run[-1].size
+        piece, *_ = _replace(run, (run[0].address, end - left, True), (end - left, end, False))
+        pool.remove(piece)
         return piece
 
-    def _keep(self, piece):
-        piece.idle = True
-        bisect.insort(piece.pool, piece)
+
+def _gap(piece):
+    return piece is not None and piece in piece.pool.gaps
+
+
+def _unused(piece):
+    return _gap(piece) or piece is not None and piece.idle
+
+
+def _room(piece):
+    return piece.size + (piece.after.size if _gap(piece.after) else 0)
+
+
+def _remove(piece):
+    piece.idle = False
+    piece.pool.pop(bisect.bisect_left(piece.pool, piece))
+
+
+def _keep(piece):
+    piece.idle = True
+    bisect.insort(piece.pool, piece)
+
+
+def _replace(run, *parts):
+    """Replaces neighbours by (start, end, whether there is memory); returns the new pieces."""
+    pool, before, after, made = run[0].pool, run[0].before, run[-1].after, []
+    for piece in run:
+        pool.gaps.remove(piece) if _gap(piece) else _remove(piece)
+    for start, end, mapped in parts:
+        if start < end:
+            piece = Piece(end - start, start, pool, before)
+            if before:
+                before.after = piece
+            made.append(piece)
+            before = piece
+            _keep(piece) if mapped else pool.gaps.append(piece)
+    before.after = after
+    if after:
+        after.before = before
+    pool.gaps.sort(key=lambda gap: gap.address)
+    return made
+
+
+def expandable():
+    """Returns whether the environment wants segments to grow, under either of its names."""
+    return any(GROW in os.environ.get(name, "") for name in (VARIABLE, "PYTORCH_CUDA_ALLOC_CONF"))
 
 
 class Replay:
@@ -108,8 +229,9 @@ class Replay:
     block, a rest of up to 1 MiB is not cut off.
     """
 
-    def __init__(self, device):
-        self.device, self.allocator, self.events = device, CachingAllocator(), []
+    def __init__(self, device, expandable=False):
+        self.device, self.events = device, []
+        self.allocator = ExpandableAllocator() if expandable else CachingAllocator()
         self.allocated = self.peak = 0
         self._pieces = {}
 
@@ -132,12 +254,12 @@ class Replay:
         self.peak, self.allocator.peak = self.allocated, self.allocator.reserved
 
 
-def replay(events, device, since=0, until=None, emptied=()):
+def replay(events, device, since=0, until=None, emptied=(), expandable=False):
     """Replays a ledger's log; the cache is emptied where the part of it begins, and elsewhere.
 
     Returns the most bytes that were reserved in the part, and Replay.events.
     """
-    replayed = Replay(device)
+    replayed = Replay(device, expandable)
     for i, event in enumerate(events[:until]):
         if i == since or i in emptied:
             replayed.allocator.empty_cache()

@@ -13,6 +13,7 @@ from shared import cli as options
 from shared.cli import UserError
 from shared.images.cli import TASK as IMAGES
 from shared.predict import cards, tables, timeline, way
+from shared.predict.allocator import GROW, VARIABLE
 from shared.predict.jobs import Wanted, one_by_one, run_jobs
 from shared.predict.simulation import predict, predict_moments
 from shared.records import scripts
@@ -44,6 +45,7 @@ def make_parser():
     add("--late-zero-grad", action="store_true", help="as if before the backward pass; 01 to 04")
     add("--card", type=cards.get, metavar="NAME", help=card)
     add("--torch", type=cards.version, default=cards.INSTALLED, metavar="VERSION", help=version)
+    add("--expandable", action="store_true", help=f"as with {VARIABLE}={GROW}")
     add("--tensors-only", action="store_true", help="no workspaces, and no rests of blocks")
     other = parser.add_mutually_exclusive_group().add_argument
     other("--fits", type=cards.card_or_gb, metavar="GB|CARD", help=fits)
@@ -134,8 +136,9 @@ def show_tables(records, args, how=""):
 
 def show(records, args):
     """Prints the tables of predictions, those of each model together."""
+    how = "tensors only, " * args.tensors_only + "with expandable segments, " * args.expandable
     for group in by_model(records):
-        show_tables(group, args, "tensors only, " * args.tensors_only)
+        show_tables(group, args, how)
         if args.fits:
             print("\n" + "\n".join(tables.fitting(group)))
         if args.ways:

@@ -48,6 +48,7 @@ class Wanted:
     # Leave out what kernels and libraries allocate for themselves, and by how much blocks of memory
     # are larger than the tensors in them.
     tensors_only: bool = False
+    expandable: bool = False  # PyTorch's allocator under expandable_segments:True
     rates: cards.Rates | None = None  # of a computer without a GPU; None for no bound of the time
 
 

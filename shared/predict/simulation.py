@@ -76,7 +76,7 @@ class Simulation:
         warnings.filterwarnings("ignore", category=PossibleUserWarning)
         for message in WARNINGS:
             warnings.filterwarnings("ignore", message=message)
-        self.on_gpu = options.device == "gpu"
+        self.on_gpu, self.expandable = options.device == "gpu", options.expandable
         with self._seen():
             self.script = scripts.get(name).load()
         if options.techniques is not None:
@@ -199,7 +199,11 @@ class Simulation:
         start = len(self.ledger.events)
         self.run(batch_size, micro_batch_size, updates)
         events = self.ledger.events[: self.loaded] + self.ledger.events[start:]
-        return allocator.replay(events, self.device.type, self.loaded)[0] / 1e9
+        return self.replay(events, self.loaded)[0] / 1e9
+
+    def replay(self, events, since=0, until=None):
+        """Returns what allocator.replay() does, with the policy that is wanted."""
+        return allocator.replay(events, self.device.type, since, until, expandable=self.expandable)
 
     def _name(self, what):
         """Names the storages of parameters, or of what the optimizer keeps, by the parameters."""
@@ -212,7 +216,7 @@ class Simulation:
         """Returns a record's phase, where its peak is, and what the host held at its own peak."""
         device, events, reserved = self.device.type, self.ledger.events, None
         if self.on_gpu:
-            nbytes, blocks = allocator.replay(events, device, since, until)
+            nbytes, blocks = self.replay(events, since, until)
             reserved = nbytes / 1e9
             events = blocks if self.workspaces else events
         both = (summit(events, kind, since, until) for kind in (device, "cpu"))
@@ -251,7 +255,7 @@ def predict_moments(name, options):
     record, simulation, since = predicted(name, options, watched=True)
     ledger, device, events = simulation.ledger, simulation.device.type, simulation.ledger.events
     if simulation.workspaces:
-        _, events = allocator.replay(events, device, simulation.loaded)
+        _, events = simulation.replay(events, simulation.loaded)
     return history.condensed(record, events, ledger, since, device)
 
 

@@ -36,6 +36,15 @@ def test_pictures(tmp_path):
         assert shown == {name: peaks[name] for name in shows[file.stem]}
 
 
+def test_segments_that_grow_waste_less():
+    ways = [[], ["--expandable"]]
+    first, second = (command.main(["01", "02", "--preset", "tiny", "--json", *w]) for w in ways)
+    for before, after in zip(first, second, strict=True):
+        was, now = before["train"], after["train"]
+        assert now["device_peak_gb"] < was["device_peak_gb"]  # all rests are cut off
+        assert now["device_peak_gb"] <= now["device_reserved_gb"] <= was["device_reserved_gb"]
+
+
 @pytest.mark.parametrize(
     "argv, message",
     [

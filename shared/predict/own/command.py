@@ -19,7 +19,7 @@ import torch
 from shared import cli as options
 from shared.cli import UserError
 from shared.images.cli import TASK
-from shared.predict import cards, gpu, history, tables, timeline
+from shared.predict import allocator, cards, gpu, history, tables, timeline
 from shared.predict.bound import bound
 from shared.predict.command import show_tables
 from shared.records import record as records
@@ -57,6 +57,7 @@ def make_parser():
     add("script", type=Path, metavar="SCRIPT.py", help="what follows -- is for the script")
     add("--card", type=cards.get, default=cards.DEFAULT, metavar="NAME", help=card)
     add("--torch", type=cards.version, default=cards.INSTALLED, metavar="VERSION", help=version)
+    add("--expandable", action="store_true", help=f"as with {allocator.VARIABLE}={allocator.GROW}")
     add("--devices", type=positive, default=1, metavar="N", help=devices)
     add("--updates", type=positive, default=3, metavar="N", help="to train for (default: 3)")
     add("--input", type=shape, metavar="SHAPE", help=images)
@@ -97,6 +98,8 @@ def predict(args, argv):
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     torch.set_num_threads(1)
     started = time.perf_counter()
+    if args.expandable:
+        os.environ[allocator.VARIABLE] = allocator.GROW
     run = Run(file, args.card, args.torch, args.updates, args.devices)
     # What the script prints does not belong to a record.
     with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():

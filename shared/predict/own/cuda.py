@@ -103,9 +103,11 @@ class Counters:
 
     def __init__(self, ledger):
         self.ledger, self.emptied = ledger, []
-        self.replay = allocator.Replay(gpu.DEVICE)
+        self.replay = None
 
     def now(self):
+        # A script may set the variable itself, until it needs memory.
+        self.replay = self.replay or allocator.Replay(gpu.DEVICE, allocator.expandable())
         for block, change in self.ledger.events[len(self.replay.events) :]:
             self.replay.take(block, change)
         return self.replay

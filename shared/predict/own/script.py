@@ -252,7 +252,8 @@ class Run:
     def phase(self, since, until):
         """Returns a record's phase, where its peak is, and what the host held at its own."""
         events, emptied = self.ledger.events, self.counters.emptied
-        reserved, blocks = allocator.replay(events, gpu.DEVICE, since, until, emptied)
+        policy = allocator.expandable()
+        reserved, blocks = allocator.replay(events, gpu.DEVICE, since, until, emptied, policy)
         peak, held, last = summit(blocks, gpu.DEVICE, since)
         host_peak, host_held, _ = summit(blocks, "cpu", since)
         phase = {
