@@ -229,9 +229,9 @@ class Replay:
     block, a rest of up to 1 MiB is not cut off.
     """
 
-    def __init__(self, device, expandable=False):
+    def __init__(self, device, expandable=False, limit=None):
         self.device, self.events = device, []
-        self.allocator = ExpandableAllocator() if expandable else CachingAllocator()
+        self.allocator = (ExpandableAllocator if expandable else CachingAllocator)(limit)
         self.allocated = self.peak = 0
         self._pieces = {}
 
@@ -254,16 +254,19 @@ class Replay:
         self.peak, self.allocator.peak = self.allocated, self.allocator.reserved
 
 
-def replay(events, device, since=0, until=None, emptied=(), expandable=False):
+def replay(events, device, since=0, until=None, emptied=(), expandable=False, limit_gb=None):
     """Replays a ledger's log; the cache is emptied where the part of it begins, and elsewhere.
 
-    Returns the most bytes that were reserved in the part, and Replay.events.
+    Returns a Replay with the peaks of the part; None if the limit, if there is one, is too low.
     """
-    replayed = Replay(device, expandable)
+    replayed = Replay(device, expandable, limit_gb and int(limit_gb * 1e9))
     for i, event in enumerate(events[:until]):
         if i == since or i in emptied:
             replayed.allocator.empty_cache()
         if i == since:
             replayed.reset()
-        replayed.take(*event)
-    return replayed.allocator.peak, replayed.events
+        try:
+            replayed.take(*event)
+        except OutOfMemory:
+            return None
+    return replayed

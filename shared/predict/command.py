@@ -42,7 +42,6 @@ def make_parser():
     add("--one-by-one", action="store_true", help=one)
     add("--plain", action="store_true", help="plain.py, without Fabric, not train.py; 01 to 10")
     add("--on", choices=("gpu", "cpu"), default="gpu", help="a GPU, or a computer without one")
-    add("--late-zero-grad", action="store_true", help="as if before the backward pass; 01 to 04")
     add("--card", type=cards.get, metavar="NAME", help=card)
     add("--torch", type=cards.version, default=cards.INSTALLED, metavar="VERSION", help=version)
     add("--expandable", action="store_true", help=f"as with {VARIABLE}={GROW}")
@@ -59,7 +58,7 @@ def parse(argv):
     args = make_parser().parse_args(argv)
     args.command = options.command_of(["-m", "shared.predict"], argv)
     # With these, --card does not tell which way leads to it.
-    others = args.fits or args.timeline or args.one_by_one or args.late_zero_grad
+    others = args.fits or args.timeline or args.one_by_one
     args.ways = args.card and not (others or args.tensors_only)
     if isinstance(args.fits, cards.Card):
         args.card, args.fits = args.fits, args.fits.gb

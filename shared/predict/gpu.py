@@ -168,7 +168,7 @@ class Mode(FakeTensorMode):
 
 
 mode = Mode(allow_non_fake_inputs=True)  # only one, as tensors of two modes do not mix
-stepping = []  # has something in it while an optimizer steps
+stepping = []  # has something in it while a script builds, or an optimizer steps
 libraries = []  # kept here, because what they register is removed with them
 # id of a weight -> (the weight, its copy in 16 bit). Autocast makes one copy per forward pass.
 weight_copies = {}
@@ -253,13 +253,25 @@ def _clear_copies(original):
     original()
 
 
+# A copy of a fake tensor that goes by its storage would corrupt memory.
+def _copied(original, tensor, memo):
+    if not isinstance(tensor, FakeTensor):
+        return original(tensor, memo)
+    if id(tensor) not in memo:
+        copy = tensor.detach().clone()
+        if isinstance(tensor, torch.nn.Parameter):
+            copy = torch.nn.Parameter(copy, tensor.requires_grad)
+        memo[id(tensor)] = copy
+    return memo[id(tensor)]
+
+
 REPLACED = (
     # A decision that depends on data cannot be made without data. Initialising asks whether a
     # random number was out of bounds and has to be drawn again. The answer is always no. Without
     # this, building the model would fail.
     (torch.Tensor, "__bool__", lambda true, t: not isinstance(t, FakeTensor) and true(t)),
-    # Adafactor computes with numbers that it reads from tensors. In a step, no size depends on
-    # them. (In a model it may.) Without this, it could not be simulated.
+    # Adafactor computes with numbers that it reads from tensors, and so does bitsandbytes when its
+    # optimizers are made. No size depends on them. (In a model it may.) Without this, both fail.
     (
         torch.Tensor,
         "item",
@@ -267,6 +279,8 @@ REPLACED = (
     ),
     # A step is skipped if a gradient is infinite; none is. Without this, 02 could not step.
     (torch.amp.GradScaler, "_maybe_opt_step", lambda _, scaler, optimizer, *args: optimizer.step()),
+    (torch.Tensor, "__deepcopy__", _copied),
+    (torch.nn.Parameter, "__deepcopy__", _copied),
     (torch, "tensor", _by_way_of_the_host),
     (torch, "load", _forgetting),
     (torch, "clear_autocast_cache", _clear_copies),

@@ -40,7 +40,6 @@ class Wanted:
     # Of texts, (n, length) for each update; if None, every length is max_length.
     input_shapes: list | None = None
     trust_remote_code: bool = False
-    late_zero_grad: bool = False  # free old gradients only between forward and backward pass
     # Of a folder with one_by_one.py, which to apply; None for the script itself.
     techniques: tuple | None = None
     card: cards.Card | None = None  # cards.DEFAULT

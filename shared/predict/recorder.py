@@ -2,7 +2,7 @@
 
 import torch
 
-from shared.memory.blocks import Block
+from shared.memory.blocks import Block, summit
 from shared.memory.ledger import Ledger, parts_of
 from shared.predict.gpu import Stream
 
@@ -82,3 +82,20 @@ class Recorder(Ledger):
             # pretends to be. It knows itself; asking the modes below would take much longer.
             return args[0].device
         return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+def peaks(events, device, since=0, until=None, reserved=None):
+    """Returns a record's phase from a log, with the most bytes that were reserved.
+
+    And where its peak is, what the host held at its own, in GB, and the block that led to the peak.
+    """
+    both = [summit(events, kind, since, until) for kind in (device, "cpu")]
+    held, on_host = ({label: n / 1e9 for label, n in its.items()} for _, its, _ in both)
+    last = both[0][2]
+    phase = {
+        "device_peak_gb": both[0][0] / 1e9,
+        "device_reserved_gb": reserved and reserved / 1e9,
+        "host_peak_gb": both[1][0] / 1e9,
+        "breakdown_gb": held,
+    }
+    return phase, {"phase": last and last.phase, "module": last and last.module}, on_host, last

@@ -17,14 +17,14 @@ import torch
 from lightning.fabric.utilities.warnings import PossibleUserWarning
 
 from shared.cli import UserError
-from shared.memory.blocks import summit, tensors
+from shared.memory.blocks import tensors
 from shared.memory.torch_private import wrapped
 from shared.metrics import Losses, precision_on
 from shared.predict import allocator, cards, gpu, history, processes
 from shared.predict.bound import bound
 from shared.predict.cost import Cost
 from shared.predict.jobs import STEADY, arguments, one_by_one
-from shared.predict.recorder import Recorder
+from shared.predict.recorder import Recorder, peaks
 from shared.predict.whereabouts import Lines, Whereabouts, plain
 from shared.predict.workspaces import Workspaces
 from shared.records import fields, scripts
@@ -97,16 +97,15 @@ class Simulation:
         hidden = self.workspaces and self.workspaces.of_gpu
         watch = (lambda: (module(), *lines())) if watched else None
         self.ledger = Recorder(module, hidden, watch=watch)
-        with self.without_memory(), self.ledger:
+        with self.without_memory(), self.ledger, mock.patch.object(gpu, "stepping", [True]):
             built = self.script.build(self.fabric or self.device, self.args)
-            self.model, optimizer, *self.schedulers = built
+            self.model, optimizer, *rest = built  # schedulers, or an average of the weights
+            self.schedulers = [x for x in rest if hasattr(x, "step")]
         self.folder.cleanup()
         if any(isinstance(module, torch.nn.RNNBase) for module in self.model.modules()):
             raise UserError(f"{name}: what recurrent layers hold for themselves is not known here")
         self.optimizer = optimizer
         self.optimizers = optimizer if isinstance(optimizer, list) else [optimizer]
-        if options.late_zero_grad:
-            self._zero_grad_late()
         self.loaded = len(self.ledger.events)
         self._name("parameters")
         self.ledger.training()
@@ -148,14 +147,6 @@ class Simulation:
         # Nobody writes to it. If it were mapped privately, it would have to fit into memory.
         torch.serialization.set_default_mmap_options(mmap.MAP_SHARED)
 
-    def _zero_grad_late(self):
-        if self.args.micro_batch_size or isinstance(self.optimizer, list):
-            needs = "gradients of one backward pass that wait for a step, as in 01 to 04"
-            raise UserError(f"{self.args.script}: --late-zero-grad needs {needs}")
-        backward, zero_grad = self.fabric.backward, self.optimizer.zero_grad
-        self.fabric.backward = lambda loss: (zero_grad(), backward(loss))
-        self.optimizer.zero_grad = lambda: None
-
     def run(self, batch_size, micro_batch_size, updates=None):
         """Runs updates, as main() does in its loop; returns where in the log each one began.
 
@@ -190,20 +181,20 @@ class Simulation:
         self._name("optimizer states")
         return starts
 
-    def reserved_gb(self, batch_size, micro_batch_size, updates=None):
-        """Returns the GB that are reserved if the training began anew, as run() is told."""
+    def anew(self, batch_size, micro_batch_size, updates=None):
+        """Runs updates as if the training began anew; returns the log with them in their place."""
         for optimizer in self.optimizers:
             optimizer.state.clear()
         if self.workspaces:
             self.workspaces.forget()
         start = len(self.ledger.events)
         self.run(batch_size, micro_batch_size, updates)
-        events = self.ledger.events[: self.loaded] + self.ledger.events[start:]
-        return self.replay(events, self.loaded)[0] / 1e9
+        return self.ledger.events[: self.loaded] + self.ledger.events[start:]
 
-    def replay(self, events, since=0, until=None):
-        """Returns what allocator.replay() does, with the policy that is wanted."""
-        return allocator.replay(events, self.device.type, since, until, expandable=self.expandable)
+    def replay(self, events, *part, limit_gb=None):
+        """Returns what allocator.replay() does of a log, with the policy that is wanted."""
+        policy = {"expandable": self.expandable, "limit_gb": limit_gb}
+        return allocator.replay(events, self.device.type, *part, **policy)
 
     def _name(self, what):
         """Names the storages of parameters, or of what the optimizer keeps, by the parameters."""
@@ -214,21 +205,13 @@ class Simulation:
 
     def peaks(self, since=0, until=None):
         """Returns a record's phase, where its peak is, and what the host held at its own peak."""
-        device, events, reserved = self.device.type, self.ledger.events, None
-        if self.on_gpu:
-            nbytes, blocks = self.replay(events, since, until)
-            reserved = nbytes / 1e9
-            events = blocks if self.workspaces else events
-        both = (summit(events, kind, since, until) for kind in (device, "cpu"))
-        (peak, held, last), (host_peak, host_held, _) = both
-        phase = {
-            "device_peak_gb": peak / 1e9,
-            "device_reserved_gb": reserved,
-            "host_peak_gb": host_peak / 1e9 if self.on_gpu else None,
-            "breakdown_gb": _in_gb(held),
-        }
-        at = {"phase": last and last.phase, "module": last and last.module}
-        return phase, at, _in_gb(host_held) if self.on_gpu else None
+        part, events = (self.device.type, since, until), self.ledger.events
+        if not self.on_gpu:
+            phase, at, *_ = peaks(events, *part)
+            return {**phase, "host_peak_gb": None}, at, None
+        replayed = self.replay(events, since, until)
+        events = replayed.events if self.workspaces else events
+        return peaks(events, *part, replayed.allocator.peak)[:3]
 
     def bound(self):
         """Returns a record's Bound of the last update, None without rates."""
@@ -241,10 +224,6 @@ def _scaling(init, scaler, *args, **options):
         init(scaler, *args, **{**options, "enabled": True})
 
 
-def _in_gb(held):
-    return {label: nbytes / 1e9 for label, nbytes in held.items()}
-
-
 def predict(name, options):
     """Returns a record of what a script needs and costs; what only a training shows is None."""
     return predicted(name, options)[0]
@@ -255,7 +234,7 @@ def predict_moments(name, options):
     record, simulation, since = predicted(name, options, watched=True)
     ledger, device, events = simulation.ledger, simulation.device.type, simulation.ledger.events
     if simulation.workspaces:
-        _, events = simulation.replay(events, simulation.loaded)
+        events = simulation.replay(events, simulation.loaded).events
     return history.condensed(record, events, ledger, since, device)
 
 
@@ -267,8 +246,6 @@ def predicted(name, options, watched=False):
     args, techniques, updates = simulation.args, options.techniques, options.updates
     if options.input_shapes:
         updates = len(options.input_shapes)
-    elif options.late_zero_grad:
-        updates = updates or STEADY + 1  # the first gradients are freed an update later
     starts = simulation.run(args.batch_size, args.micro_batch_size, updates)
     load_phase, load_at, load_host = simulation.peaks(0, simulation.loaded)
     train_phase, train_at, train_host = simulation.peaks(simulation.loaded)

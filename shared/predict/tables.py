@@ -12,6 +12,7 @@ from shared.records.views import name, unit
 # https://github.com/NVIDIA/nccl/issues/964, https://github.com/NVIDIA/nccl/issues/864.
 CONTEXT_GB = 0.8
 NCCL_GB = 0.8
+TIGHTLY = "tightly: PyTorch has to give back what it holds idle, which takes time"
 
 
 def table(records, columns):
@@ -114,24 +115,29 @@ def needs(record):
     return reserved + allowance(record)
 
 
+def tight(its):
+    """Tells whether what fits, a record's "fits" or "way", needs PyTorch to give memory back."""
+    return its["needs_gb"] > its["card_gb"]
+
+
 def fitting(records):
     """Returns which scripts, whose records have "fits", fit on a card, as lines of text."""
     columns = {
         "script": name,
         "GPUs": lambda r: r["world_size"],
-        "each needs GB": lambda r: f"{r['fits']['needs_gb']:.2f}",
-        "fits": lambda r: "yes" if r["fits"]["fits"] else "no",
+        "each takes GB": lambda r: f"{r['fits']['needs_gb']:.2f}",
+        "fits": lambda r: ("yes", "tightly")[tight(r["fits"])] if r["fits"]["fits"] else "no",
         f"largest micro-batch, {unit(records[0])}": lambda r: (
             r["fits"]["largest_micro_batch"] or "none fits"
         ),
     }
     above = (
-        f"On a card of {records[0]['fits']['card_gb']:.4g} GB; {CONTEXT_GB:g} GB of it for CUDA's "
-        f"context with its kernels, and with several GPUs {NCCL_GB:g} GB for NCCL, which are not "
-        "simulated:"
+        f"On a card of {records[0]['fits']['card_gb']:.4g} GB. Each takes what PyTorch reserves if "
+        f"there is room, {CONTEXT_GB:g} GB for CUDA's context with its kernels, and with several "
+        f"GPUs {NCCL_GB:g} GB for NCCL, which are not simulated:"
     )
     below = "None of these fits as it is."
     if first := next((r for r in records if r["fits"]["fits"]), None):
         n = first["world_size"]
         below = f"The first that fits: {name(first)} on {n} GPU{'s' * (n > 1)}"
-    return [above, *table(records, columns), below]
+    return [above, *table(records, columns), f"Fits {TIGHTLY}; so may the largest.", below]

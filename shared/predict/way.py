@@ -13,6 +13,7 @@ import dataclasses
 from shared.predict import tables
 from shared.predict.jobs import one_by_one, run_jobs
 from shared.predict.simulation import predicted
+from shared.predict.tables import tight
 from shared.records import scripts
 from shared.records.views import aligned, folder, listed, name, unit
 from shared.records.views import most_per_second as speed
@@ -30,19 +31,23 @@ def with_fits(script, options, card_gb):
     pass of the second.
     """
     record, simulation, _ = predicted(script, options)
-    args, left, needs = simulation.args, card_gb - tables.allowance(record), tables.needs(record)
+    args, left = simulation.args, card_gb - tables.allowance(record)
     micro = args.micro_batch_size
+    _, enough = sizes(record, simulation, simulation.ledger.events, left)
 
-    def reserved(n):
+    def needed(n):
         least = n * args.shares * (2 if micro else 1)
         batch_size = max(least, args.batch_size) if micro else least
-        return simulation.reserved_gb(batch_size, micro and n, options.updates)
+        events = simulation.anew(batch_size, micro and n, options.updates)
+        return sizes(record, simulation, events, left)[1]
 
-    largest = 0
-    if record["load"]["device_reserved_gb"] <= left:
-        largest = search(reserved, left, micro or args.batch_size // args.shares)
-    fits = {"card_gb": card_gb, "needs_gb": needs, "fits": needs <= card_gb}
-    return {**record, "fits": {**fits, "largest_micro_batch": largest}}
+    fits = {
+        "card_gb": card_gb,
+        "needs_gb": tables.needs(record),
+        "fits": enough <= left,
+        "largest_micro_batch": search(needed, left, micro or args.batch_size // args.shares),
+    }
+    return {**record, "fits": fits}
 
 
 def with_way(script, options, card_gb, batch_size):
@@ -51,35 +56,50 @@ def with_way(script, options, card_gb, batch_size):
     args, left = simulation.args, card_gb - tables.allowance(record)
     share, micro = max(batch_size // args.shares, 1), args.micro_batch_size
     most = min(options.micro_batch_size or share, share)
-    load, train = (record[phase]["device_reserved_gb"] for phase in ("load", "train"))
-    found = {}  # GB reserved, and the bound, with n at once
+    found = {}  # sizes() and the bound, with n at once
     if batch_size == args.batch_size:
-        found[min(micro or share, share)] = train, record["bound"]
+        its = sizes(record, simulation, simulation.ledger.events, left)
+        found[min(micro or share, share)] = *its, record["bound"]
 
-    def reserved(n):
+    def tried(n):
         if n not in found:
-            found[n] = simulation.reserved_gb(batch_size, micro and n), simulation.bound()
-        return found[n][0]
+            its = sizes(record, simulation, simulation.anew(batch_size, micro and n), left)
+            found[n] = *its, simulation.bound()
+        return found[n]
 
-    if micro:
-        at_once = search(reserved, left, most, most)
-    else:
-        at_once = share if reserved(share) <= left else 0
+    def largest(which):
+        if micro:
+            return search(lambda n: tried(n)[which], left, most, most)
+        return share if tried(share)[which] <= left else 0
+
+    at_once = largest(0) or largest(1)  # with room; only if none fits so, tightly
     missing = "bf16" if "bf16" in args.precision and not simulation.card.bf16 else None
-    gb, bound = found[at_once or min(found)]
+    gb, _, bound = found[at_once or min(found)]
     way = {
         "card_gb": card_gb,
-        "needs_gb": max(load, gb) + tables.allowance(record),
+        "needs_gb": gb + tables.allowance(record),
         "host_gb": record["train"]["host_peak_gb"],
         "world_size": record["world_size"],
         "batch_size": batch_size,
         "share": share,
-        "at_once": at_once if load <= left and not missing else 0,
+        "at_once": 0 if missing else at_once,
         "missing": missing,
         "bound": bound,
         "techniques": list(options.techniques or ()),
     }
     return {**record, "way": way}
+
+
+def sizes(record, simulation, events, left):
+    """Returns GB that PyTorch reserves for a log if there is room, and with how few it can do.
+
+    Where more would be reserved than there is left on a card, PyTorch gives back what is idle. If
+    that is enough, so is what is allocated, which grows evenly with the batch, as search() wants.
+    """
+    replayed = simulation.replay(events, simulation.loaded)
+    reserved = max(replayed.allocator.peak / 1e9, record["load"]["device_reserved_gb"])
+    enough = reserved > left and simulation.replay(events, simulation.loaded, limit_gb=left)
+    return reserved, enough.peak / 1e9 if enough else reserved
 
 
 def search(needed, budget, guess, most=MOST):
@@ -135,7 +155,8 @@ def find(jobs, card):
             if way["at_once"] == way["share"]:
                 way["techniques"].remove(few)
             record["combinations"].append(way)
-        searches = [s for s, w in zip(searches, tried) if s[2] and w["at_once"] < w["share"]]
+        enough = [w["at_once"] == w["share"] and not tight(w) for w in tried]
+        searches = [s for s, its in zip(searches, enough) if s[2] and not its]
     return records
 
 
@@ -163,19 +184,21 @@ def table(records, card):
     what, found = unit(records[0]), ways(records)
     size = found[-1][1]["batch_size"]
     above = f"Ways to {size} {what} per update on {card.title}, {card.gb:.4g} GB:"
-    return [above, *aligned(heading(what), rows(found)), "", *advice(found, what, card)]
+    below = [f"Fits {tables.TIGHTLY}."] if any(w["at_once"] and tight(w) for _, w in found) else []
+    return [above, *aligned(heading(what), rows(found)), *below, "", *advice(found, what, card)]
 
 
 def heading(what):
     """Returns the heading of rows(); what is "images" or "texts"."""
-    return "way", "GPUs", "at once", "each needs GB", f"at most {what}/s", "bounded by"
+    return "way", "GPUs", "at once", "each takes GB", f"at most {what}/s", "bounded by"
 
 
 def rows(found):
     """Returns rows of texts for what ways() returns: those of one GPU first, the fastest first."""
 
     def row(words, way):
-        at_once, fast = str(way["at_once"]), (f"{speed(way):,.0f}", way["bound"]["by"])
+        at_once = f"{way['at_once']}{', tightly' * tight(way)}"
+        fast = f"{speed(way):,.0f}", way["bound"]["by"]
         if not way["at_once"]:
             at_once = f"no {way['missing']}" if way["missing"] else "none fits"
             fast = ("", "")
@@ -191,7 +214,8 @@ def rows(found):
 def advice(found, what, card):
     """Returns a line for each number of GPUs: the fastest way, and the fastest that needs less.
 
-    One that offloads is not called the fastest if another fits: its bound leaves out the most.
+    One that offloads, or fits tightly, is not called the fastest if another fits: its bound leaves
+    out the most.
     """
     lines = []
     for n in sorted({way["world_size"] for _, way in found}):
@@ -201,11 +225,12 @@ def advice(found, what, card):
             few = "; 11_llm/lora and 11_llm/qlora train few weights, --fits tells of them"
             lines.append(f"{on}: none of these fits, or can run{few * (what == 'texts')}.")
             continue
-        words, best = max(mine, key=lambda w: (not offloads(w[1]), speed(w[1])))
+        words, best = max(mine, key=lambda w: (not offloads(w[1]), not tight(w[1]), speed(w[1])))
+        needs = f"needs {best['needs_gb']:.1f} of {card.gb:.1f} GB"
         line = (
             f"{on}: {words} with {best['at_once']} {what} at once is the fastest, at most "
-            f"{speed(best):,.0f} {what}/s{' together' if n > 1 else ''}; it needs "
-            f"{best['needs_gb']:.1f} of {card.gb:.1f} GB."
+            f"{speed(best):,.0f} {what}/s{' together' if n > 1 else ''}; "
+            f"it {'fits tightly' if tight(best) else needs}."
         )
         if offloads(best) and best.get("host_gb"):
             line += f" The host holds {n * best['host_gb']:.1f} GB besides."

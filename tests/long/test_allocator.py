@@ -110,6 +110,21 @@ def test_expandable_segments_give_pages_back_from_the_middle():
     assert a.reserved == 120 * MIB
 
 
+def test_expandable_segments_hold_what_was_measured():
+    """On a GPU, 220 MiB in the first cycle (max_split_size was set, too), later less than 500.
+
+    https://github.com/pytorch/pytorch/pull/193400
+    """
+    a = allocator.ExpandableAllocator()
+    a.allocate(64 * MIB)
+    for cycle in range(101):
+        large = a.allocate(91 * MIB), a.allocate(91 * MIB // 2)
+        a.allocate(2 * MIB)  # it stays
+        a.free(large[0]), a.free(large[1])
+        assert cycle or a.reserved == 220 * MIB
+    assert a.reserved < 500 * MIB
+
+
 @pytest.mark.parametrize("policy", [allocator.CachingAllocator, allocator.ExpandableAllocator])
 def test_idle_memory_is_given_back_before_it_fails(policy):
     a = policy(limit=100 * MIB)

@@ -15,37 +15,41 @@ OUTSIDE = tables.CONTEXT_GB  # what a process holds outside PyTorch's allocator
 BETWEEN = 0.001
 
 
-def reserved(script, *sizes):
-    """Returns predictions with 1, 2, ... images at once and two of these parts: {n: record}."""
+def sized(script, *sizes, does=simulation.predict, more=()):
+    """Returns predictions with these numbers of images at once, and two such parts."""
     shares = 4 if script == "08_fsdp/train" else 1
     wanted = [
         Wanted("gpu", "tiny", micro_batch_size=n, batch_size=max(16, 2 * n * shares)) for n in sizes
     ]
-    return dict(zip(sizes, run_jobs([(simulation.predict, script, w) for w in wanted])))
+    return run_jobs([(does, script, w, *more) for w in wanted])
 
 
 def gb_of(records):
-    return [r["train"]["device_reserved_gb"] for r in records.values()]
+    return [r["train"]["device_reserved_gb"] for r in records]
 
 
-@pytest.mark.parametrize("script, most", [("05_grad_accum/train", 8), ("08_fsdp/train", 24)])
-def test_as_many_at_once_as_fit_and_one_more_would_not(script, most):
-    """Of 16 images on one GPU, and of any number on each of four."""
-    few, many = gb_of(reserved(script, 1, most))
-    budget, outside = (few + many) / 2 + BETWEEN, OUTSIDE
-    job = (way.with_way, script, Wanted("gpu", "tiny", batch_size=16), budget + outside, 16)
-    if script == "08_fsdp/train":
-        outside += tables.NCCL_GB
-        job = (way.with_fits, script, Wanted("gpu", "tiny"), budget + outside)
-    (record,) = run_jobs([job])
-    found = record.get("way")
-    n = found["at_once"] if found else record["fits"]["largest_micro_batch"]
-    assert 1 <= n < most
-    fits_in, too_much = gb_of(records := reserved(script, n, n + 1))
+def test_as_many_at_once_as_fit_and_one_more_would_not():
+    """Of 16 images, with room."""
+    script = "05_grad_accum/train"
+    budget = sum(gb_of(sized(script, 1, 8))) / 2 + BETWEEN
+    job = (way.with_way, script, Wanted("gpu", "tiny", batch_size=16), budget + OUTSIDE, 16)
+    found = run_jobs([job])[0]["way"]
+    assert 1 <= (n := found["at_once"]) < 8
+    fits_in, too_much = gb_of(records := sized(script, n, n + 1))
     assert fits_in <= budget < too_much
-    if found:
-        assert found["needs_gb"] == pytest.approx(fits_in + outside)
-        assert found["bound"]["ms"] == pytest.approx(records[n]["bound"]["ms"])
+    assert found["needs_gb"] == pytest.approx(fits_in + OUTSIDE)
+    assert found["bound"]["ms"] == pytest.approx(records[0]["bound"]["ms"])
+
+
+def test_the_largest_fits_tightly_and_one_more_would_not():
+    """Of any number on each of four GPUs."""
+    script = "08_fsdp/train"
+    card = sum(gb_of(sized(script, 1, 24))) / 2 + BETWEEN + OUTSIDE + tables.NCCL_GB
+    (record,) = run_jobs([(way.with_fits, script, Wanted("gpu", "tiny"), card)])
+    n = record["fits"]["largest_micro_batch"]
+    found = [r["fits"] for r in sized(script, n, n + 1, does=way.with_fits, more=[card])]
+    assert [its["fits"] for its in found] == [True, False]
+    assert card < found[0]["needs_gb"]  # with room
 
 
 def test_fits_tells_the_first_that_does():
@@ -60,6 +64,10 @@ def test_fits_tells_the_first_that_does():
     printed = tables.fitting(list(records.values()))
     assert printed[-1] == "The first that fits: 04_batchsize/train on 1 GPU"
     assert tables.fitting([records["01_baseline/train"]])[-1] == "None of these fits as it is."
+    # With a little less than with room, what is idle is given back.
+    (record,) = predicted("--preset", "tiny", "01", "--fits", needs[0] - BETWEEN).values()
+    assert record["fits"]["fits"] and record["fits"]["needs_gb"] == needs[0]
+    assert "  tightly  " in tables.fitting([record])[2]
 
 
 @pytest.mark.parametrize("guess", [1, 4, 64])

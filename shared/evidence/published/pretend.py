@@ -67,15 +67,15 @@ class Pretended:
     def read(self, name):
         """Reads the counters, and notes them with a name."""
         device = self.device.type
-        reserved, events = allocator.replay(self.ledger.events, device, self._since)
-        peak, held, _ = summit(events, device, self._since)
-        for block, n in events[: self._recorded]:
+        replayed = allocator.replay(self.ledger.events, device, self._since)
+        peak, held, _ = summit(replayed.events, device, self._since)
+        for block, n in replayed.events[: self._recorded]:
             if block.device == device:
                 peak -= n
                 held[block.label] -= n
         self.found[name] = {
             "allocated_gb": peak / 1e9,
-            "reserved_gb": reserved / 1e9,
+            "reserved_gb": replayed.allocator.peak / 1e9,
             "breakdown_gb": {label: nbytes / 1e9 for label, nbytes in held.items()},
             "bound": bound(self.cost.operations, self.card.rates),
         }

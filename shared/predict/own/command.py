@@ -179,10 +179,13 @@ def show(r, run, args):
     """Prints what a script needs, and what is left of a card."""
     show_tables([r], args)
     print(f"\nThe peak: {views.where(r)}; line {r['peak_at']['train']['line']}")
-    title, gb = ("A GPU", args.fits) if args.fits else (args.card.title, None)
-    gb, needs = gb or args.card.gb, tables.needs(r)
-    fits = f"{gb - needs:.1f} GB are left" if needs <= gb else f"{needs - gb:.1f} GB are missing"
-    print(f"{title}, {gb:.4g} GB: with CUDA's context {needs:.2f} GB are needed, so {fits}")
+    title, gb = ("A GPU", args.fits) if args.fits else (args.card.title, args.card.gb)
+    needs, fits = tables.needs(r), "it does not fit"
+    if needs <= gb:
+        fits = f"{gb - needs:.1f} GB are left"
+    elif run.replay(limit_gb=gb - tables.allowance(r)):
+        fits = f"it fits {tables.TIGHTLY}"
+    print(f"{title}, {gb:.4g} GB: with CUDA's context {needs:.2f} GB if there is room, so {fits}")
     if run.loaded is None:
         print("No module was called in training mode: the figures are of the whole script")
     if r["stopped"]:

@@ -14,13 +14,13 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from shared.memory.blocks import summit, tensors
+from shared.memory.blocks import tensors
 from shared.memory.torch_private import wrapped
 from shared.predict import allocator, gpu, processes
 from shared.predict.cost import Cost
 from shared.predict.own import cuda, inputs, numbers
 from shared.predict.own.files import Files
-from shared.predict.recorder import Recorder
+from shared.predict.recorder import Recorder, peaks
 from shared.predict.whereabouts import Whereabouts
 from shared.predict.workspaces import Workspaces
 
@@ -223,8 +223,6 @@ class Run:
             enter(contextlib.chdir(self.folder))
             enter(gpu.tensors_without_memory(self.card, self.version))
             enter(wrapped(torch.Tensor, "__bool__", self.decide))
-            enter(wrapped(torch.Tensor, "__deepcopy__", _copied))
-            enter(wrapped(torch.nn.Parameter, "__deepcopy__", _copied))
             enter(wrapped(torch.nn.Parameter, "__new__", self.parameter))
             enter(wrapped(torch.autograd, "backward", self.backward))
             enter(register_module_forward_pre_hook(self.forward))
@@ -251,21 +249,17 @@ class Run:
 
     def phase(self, since, until):
         """Returns a record's phase, where its peak is, and what the host held at its own."""
-        events, emptied = self.ledger.events, self.counters.emptied
-        policy = allocator.expandable()
-        reserved, blocks = allocator.replay(events, gpu.DEVICE, since, until, emptied, policy)
-        peak, held, last = summit(blocks, gpu.DEVICE, since)
-        host_peak, host_held, _ = summit(blocks, "cpu", since)
-        phase = {
-            "device_peak_gb": peak / 1e9,
-            "device_reserved_gb": reserved / 1e9,
-            "host_peak_gb": host_peak / 1e9,
-            "breakdown_gb": _in_gb(held),
-        }
+        replayed = self.replay(since, until)
+        blocks, reserved = replayed.events, replayed.allocator.peak
+        phase, at, on_host, last = peaks(blocks, gpu.DEVICE, since, until, reserved)
         i = next((i for i, (b, n) in enumerate(blocks) if b is last and n > 0), None)
         line = self.at[i] and "{}:{}".format(*self.at[i]) if i is not None else None
-        at = {"phase": last and last.phase, "module": last and last.module, "line": line}
-        return phase, at, _in_gb(host_held)
+        return phase, {**at, "line": line}, on_host
+
+    def replay(self, since=0, until=None, limit_gb=None):
+        """Returns what allocator.replay() does of a part of the log."""
+        log, policy = (self.ledger.events, gpu.DEVICE, since, until), allocator.expandable()
+        return allocator.replay(*log, self.counters.emptied, policy, limit_gb)
 
     def decide(self, original, tensor):
         if not isinstance(tensor, FakeTensor):
@@ -273,18 +267,3 @@ class Run:
         if tensor.constant is not None:
             return bool(tensor.constant)
         return bool(self.mode.number(tensor)) and False
-
-
-def _in_gb(held):
-    return {label: nbytes / 1e9 for label, nbytes in held.items()}
-
-
-def _copied(original, tensor, memo):
-    if not isinstance(tensor, FakeTensor):
-        return original(tensor, memo)
-    if id(tensor) not in memo:
-        copy = tensor.detach().clone()
-        if isinstance(tensor, torch.nn.Parameter):
-            copy = torch.nn.Parameter(copy, tensor.requires_grad)
-        memo[id(tensor)] = copy
-    return memo[id(tensor)]
