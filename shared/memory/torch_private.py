@@ -59,9 +59,9 @@ def reporting_to(ledger):
         return loaded
 
     def moved(original, module, *args, **kwargs):
+        ledger.note_group({"params": module.parameters(recurse=False)})  # their gradients, too
         result = original(module, *args, **kwargs)
-        for p in module.parameters(recurse=False):
-            ledger.note(p, "parameters")
+        ledger.note_group({"params": module.parameters(recurse=False)})
         return result
 
     def resized(original, storage, *args):

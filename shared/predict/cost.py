@@ -1,7 +1,7 @@
 """What an update costs, counted operation by operation: arithmetic, and bytes that are moved.
 
 Arithmetic is that of matrix products, convolutions and attention, by the formulas of
-torch.utils.flop_counter. That of other operations does not count, because moving their operands
+torch.utils.flop_counter, and one more. That of other operations does not count: moving operands
 takes longer. An operation reads its operands once and writes its results once; a view does neither.
 """
 
@@ -41,6 +41,7 @@ EXCHANGES = (
 COPY_IN = "all_gather_copy_in"
 BESIDE = "exchange"  # the stream of what devices exchange while they compute
 NAMES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
+flop_registry[torch.ops.aten._grouped_mm] = lambda a, b, *_, **__: 2 * a.numel() * b.shape[-1]
 
 
 @dataclasses.dataclass(slots=True)
@@ -152,7 +153,8 @@ def _roles(func):
     for argument in func._schema.arguments:
         roles[argument.name] = "read"
         # Fused optimizers may divide gradients by the scale of a loss, which none of ours has.
-        if argument.alias_info and argument.alias_info.is_write and argument.name != "grads":
+        info = argument.alias_info
+        if info and info.is_write and argument.name not in ("g", "grads"):
             alone = argument.is_out or (
                 not roles.keys() - {argument.name} and ONLY_WRITE.fullmatch(name)
             )
