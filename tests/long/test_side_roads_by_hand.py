@@ -14,7 +14,8 @@ from shared.lessons import side_roads
 from shared.records import scripts, stored
 from shared.records.views import TINY_MEASURED, by_script, read, read_list
 
-QUANTIZED = {"06_sgd/adam_8bit": 1 + 4 / 256, "06_sgd/adam_4bit": 1 / 2 + 4 / 128}
+QUANTIZED = dict.fromkeys(("06_sgd/adam_8bit", "06_sgd/adam_8bit_bnb"), 1 + 4 / 256)
+QUANTIZED["06_sgd/adam_4bit"] = 1 / 2 + 4 / 128
 MORE_THAN_PARENT = {  # in bytes per weight; a few bytes in all are those of single numbers
     "03_bf16/kahan": 2,
     "06_sgd/momentum": 2,
@@ -24,11 +25,13 @@ MORE_THAN_PARENT = {  # in bytes per weight; a few bytes in all are those of sin
 }
 CHECKPOINTED = ("09_act_ckpt/every_second", "09_act_ckpt/keep_attention", "09_act_ckpt/selective")
 IN_BACKWARD = "06_sgd/adam_in_backward"
-DEVICES = [f"08_fsdp/{n}" for n in "ddp fp32_shards one_unit tensor_parallel zero2".split()]
+COUNTED = ["04_batchsize/patch_dropout", "06_sgd/adam_on_host", "06_sgd/ema", "08_fsdp/no_sync"]
+COUNTED += ["11_llm/eager_attention"]
+DEVICES = [name for name in ROADS if name.startswith("08_fsdp/")]
 PEAKS = ("device_peak_gb", "device_reserved_gb", "host_peak_gb")
 # Simulating everything at full size would take long.
 SIMULATED = ["06_sgd/adafactor", "10_offload/activations_only", "08_fsdp/hsdp", "08_fsdp/zero1"]
-SIMULATED += ["11_llm/lora_sharded"]
+SIMULATED += ["11_llm/lora_sharded", "06_sgd/apollo"]
 
 
 def test_what_they_learn():
@@ -62,7 +65,7 @@ def test_the_others_are_counted_by_hand_or_need_what_their_parents_do():
     rest = set(ROADS) - {*SIMULATED, *QUANTIZED, *MORE_THAN_PARENT, *CHECKPOINTED, *DEVICES}
     rest -= {"06_sgd/muon", IN_BACKWARD, *CAUSAL, "11_llm/lora", "11_llm/qlora"}
     # test_exercises.py simulates one_gpu, and the pages of 10 and 11 tell why these differ.
-    rest -= {"10_offload/activations", "09_act_ckpt/one_gpu", "11_llm/frozen"}
+    rest -= {"10_offload/activations", "09_act_ckpt/one_gpu", "11_llm/frozen", *COUNTED}
     for name in rest:
         mine, its = (then[n]["train"] for n in (name, scripts.get(name).parent))
         for peak in PEAKS:
@@ -107,15 +110,15 @@ def test_several_devices_by_hand():
     # Of 16 vectors that a block keeps (page 03), 8 are in the MLP.
     saved = one["activations"] - tensor["activations"]
     assert saved == pytest.approx(layers * 3 / 4 * 8 * vector / 1e9, rel=0.01)
+    saved = tensor["activations"] - held["08_fsdp/sequence_parallel"]["activations"]
+    assert saved == pytest.approx(layers * 3 / 4 * 2 * vector / 1e9, rel=0.2)  # of norms
     # As one unit, the weights arrive in a buffer as large as they are.
     assert held["08_fsdp/one_unit"]["gathered"] > 1.9 * whole
 
 
 def test_muon_by_hand():
-    parent = scripts.get("06_sgd/muon").parent
-    muon, adam = (stored.tensors()[n]["train"] for n in ("06_sgd/muon", parent))
-    width, layers = 1024, 24
-    matrices = layers * 12 * width * width + 10 * width
+    muon, adam = (stored.tensors()[n]["train"] for n in ("06_sgd/muon", "05_grad_accum/train"))
+    matrices = 24 * 12 * 1024**2 + 10 * 1024  # of 24 layers, and the last
     assert muon["breakdown_gb"]["optimizer states"] == 2 * matrices / 1e9  # in bf16
     saved = adam["breakdown_gb"]["optimizer states"] - 2 * matrices / 1e9
     assert adam["device_peak_gb"] - muon["device_peak_gb"] == pytest.approx(saved, rel=0.02)
@@ -138,6 +141,30 @@ def test_selective_checkpointing_by_hand():
     assert held["every_second"] == pytest.approx((12 + 11 * 16) * vector, rel=0.01)
     # 23 blocks: the input; queries, keys and values; attention; its projection; the MLP's layers.
     assert held["selective"] == pytest.approx(23 * (1 + 3 + 1 + 1 + 4 + 1) * vector, rel=0.03)
+
+
+def test_what_stays_or_grows_by_hand():
+    """Of COUNTED, in this order."""
+    stages = ["04_batchsize/train", "06_sgd/train", "08_fsdp/train", "11_llm/before"]
+    train = {name: stored.tensors()[name]["train"] for name in (*COUNTED, *stages)}
+    held = {name: its["breakdown_gb"] for name, its in train.items()}
+    activations = {name: its["activations"] for name, its in held.items()}
+    half = (1 + 196 // 2) / (1 + 196)  # of the tokens
+    assert activations[COUNTED[0]] == pytest.approx(half * activations[stages[0]], rel=0.02)
+    # Without states on the device, Adam needs what SGD does, to the byte; they are on the host.
+    sgd, weights = train[stages[1]], held[stages[1]]["parameters"] / 2
+    assert train[COUNTED[1]]["device_peak_gb"] == sgd["device_peak_gb"]
+    assert train[COUNTED[1]]["host_peak_gb"] == pytest.approx((2 + 2 + 4) * weights, rel=0.01)
+    # The average is in fp32, with a count of 8 bytes.
+    more = train[COUNTED[2]]["device_peak_gb"] - sgd["device_peak_gb"]
+    assert more == pytest.approx(4 * weights + 8e-9, abs=1e-12)
+    # One image in place of four, and whole gradients, which are gathered's.
+    assert activations[COUNTED[3]] == pytest.approx(activations[stages[2]] / 4, rel=0.05)
+    more = held[COUNTED[3]]["gathered"] - held[stages[2]]["gathered"]
+    assert more == pytest.approx(2 * weights, rel=0.06)
+    # In each layer and head, tokens squared: two in fp32, and dropout's mask.
+    more = activations[COUNTED[4]] - activations[stages[3]]
+    assert more == pytest.approx(6 * 12 * 12 * 512**2 * (4 + 4 + 1) / 1e9, rel=0.05)
 
 
 def test_lora_by_hand():

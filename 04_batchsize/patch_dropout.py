@@ -1,0 +1,76 @@
+"""Side road from 04_batchsize/train.py, Patch dropout: train with half of each image.
+
+On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from lightning.fabric import Fabric
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
+from shared.images import cli, data, models
+from shared.metrics import Meter
+
+BATCH_SIZE = 16  # images per update
+LR = {"full": 5e-5, "tiny": 6e-4}  # the tiny preset makes few updates, so larger ones
+DEVICES = 1  # GPUs, or processes on a CPU
+
+
+def make_fabric(args):
+    return Fabric(
+        accelerator=args.accelerator,
+        devices=args.devices,
+        precision="bf16-true",  # bf16 for weights, gradients, optimizer states and computation
+    )
+
+
+def build(fabric, args):
+    model = models.vit(args)  # from torchvision, with random weights
+    model.load_state_dict(torch.load(models.weights(args), weights_only=True))
+
+    def keep_half(module, _, tokens):  # (batch, 1 + patches, width)
+        if not module.training:
+            return tokens
+        patches = tokens.shape[1] - 1
+        order = torch.rand(len(tokens), patches, device=tokens.device).argsort()
+        kept = 1 + order[:, : patches // 2, None].expand(-1, -1, tokens.shape[2])
+        return torch.cat([tokens[:, :1], tokens.gather(1, kept)], dim=1)  # [CLS] stays
+
+    model.encoder.dropout.register_forward_hook(keep_half)
+    optimizer = torch.optim.Adam(model.parameters(), lr=LR[args.preset])
+    model, optimizer = fabric.setup(model, optimizer)
+    return model, optimizer
+
+
+def train_step(fabric, model, optimizer, images, labels, meter):
+    logits = model(images)  # (batch, classes)
+    loss = F.cross_entropy(logits, labels)
+    fabric.backward(loss)
+    meter.add(loss, logits, labels)
+    optimizer.step()
+    optimizer.zero_grad()  # frees the gradients, before the next forward pass needs the memory
+
+
+def main(argv=None):
+    args = cli.parse(__file__, argv, BATCH_SIZE, DEVICES)
+    fabric = make_fabric(args)
+    fabric.launch()
+    fabric.seed_everything(args.seed)
+    meter = Meter(args, fabric)
+
+    train_loader, val_loader, test_loader = fabric.setup_dataloaders(*data.loaders(args))
+    with meter.loading():
+        model, optimizer = build(fabric, args)
+    with meter.training(model, optimizer):  # --save keeps these
+        for epoch in range(args.epochs):
+            for images, labels in meter.progress(train_loader, epoch):
+                train_step(fabric, model, optimizer, images, labels, meter)
+            meter.validate(model, val_loader)
+    return meter.test(model, test_loader)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""Side road from 06_sgd/train.py, EMA: a running average of the weights, kept beside them.
+
+On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from lightning.fabric import Fabric
+from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
+from shared.images import cli, data, models
+from shared.metrics import Meter
+
+BATCH_SIZE = 16  # images per update
+MICRO_BATCH_SIZE = 4  # images per forward and backward pass
+LR = {"full": 0.01, "tiny": 0.05}  # the tiny preset makes few updates, so larger ones
+DEVICES = 1  # GPUs, or processes on a CPU
+
+
+def make_fabric(args):
+    return Fabric(
+        accelerator=args.accelerator,
+        devices=args.devices,
+        precision="bf16-true",  # bf16 for weights, gradients, optimizer states and computation
+    )
+
+
+def build(fabric, args):
+    model = models.vit(args)  # from torchvision, with random weights
+    model.load_state_dict(torch.load(models.weights(args), weights_only=True))
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR[args.preset])
+    model, optimizer = fabric.setup(model, optimizer)
+    # In fp32: of what 1 % of an update adds, bf16 would round most away.
+    average = AveragedModel(model, avg_fn=get_ema_avg_fn(0.99)).float()
+    optimizer.register_step_post_hook(lambda *_: average.update_parameters(model))
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.updates)
+    return model, optimizer, scheduler, average
+
+
+def train_step(fabric, model, optimizer, images, labels, meter):
+    for x, y in zip(images.split(MICRO_BATCH_SIZE), labels.split(MICRO_BATCH_SIZE)):
+        logits = model(x)  # (micro-batch, classes)
+        loss = F.cross_entropy(logits, y) * len(x) / len(images)  # its share of the batch's mean
+        fabric.backward(loss)
+        meter.add(loss, logits, y)
+    optimizer.step()
+    optimizer.zero_grad()  # frees the gradients, before the next forward pass needs the memory
+
+
+def main(argv=None):
+    args = cli.parse(__file__, argv, BATCH_SIZE, DEVICES, MICRO_BATCH_SIZE)
+    fabric = make_fabric(args)
+    fabric.launch()
+    fabric.seed_everything(args.seed)
+    meter = Meter(args, fabric)
+
+    train_loader, val_loader, test_loader = fabric.setup_dataloaders(*data.loaders(args))
+    with meter.loading():
+        model, optimizer, scheduler, average = build(fabric, args)
+    with meter.training(model, optimizer, scheduler, average):  # --save keeps these
+        for epoch in range(args.epochs):
+            for images, labels in meter.progress(train_loader, epoch):
+                train_step(fabric, model, optimizer, images, labels, meter)
+                scheduler.step()
+            meter.validate(model, val_loader)
+        model.load_state_dict(average.module.state_dict())  # what is tested and saved
+    return meter.test(model, test_loader)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Side road from 08_fsdp/train.py, No sync: reduce gradients once, after the last micro-batch.
+
+On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from lightning.fabric import Fabric
+from lightning.fabric.strategies import ModelParallelStrategy
+from torch.distributed.fsdp import fully_shard
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
+from shared.images import cli, data, models
+from shared.metrics import Meter
+
+BATCH_SIZE = 16  # images per update
+MICRO_BATCH_SIZE = 1  # images per forward and backward pass
+LR = {"full": 0.01, "tiny": 0.05}  # the tiny preset makes few updates, so larger ones
+DEVICES = 4  # GPUs, or processes on a CPU
+
+
+def parallelize(model, mesh):
+    for unit in [*model.encoder.layers, model]:  # the model last: it takes what is in no block
+        fully_shard(unit, mesh=mesh["data_parallel"])
+    return model.to_empty(device=mesh.device_type)  # memory for the shards of this process
+
+
+def make_fabric(args):
+    return Fabric(
+        accelerator=args.accelerator,
+        devices=args.devices,
+        num_nodes=args.num_nodes,
+        precision="bf16-true",  # bf16 for weights, gradients, optimizer states and computation
+        strategy=ModelParallelStrategy(
+            parallelize,
+            data_parallel_size=args.world_size,  # one shard for each process
+            tensor_parallel_size=1,
+        ),
+    )
+
+
+def build(fabric, args):
+    with fabric.init_module(empty_init=True):  # no random weights: the file has them all
+        model = models.vit(args)  # from torchvision
+    model = fabric.setup_module(model)  # calls parallelize()
+    fabric.load_raw(models.weights(args), model, weights_only=True)  # fills the shards
+    # created after sharding, so that it holds shards
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR[args.preset])
+    optimizer = fabric.setup_optimizers(optimizer)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.updates)
+    return model, optimizer, scheduler
+
+
+def train_step(fabric, model, optimizer, images, labels, meter):
+    parts = list(zip(images.split(MICRO_BATCH_SIZE), labels.split(MICRO_BATCH_SIZE)))
+    for i, (x, y) in enumerate(parts):
+        model.set_requires_gradient_sync(i == len(parts) - 1)
+        logits = model(x)  # (micro-batch, classes)
+        loss = F.cross_entropy(logits, y) * len(x) / len(images)  # its share of the batch's mean
+        fabric.backward(loss)
+        meter.add(loss, logits, y)
+    optimizer.step()
+    optimizer.zero_grad()  # frees the gradients, before the next forward pass needs the memory
+
+
+def main(argv=None):
+    args = cli.parse(__file__, argv, BATCH_SIZE, DEVICES, MICRO_BATCH_SIZE)
+    fabric = make_fabric(args)
+    fabric.launch()
+    fabric.seed_everything(args.seed)
+    meter = Meter(args, fabric)
+
+    train_loader, val_loader, test_loader = fabric.setup_dataloaders(*data.loaders(args))
+    with meter.loading():
+        model, optimizer, scheduler = build(fabric, args)
+    with meter.training(model, optimizer, scheduler):  # --save keeps these
+        for epoch in range(args.epochs):
+            for images, labels in meter.progress(train_loader, epoch):
+                train_step(fabric, model, optimizer, images, labels, meter)
+                scheduler.step()
+            meter.validate(model, val_loader)
+    return meter.test(model, test_loader)
+
+
+if __name__ == "__main__":
+    main()
