@@ -85,10 +85,9 @@ def _build(row, then, fabric, args):
 
 def _optimizer(name, then):
     if name == "8-bit":
-        from torchao.optim import AdamW8bit  # here, because it takes seconds
+        from bitsandbytes.optim import Adam8bit  # here, because it takes seconds
 
-        torch.compiler.set_stance("force_eager")  # the ledger sees nothing of compiled steps
-        return AdamW8bit
+        return Adam8bit
     # The Trainer's AdamW took the weights one by one; today PyTorch has one operation for all.
     adamw = partial(torch.optim.AdamW, **({"foreach": False} if then else {"fused": True}))
     return {"AdamW": adamw, "Adafactor": ADAFACTOR}[name]

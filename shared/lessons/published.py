@@ -18,8 +18,7 @@ GUIDE_TITLE = "Hugging Face: training on one GPU"
 GUIDE = "https://huggingface.co/docs/transformers/v4.21.0/perf_train_gpu_one"
 GUIDE_TIMES = (
     "From texts per second of the Trainer over 128 updates, the first one and its warming up "
-    "included. Not in the bound: clipping. The rows with 8-bit Adam are missing, because the "
-    "simulated one is many operations, and theirs was one kernel."
+    "included. Not in the bound: clipping."
 )
 
 
@@ -48,7 +47,6 @@ def guide_times():
             "bound": then["bound"],
         }
         for row, (_, then) in zip(guide.ROWS, guide.records(), strict=True)
-        if row.optimizer != "8-bit"
     ]
 
 
