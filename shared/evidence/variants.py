@@ -1,15 +1,18 @@
 """Changes of a line or two that are not worth a file: what they need of a GPU, for the pages.
 
-`python -m shared.evidence.variants` simulates all of them at full size and stores the records.
+`python -m shared.evidence.variants` simulates all of them at full size, trains some of them tiny, and
+stores the records.
 """
 
 import dataclasses
+import operator
 import tomllib
 import types
 from pathlib import Path
 
 from shared.cli import Parser
 from shared.evidence import kept
+from shared.predict.cards import CARDS
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.simulation import predict
 from shared.records import markdown, scripts, stored
@@ -27,17 +30,28 @@ class Variant:
     batch_size: int | None = None
     against: str | None = None  # the words of the variant that it is compared with
     model: str | None = None
+    max_length: int | None = None
+    card: str = "a100"
+    expandable: bool = False
+    tiny: bool = False  # whether the tiny model is measured, too
+    mend: str | None = None  # what is right, if it is a mistake
+
+    @property
+    def text(self):
+        """Returns the source of the changed script."""
+        path = scripts.get(self.script).path
+        text = path.read_text()
+        for old, new in self.replaced:
+            assert text.count(old) == 1, f"{self.words}: {old} is not in {path}"
+            text = text.replace(old, new)
+        return text
 
     def load(self):
         """Returns the changed script as a module."""
         script = scripts.get(self.script)
-        text = script.path.read_text()
-        for old, new in self.replaced:
-            assert text.count(old) == 1, f"{self.words}: {old} is not in {script.path}"
-            text = text.replace(old, new)
         module = types.ModuleType(script.file)
         module.__file__ = str(script.path)
-        exec(compile(text, script.path, "exec"), vars(module))
+        exec(compile(self.text, script.path, "exec"), vars(module))
         module.TASK = (vars(module).get("cli") or module.causal).TASK
         return module
 
@@ -55,18 +69,29 @@ def every():
 
 
 VARIANTS = every()
+MEASURED = [variant for variant in VARIANTS if variant.tiny]
+UPDATES = 3  # some mistakes show from the third update on
 
 
-def simulate(variant):
+def simulate(variant, **tiny):
     """Returns the record of a variant; in a process that does nothing else."""
     scripts.Script.load = lambda script: variant.load()
-    options = {"model": variant.model, "batch_size": variant.batch_size}
-    return predict(variant.script, Wanted("gpu", "full", **options))
+    if tiny:
+        return predict(variant.script, Wanted("cpu", "tiny", **tiny))
+    names = "model", "batch_size", "max_length", "expandable"
+    same = {key: getattr(variant, key) for key in names}
+    same |= {"card": CARDS[variant.card], "updates": UPDATES if variant.tiny else None}
+    return predict(variant.script, Wanted("gpu", "full", **same))
 
 
-def simulated(variants=VARIANTS):
+def measure(variant):
+    """Returns the record of a variant's tiny training; in a process that does nothing else."""
+    return variant.load().main(["--preset", "tiny", "--max-steps", str(UPDATES)])
+
+
+def simulated(variants=VARIANTS, function=simulate):
     """Returns {words: record}."""
-    records = run_jobs([(simulate, variant) for variant in variants])
+    records = run_jobs([(function, variant) for variant in variants])
     return {variant.words: record for variant, record in zip(variants, records)}
 
 
@@ -75,9 +100,13 @@ def part(folder, table):
     records = dict(zip((v.words for v in VARIANTS), read_list(stored.VARIANTS), strict=True))
     mine = [v for v in VARIANTS if v.table == table]
     host = any(on_host(records[v.words]) for v in mine)
-    what = unit(records[mine[0].words])
-    each = f"least time for one of the {what}, on one GPU"
-    lines = [("", "allocated", "", "reserved", *(["host"] if host else []), each)]
+    what, tiny = unit(records[mine[0].words]), {}
+    last = (f"least time for one of the {what}, on one GPU",)
+    if mine[0].tiny:
+        measured = read_list(stored.TINY_VARIANTS)
+        tiny = dict(zip((v.words for v in MEASURED), measured, strict=True))
+        last = "tiny: measured", "what is right"
+    lines = [("", "allocated", "", "reserved", *(["host"] if host else []), *last)]
     for v in mine:
         train = records[v.words]["train"]
         both = v.words, v.against or v.words
@@ -85,13 +114,35 @@ def part(folder, table):
         against = markdown.against(before, peak) if v.against else ""
         sizes = (size(peak), against, size(train["device_reserved_gb"]))
         cells = [*sizes, *([amount(train["host_peak_gb"])] if host else [])]
-        lines.append((v.words, *cells, duration(least_ms(records[v.words]))))
-    return kept.table(lines, [records[v.words] for v in mine], stored.VARIANTS)
+        if tiny:
+            cells += [size(tiny[v.words]["train"]["device_peak_gb"]), v.mend or ""]
+        else:
+            cells += [duration(least_ms(records[v.words]))]
+        lines.append((v.words, *cells))
+    files = (records, stored.VARIANTS), (tiny, stored.TINY_VARIANTS)
+    shown = [([its[v.words] for v in mine], file) for its, file in files if its]
+    return markdown.text(lines, *(markdown.sources(*its) for its in shown))
+
+
+def grown(folder):
+    """Returns a table of what scripts reserve by default, and with expandable segments."""
+    key = operator.itemgetter("model", "script", "world_size")
+    # Of one model's, the last is with all techniques.
+    default = {key(r): r for file in (stored.PREDICTED, stored.TEXT) for r in read_list(file)}
+    pairs = zip(VARIANTS, read_list(stored.VARIANTS), strict=True)
+    mine = {v.words: r for v, r in pairs if v.expandable}
+    lines = [("", "allocated", "reserved", "expandable: allocated", "reserved", "")]
+    for words, r in mine.items():
+        both = [its["train"] for its in (default[key(r)], r)]
+        peaks = [t[f"device_{name}_gb"] for t in both for name in ("peak", "reserved")]
+        lines.append((words, *map(size, peaks), markdown.compared(peaks[1], peaks[3])))
+    return kept.table(lines, [*mine.values()], stored.VARIANTS, "By default as in other tables.")
 
 
 def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
     kept.store(stored.VARIANTS, "variants", simulated().values())
+    kept.store(stored.TINY_VARIANTS, "variants", simulated(MEASURED, measure).values())
 
 
 if __name__ == "__main__":

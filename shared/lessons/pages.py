@@ -24,6 +24,7 @@ PARTS = {
     "cost": costs.part,
     "diff": parts.diff,
     "families": parts.families,
+    "grown": variants.grown,
     "guide": guide.part,
     "hugging_face": hugging_face.part,
     "ladder": parts.ladder,

@@ -25,6 +25,7 @@ EXERCISES = RESULTS / "exercises.json"
 TINY = RESULTS / "predicted-tiny-cpu.json"  # on_cpu: predictions for the tiny ladder on a CPU
 FAMILIES = RESULTS / "families.json"
 VARIANTS = RESULTS / "predicted-variants.json"
+TINY_VARIANTS = RESULTS / "tiny-cpu-variants.json"  # of the same command
 GUIDE = RESULTS / "predicted-guide.json"
 PUBLISHED = RESULTS / "published.json"
 HUGGING_FACE = RESULTS / "hugging-face.json"  # two records for each technique
