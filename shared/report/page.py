@@ -21,15 +21,27 @@ from shared.records import scripts, stored, views
 from shared.records.bars import COLORS
 from shared.records.record import git_commit
 from shared.records.views import name
-from shared.report import calculator, charts, lesson, moments, price, roads, side_by_side, words
+from shared.report import (
+    calculator,
+    charts,
+    lesson,
+    mistakes,
+    moments,
+    price,
+    roads,
+    side_by_side,
+    words,
+)
 
 SIZES = (8, 12, 16, 24, 40, 80, 141)  # GB
 FIRST_CARD = "rtx4090"  # that is chosen when the page opens
 TEMPLATE = Path(__file__).parent / "template"
 # In this order: a later file may use what an earlier one has made.
-STYLES = "base ladder price roads diff stages words timeline quiz ways calculator present print"
+STYLES = (
+    "base ladder price roads diff stages words timeline quiz mistakes ways calculator present print"
+)
 SCRIPTS = "base address ladder price stages canvas timeline quiz compare formulas advice "
-SCRIPTS += "calculator ways words theme present paper touch"
+SCRIPTS += "mistakes calculator ways words theme present paper touch"
 
 
 def ways_to_cards():
@@ -173,6 +185,7 @@ def render(files, timelines=()):
     }
     environment.globals["word"] = words.button
     chosen, every = charts.datasets(files), moments.with_own(timelines)
+    questions_of_code, origins = mistakes.asked()
     parts = [part(scripts.get(script), chosen) for script in scripts.stages()]
     names = [p["script"] for p in parts]
     shown = {(p["before"], p["script"]) for p in parts}
@@ -186,6 +199,8 @@ def render(files, timelines=()):
         roads=roads.drawn(),
         moments=moments,
         quiz=questions(),
+        mistakes=questions_of_code,
+        mistakes_origins=origins,
         every=moments.for_page(every),
         moved={
             f"{a} {b}": moments.moved(every[a], every[b])

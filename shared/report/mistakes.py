@@ -1,0 +1,45 @@
+"""Which line is wrong? The mistakes of shared/memory/README.md, each as code to choose a line of."""
+
+import ast
+import difflib
+
+from shared.evidence.variants import MEASURED, VARIANTS
+from shared.records import markdown, stored, views
+
+
+def asked():
+    """Returns the questions, and where figures come from.
+
+    A question is a dictionary: the script; "code", the function with the mistake as (line, whether
+    it is wrong); the mistake in "words", "peak" as predicted, "tiny" as measured, and "mend".
+    """
+    full = dict(zip((v.words for v in VARIANTS), views.read_list(stored.VARIANTS), strict=True))
+    tiny = dict(
+        zip((v.words for v in MEASURED), views.read_list(stored.TINY_VARIANTS), strict=True)
+    )
+    questions = []
+    for v in (v for v in MEASURED if v.mend):
+        right = next(other for other in MEASURED if other.words == v.against)
+        peaks = {"peak": grown(full, right, v), "tiny": grown(tiny, right, v)}
+        code = wrong(right.text, v.text)
+        questions.append(
+            {"script": v.script, "code": code, "words": v.words, **peaks, "mend": v.mend}
+        )
+    files = (full, stored.VARIANTS), (tiny, stored.TINY_VARIANTS)
+    return questions, [views.origin([its[v.words] for v in MEASURED], file) for its, file in files]
+
+
+def grown(records, before, after):
+    """Writes the peaks of two variants, and how they differ."""
+    peaks = [records[v.words]["train"]["device_peak_gb"] for v in (before, after)]
+    return f"{views.size(peaks[0])}, then {views.size(peaks[1])}: {markdown.compared(*peaks)}"
+
+
+def wrong(before, after):
+    """Returns the function that a change is in, as (line, whether the change has brought it)."""
+    delta = [line for line in difflib.ndiff(*(t.splitlines() for t in (before, after)))]
+    lines = [(line[2:], line[0] == "+") for line in delta if line[0] in " +"]
+    last = max(n for n, (_, new) in enumerate(lines, 1) if new)
+    functions = [node for node in ast.parse(after).body if isinstance(node, ast.FunctionDef)]
+    (its,) = (node for node in functions if node.lineno <= last <= node.end_lineno)
+    return lines[its.lineno - 1 : its.end_lineno]
