@@ -35,8 +35,8 @@ def build(fabric, args):
     optimizer = torch.optim.SGD(model.parameters(), lr=LR[args.preset])
     model, optimizer = fabric.setup(model, optimizer)
     # In fp32: of what 1 % of an update adds, bf16 would round most away.
-    average = AveragedModel(model, avg_fn=get_ema_avg_fn(0.99)).float()
-    optimizer.register_step_post_hook(lambda *_: average.update_parameters(model))
+    average = AveragedModel(model.module, avg_fn=get_ema_avg_fn(0.99)).float()
+    optimizer.register_step_post_hook(lambda *_: average.update_parameters(model.module))
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.updates)
     return model, optimizer, scheduler, average
 

@@ -69,15 +69,19 @@ def test_the_state_of_a_gradient_scaler_is_kept(tmp_path):
     assert resumed.SCALER.get_scale() == 8.0 * 2**4  # doubled after every third of 12 updates
 
 
-@pytest.mark.parametrize("name", ["06_sgd/adam_8bit", "06_sgd/adam_in_backward", "11_llm/qlora"])
+UNUSUAL = [f"06_sgd/{n}" for n in "adam_8bit adam_in_backward adam_on_host apollo ema".split()]
+
+
+@pytest.mark.parametrize("name", [*UNUSUAL, "11_llm/qlora"])
 def test_the_states_of_unusual_optimizers_are_kept(name, tmp_path, monkeypatch):
-    """Quantized tensors, a learning rate that is a tensor; an optimizer per weight; 4 bit."""
+    """Quantized tensors, a learning rate that is a tensor; an optimizer per weight; an average."""
     monkeypatch.setattr(saving, "AGREE", 4)  # so that it is time for a checkpoint
-    whole, _ = losses(scripts.get(name).load(), "--max-steps", "6")
+    whole, there = losses(scripts.get(name).load(), "--max-steps", "6")
     options = ["--max-steps", "6", "--save", str(tmp_path / "saved"), *OFTEN]
     interrupt(scripts.get(name).load(), [*TINY, *options])
     again, record = losses(scripts.get(name).load(), *options, "--resume")
     assert record["resumed_at"] == 4 and again == whole[4:]
+    assert record["test_accuracy"] == there["test_accuracy"]
 
 
 def test_a_model_that_cannot_be_written_leaves_the_checkpoint(tmp_path, monkeypatch):
