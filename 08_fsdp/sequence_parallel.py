@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from lightning.fabric import Fabric
 from lightning.fabric.strategies import ModelParallelStrategy
-from torch.distributed.tensor import Replicate, Shard, parallel
+from torch.distributed.tensor import Partial, Replicate, Shard, parallel
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
 from shared.images import cli, data, models
@@ -27,11 +27,13 @@ def parallelize(model, mesh):
     all_, some = Replicate(), Shard(1)  # of the tokens
     scatter = parallel.PrepareModuleInput(input_layouts=all_, desired_input_layouts=some)
     gather = parallel.PrepareModuleOutput(output_layouts=some, desired_output_layouts=all_)
+    add = {"output_layouts": Partial(), "desired_output_layouts": some, "use_local_output": False}
     plan = {"dropout": scatter, "layers.*.dropout": scatter}  # after positions and attention
     plan["ln"] = plan["layers.*.ln_?"] = parallel.SequenceParallel()
-    plan["layers.*.mlp.0"] = parallel.ColwiseParallel(input_layouts=some)
-    plan["layers.*.mlp.3"] = parallel.RowwiseParallel(output_layouts=some, use_local_output=False)
-    for plan in (plan, {"ln": gather, "layers.*.ln_1": gather}):  # attention needs all tokens
+    plan["layers.*.mlp.0"] = parallel.ColwiseParallel()
+    plan["layers.*.mlp.3"] = parallel.RowwiseParallel(output_layouts=Partial())
+    plan["layers.*.mlp"] = parallel.PrepareModuleOutput(**add)
+    for plan in (plan, {"ln": gather, "layers.*.ln_?": gather}):  # products need all tokens
         parallel.parallelize_module(model.encoder, mesh["tensor_parallel"], plan)
     return model.to_empty(device=mesh.device_type)  # memory for the shards of this process
 

@@ -47,7 +47,7 @@ torch.distributed.fsdp._fully_shard._fsdp_param_group.FSDPParamGroup wait_for_un
 torch.distributed.tensor._sharding_prop.ShardingPropagator _propagate_tensor_meta_non_cached
 torch.ops._c10d_functional wait_tensor all_reduce
 torch.ops.mkldnn _is_mkldnn_bf16_supported
-torch.ops.aten _local_scalar_dense _unique2
+torch.ops.aten _local_scalar_dense _unique2 _grouped_mm
 torch.ops.aten _to_copy _softmax _softmax_backward_data _fused_rms_norm _fused_rms_norm_backward
 torch.ops.aten _scaled_dot_product_attention_math _scaled_dot_product_flash_attention_for_cpu
 torch.ops.aten _scaled_dot_product_flash_attention_for_cpu_backward

@@ -1,7 +1,7 @@
 """Changes of a line or two that are not worth a file: what they need of a GPU, for the pages.
 
-`python -m shared.evidence.variants` simulates all of them at full size, trains some of them tiny, and
-stores the records.
+`python -m shared.evidence.variants` simulates all of them at full size, trains some of them tiny,
+and stores the records.
 """
 
 import dataclasses
@@ -95,16 +95,20 @@ def simulated(variants=VARIANTS, function=simulate):
     return {variant.words: record for variant, record in zip(variants, records)}
 
 
+def recorded(variants=VARIANTS, file=stored.VARIANTS):
+    """Returns the stored records, {words: record}."""
+    return dict(zip((variant.words for variant in variants), read_list(file), strict=True))
+
+
 def part(folder, table):
     """Returns the table of a group of variants."""
-    records = dict(zip((v.words for v in VARIANTS), read_list(stored.VARIANTS), strict=True))
+    records = recorded()
     mine = [v for v in VARIANTS if v.table == table]
     host = any(on_host(records[v.words]) for v in mine)
     what, tiny = unit(records[mine[0].words]), {}
     last = (f"least time for one of the {what}, on one GPU",)
     if mine[0].tiny:
-        measured = read_list(stored.TINY_VARIANTS)
-        tiny = dict(zip((v.words for v in MEASURED), measured, strict=True))
+        tiny = recorded(MEASURED, stored.TINY_VARIANTS)
         last = "tiny: measured", "what is right"
     lines = [("", "allocated", "", "reserved", *(["host"] if host else []), *last)]
     for v in mine:
@@ -129,8 +133,7 @@ def grown(folder):
     key = operator.itemgetter("model", "script", "world_size")
     # Of one model's, the last is with all techniques.
     default = {key(r): r for file in (stored.PREDICTED, stored.TEXT) for r in read_list(file)}
-    pairs = zip(VARIANTS, read_list(stored.VARIANTS), strict=True)
-    mine = {v.words: r for v, r in pairs if v.expandable}
+    mine = {v.words: recorded()[v.words] for v in VARIANTS if v.expandable}
     lines = [("", "allocated", "reserved", "expandable: allocated", "reserved", "")]
     for words, r in mine.items():
         both = [its["train"] for its in (default[key(r)], r)]

@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 from matplotlib.colors import to_hex
 
-from shared.lessons import exercises
+from shared.lessons import exercises, mistakes
 from shared.lessons.answers import title
 from shared.memory.blocks import CATEGORIES
 from shared.predict import cards, tables, way
@@ -21,25 +21,14 @@ from shared.records import scripts, stored, views
 from shared.records.bars import COLORS
 from shared.records.record import git_commit
 from shared.records.views import name
-from shared.report import (
-    calculator,
-    charts,
-    lesson,
-    mistakes,
-    moments,
-    price,
-    roads,
-    side_by_side,
-    words,
-)
+from shared.report import calculator, charts, lesson, moments, price, roads, side_by_side, words
 
 SIZES = (8, 12, 16, 24, 40, 80, 141)  # GB
 FIRST_CARD = "rtx4090"  # that is chosen when the page opens
 TEMPLATE = Path(__file__).parent / "template"
 # In this order: a later file may use what an earlier one has made.
-STYLES = (
-    "base ladder price roads diff stages words timeline quiz mistakes ways calculator present print"
-)
+STYLES = "base ladder price roads diff stages words timeline quiz mistakes ways calculator "
+STYLES += "present print"
 SCRIPTS = "base address ladder price stages canvas timeline quiz compare formulas advice "
 SCRIPTS += "mistakes calculator ways words theme present paper touch"
 

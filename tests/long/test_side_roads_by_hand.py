@@ -12,7 +12,7 @@ from versions import made_here, only_here
 from shared.evidence import lost_updates, variants
 from shared.lessons import side_roads
 from shared.records import scripts, stored
-from shared.records.views import TINY_MEASURED, by_script, read, read_list
+from shared.records.views import TINY_MEASURED, by_script, read
 
 QUANTIZED = dict.fromkeys(("06_sgd/adam_8bit", "06_sgd/adam_8bit_bnb"), 1 + 4 / 256)
 QUANTIZED["06_sgd/adam_4bit"] = 1 / 2 + 4 / 128
@@ -210,7 +210,7 @@ def test_small_updates_are_lost_in_bf16():
 
 
 def test_variants_are_as_recorded():
-    then = dict(zip((v.words for v in variants.VARIANTS), read_list(stored.VARIANTS), strict=True))
+    then = variants.recorded()
     asked = [v for v in variants.VARIANTS if v.script == IN_BACKWARD and v.batch_size == 1]
     at_once = then["06_sgd/adam_in_backward, 16 images"]
     assert at_once["train"] == side_roads.records()[IN_BACKWARD]["train"]

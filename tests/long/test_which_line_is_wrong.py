@@ -5,10 +5,10 @@ import functools
 from versions import only_here
 
 from shared.evidence import variants
+from shared.lessons import mistakes
 from shared.predict.jobs import run_jobs
 from shared.records import stored
 from shared.records.views import read_list
-from shared.report import mistakes
 
 pytest_plugins = "browsing"
 HARMLESS = {"`losses.append(loss)`", "without it, but `loss.detach()` added up"}
@@ -29,8 +29,7 @@ def test_predicted_is_measured_to_the_byte():
 
 
 def test_which_of_them_cost_something():
-    full = dict(zip((v.words for v in variants.VARIANTS), read_list(stored.VARIANTS), strict=True))
-    peak = {words: record["train"]["device_peak_gb"] for words, record in full.items()}
+    peak = {words: r["train"]["device_peak_gb"] for words, r in variants.recorded().items()}
     asked = [v for v in variants.MEASURED if v.mend]
     free = {v.words for v in asked if peak[v.words] < 1.0001 * peak[v.against]}
     assert free == HARMLESS and all(peak[v.words] >= peak[v.against] for v in asked)

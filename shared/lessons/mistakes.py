@@ -1,9 +1,9 @@
-"""Which line is wrong? The mistakes of shared/memory/README.md, each as code to choose a line of."""
+"""Which line is wrong? The mistakes of shared/memory/README.md, as code to choose a line of."""
 
 import ast
 import difflib
 
-from shared.evidence.variants import MEASURED, VARIANTS
+from shared.evidence.variants import MEASURED, recorded
 from shared.records import markdown, stored, views
 
 
@@ -13,18 +13,13 @@ def asked():
     A question is a dictionary: the script; "code", the function with the mistake as (line, whether
     it is wrong); the mistake in "words", "peak" as predicted, "tiny" as measured, and "mend".
     """
-    full = dict(zip((v.words for v in VARIANTS), views.read_list(stored.VARIANTS), strict=True))
-    tiny = dict(
-        zip((v.words for v in MEASURED), views.read_list(stored.TINY_VARIANTS), strict=True)
-    )
+    full, tiny = recorded(), recorded(MEASURED, stored.TINY_VARIANTS)
     questions = []
     for v in (v for v in MEASURED if v.mend):
         right = next(other for other in MEASURED if other.words == v.against)
+        told = {"script": v.script, "words": v.words, "mend": v.mend}
         peaks = {"peak": grown(full, right, v), "tiny": grown(tiny, right, v)}
-        code = wrong(right.text, v.text)
-        questions.append(
-            {"script": v.script, "code": code, "words": v.words, **peaks, "mend": v.mend}
-        )
+        questions.append({**told, **peaks, "code": wrong(right.text, v.text)})
     files = (full, stored.VARIANTS), (tiny, stored.TINY_VARIANTS)
     return questions, [views.origin([its[v.words] for v in MEASURED], file) for its, file in files]
 
@@ -37,7 +32,7 @@ def grown(records, before, after):
 
 def wrong(before, after):
     """Returns the function that a change is in, as (line, whether the change has brought it)."""
-    delta = [line for line in difflib.ndiff(*(t.splitlines() for t in (before, after)))]
+    delta = difflib.ndiff(before.splitlines(), after.splitlines())
     lines = [(line[2:], line[0] == "+") for line in delta if line[0] in " +"]
     last = max(n for n, (_, new) in enumerate(lines, 1) if new)
     functions = [node for node in ast.parse(after).body if isinstance(node, ast.FunctionDef)]
