@@ -101,23 +101,23 @@ def measured(folder):
 
 
 def ladder(folder):
-    """Returns the whole ladder as predicted for GPUs: six short columns."""
-    records = [stored.predictions()[name] for name in scripts.ladder()]
-    first = records[0]["train"]["device_peak_gb"]
+    """Returns the whole ladder as predicted for GPUs, and the last stage: five short columns."""
+    every = stored.predictions()
+    records = [every[name] for name in scripts.ladder()]
     fastest = min(map(views.least_ms, records))
-    table = [("stage", "idea", "GPUs", "GB per GPU", "of 01", "speed")]
+    table = [("stage", "idea", "changed lines", "GB per GPU", "speed")]
     for r in records:
-        gb, script = r["train"]["device_peak_gb"], scripts.get(r["script"])
-        stage = f"[{script.folder}]({script.folder}/)"
-        shares = (str(r["world_size"]), f"{gb:.2f}", f"{gb / first:.1%}")
+        script, gb = scripts.get(r["script"]), r["train"]["device_peak_gb"]
+        lines = str(markdown.changed(script.parent, script.name)) if script.parent else ""
         # What the host computes is not in the bound, so that it allows less than this.
-        shares += (f"{'<' * views.computes_on_host(r)}{fastest / views.least_ms(r):.0%}",)
-        table.append((stage, script.idea, *shares))
-    where_to = os.path.relpath(ROOT / "shared" / "evidence" / "README.md", folder)
-    compared = f"compared with measurements on a GPU in [{where_to}]({where_to})"
-    note = f"Predicted for {views.setting(records[0])}"
-    note += f", {compared}." if stored.on_gpus() else "."
-    return markdown.text(table, note, markdown.sources(records, stored.PREDICTED))
+        speed = f"{'<' * views.computes_on_host(r)}{fastest / views.least_ms(r):.0%}"
+        stage = f"[{script.folder}]({script.folder}/)"
+        table.append((stage, script.idea, lines, f"{gb:.2f}", speed))
+    last = scripts.get(scripts.stages()[-1])
+    before, gb = (every[n]["train"]["device_peak_gb"] for n in (last.parent, last.name))
+    idea = f"{last.idea}, on text: from {before:.2f} GB"
+    table.append((f"[{last.folder}]({last.folder}/)", idea, "", f"{gb:.2f}", ""))
+    return markdown.text(table, markdown.sources(records, stored.PREDICTED))
 
 
 def measured_ladder(folder):

@@ -3,6 +3,7 @@
 What a side road costs stands on its folder's page, under its heading, after **Cost:**.
 """
 
+import os
 import re
 
 from shared.records import markdown, scripts, stored, views
@@ -70,15 +71,15 @@ def diff(folder, file):
 
 def overview(folder):
     """Returns the map: each stage with its side roads, and what they need at full size."""
-    rows = [("stage", "GB", "side roads")]
+    rows, root = [("stage", "GB", "side roads")], os.path.relpath(ROOT, folder)
     for name in (name for name in scripts.stages() if name.endswith("/train")):
         stage = scripts.get(name)
         roads = []
         for road in map(scripts.get, scripts.side_roads({stage.folder})):
             gb = records()[road.name]["train"]["device_peak_gb"]
-            roads.append(f"[{road.file}]({road.folder}/README.md#{road.file}py) {gb:.2f}")
+            roads.append(f"[{road.file}]({root}/{road.folder}/README.md#{road.file}py) {gb:.2f}")
         if roads:
             gb = records()[name]["train"]["device_peak_gb"]
-            link = f"[{stage.folder}]({stage.folder}/)"
+            link = f"[{stage.folder}]({root}/{stage.folder}/)"
             rows.append((link, f"{gb:.2f}", ", ".join(roads)))
     return markdown.text(rows)

@@ -46,6 +46,12 @@ def diff(before, after):
     return [f"`diff -U1 {' '.join(names)}`", "", "```diff", *changes, "```"], how_much
 
 
+def changed(before, after):
+    """Returns how many lines are removed and added between two scripts."""
+    delta = difflib.ndiff(scripts.get(before).lines, scripts.get(after).lines)
+    return sum(line[0] in "+-" for line in delta)
+
+
 def against(before, now):
     """Writes by how much a size has changed, in a table."""
     said = "the same" if now == before else change(before, now)
