@@ -3,13 +3,13 @@
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 
+import copy
 import sys
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from lightning.fabric import Fabric
-from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
 from shared.images import cli, data, models
@@ -34,11 +34,9 @@ def build(fabric, args):
     model.load_state_dict(torch.load(models.weights(args), weights_only=True))
     optimizer = torch.optim.SGD(model.parameters(), lr=LR[args.preset])
     model, optimizer = fabric.setup(model, optimizer)
-    # In fp32: of what 1 % of an update adds, bf16 would round most away.
-    average = AveragedModel(model.module, avg_fn=get_ema_avg_fn(0.99)).float()
-    optimizer.register_step_post_hook(lambda *_: average.update_parameters(model.module))
+    optimizer.average = copy.deepcopy(model.module).float()  # bf16 would round most steps away
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.updates)
-    return model, optimizer, scheduler, average
+    return model, optimizer, scheduler
 
 
 def train_step(fabric, model, optimizer, images, labels, meter):
@@ -48,6 +46,8 @@ def train_step(fabric, model, optimizer, images, labels, meter):
         fabric.backward(loss)
         meter.add(loss, logits, y)
     optimizer.step()
+    for a, p in zip(optimizer.average.parameters(), model.parameters()):
+        a.data.lerp_(p.data.float(), 0.01)  # a step of 1 % towards the new weights
     optimizer.zero_grad()  # frees the gradients, before the next forward pass needs the memory
 
 
@@ -60,14 +60,14 @@ def main(argv=None):
 
     train_loader, val_loader, test_loader = fabric.setup_dataloaders(*data.loaders(args))
     with meter.loading():
-        model, optimizer, scheduler, average = build(fabric, args)
-    with meter.training(model, optimizer, scheduler, average):  # --save keeps these
+        model, optimizer, scheduler = build(fabric, args)
+    with meter.training(model, optimizer, scheduler, optimizer.average):  # --save keeps these
         for epoch in range(args.epochs):
             for images, labels in meter.progress(train_loader, epoch):
                 train_step(fabric, model, optimizer, images, labels, meter)
                 scheduler.step()
             meter.validate(model, val_loader)
-        model.load_state_dict(average.module.state_dict())  # what is tested and saved
+        model.load_state_dict(optimizer.average.state_dict())  # what is tested and saved
     return meter.test(model, test_loader)
 
 

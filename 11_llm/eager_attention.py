@@ -1,4 +1,4 @@
-"""Side road from 11_llm/before.py, Eager attention: every token beside every token, in memory.
+"""Side road from 11_llm/before.py, Eager attention: the scores of all pairs of tokens are kept.
 
 On a GPU, a model from the hub on IMDb; with --preset tiny, a small one on made-up reviews.
 """

