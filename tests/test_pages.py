@@ -10,7 +10,7 @@ from PIL import Image
 from versions import made_here
 
 from shared.lessons import pages
-from shared.records import stored
+from shared.records import markdown, stored
 from shared.records.views import RESULTS, TINY_MEASURED, by_script, read
 
 
@@ -73,6 +73,14 @@ def test_the_readme_shows_what_its_command_prints(tmp_path):
             pattern = re.sub(r"\d+(\\\.\d+)?", r"[\\d.]+", pattern)
         assert re.search(f"^{pattern}$", printed, re.MULTILINE), line
     assert peaks == 2 or not made_here(recorded)
+
+
+def test_the_readme_begins_with_figures_of_its_table():
+    peaks = [stored.predictions()[name]["train"]["device_peak_gb"] for name in NAMES]
+    lines = [markdown.changed(*pair) for pair in zip(NAMES, NAMES[1:])]
+    text = (ROOT / "README.md").read_text().split("\n\n")[2]
+    assert f" {peaks[0]:.0f} GB " in text and f" {peaks[-1]:.2f} GB on each" in text
+    assert f" {min(lines)} to {max(lines)} lines " in text
 
 
 def test_the_readme_shows_the_diff_of_its_command():

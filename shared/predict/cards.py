@@ -102,7 +102,7 @@ def get(name):
 
 def card_or_gb(text):
     """Returns a size in GB, or the card of a name."""
-    return float(text) if text.replace(".", "", 1).isdecimal() else get(text)
+    return text.replace(".", "", 1).isdecimal() and float(text) or get(text)
 
 
 def version(text):
