@@ -10,8 +10,8 @@ import pandas
 import pytest
 import torch
 from conftest import paint, run
-from made import textures
 from PIL import Image
+from sample_files import textures
 from sklearn.datasets import load_digits
 from torchmetrics.classification import MulticlassAccuracy
 from torchvision.transforms import v2

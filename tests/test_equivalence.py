@@ -5,9 +5,9 @@ import math
 
 import pytest
 import torch
-from alone import TINY, alone, losses, one_update
 from conftest import SHARDED, run
 from sharded import STEPS, TENSOR_PARALLEL
+from single_process import TINY, alone, losses, one_update
 
 from shared.images import cli, models
 from shared.metrics import Meter

@@ -9,8 +9,8 @@ import runpy
 import numpy as np
 import pytest
 from conftest import run
-from made import spoiled, textures
 from PIL import Image
+from sample_files import spoiled, textures
 from sklearn.datasets import load_digits
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -37,7 +37,7 @@ def killed_and_resumed(n, name, at, folder, *options):
     def train(at, where, *more, code=0):
         out = folder / f"{where}.jsonl"
         keep = ["--preset", "tiny", "--epochs", 2, "--save", folder / where, *OFTEN, *more]
-        run("tests/resumed.py", n, out, name, at, *options, *keep, code=code)
+        run("tests/kill_and_resume.py", n, out, name, at, *options, *keep, code=code)
         lines = [json.loads(line) for line in out.read_text().splitlines()]
         return lines[-1], [line for line in lines if isinstance(line, list)]
 

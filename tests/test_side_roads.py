@@ -3,9 +3,9 @@
 import math
 
 import pytest
-from alone import alone
 from conftest import ROADS, SHARDED_ROADS
 from sharded import STEPS, TENSOR_PARALLEL
+from single_process import alone
 
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.simulation import predict

@@ -3,9 +3,9 @@
 import copy
 
 import pytest
-from alone import alone
 from conftest import NAMES, PLAIN, SHARDED, SINGLE, TEXT
 from sharded import STEPS
+from single_process import alone
 from versions import only_here
 
 from shared.predict.jobs import Wanted, run_jobs

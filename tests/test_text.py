@@ -6,8 +6,8 @@ What a checkpoint does not hold is there, too, padding never counts, and the blo
 import pytest
 import torch
 import transformers
-from alone import losses, one_update
 from conftest import TEXT, read_json, run
+from single_process import losses, one_update
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from shared.records import scripts

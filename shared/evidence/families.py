@@ -14,9 +14,9 @@ from shared.cli import Parser, UserError
 from shared.predict.jobs import Wanted, call, run_jobs
 from shared.predict.simulation import predict
 from shared.records import scripts, stored
+from shared.records.atomic_files import write_text
 from shared.records.record import versions
 from shared.records.scripts import ROOT
-from shared.records.writing import write_text
 from shared.text.cli import TASK
 
 TOLD = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))

@@ -3,8 +3,8 @@
 import json
 
 from shared.records import markdown
+from shared.records.atomic_files import write_text
 from shared.records.views import origin
-from shared.records.writing import write_text
 
 
 def store(file, command, records):

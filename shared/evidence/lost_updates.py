@@ -16,7 +16,7 @@ from shared.cli import Parser
 from shared.evidence import kept
 from shared.predict.jobs import run_jobs
 from shared.records import scripts, stored
-from shared.records.writing import write_text
+from shared.records.atomic_files import write_text
 
 SCRIPTS = ("01_baseline/train", "03_bf16/train", "03_bf16/stochastic_rounding", "03_bf16/kahan")
 RATE = 0.4 * 5e-5  # of the rate in the scripts for a large model; the tiny one gets 12 times that

@@ -22,10 +22,10 @@ from shared.predict import cards
 from shared.predict.jobs import PRELOADED, Wanted, run_jobs
 from shared.predict.simulation import predict as simulate
 from shared.records import bars, scripts, tables
+from shared.records.atomic_files import write_text
 from shared.records.record import append
 from shared.records.running import forks, run_script
 from shared.records.views import by_model, by_script, read, setting
-from shared.records.writing import write_text
 from shared.text import data as texts
 from shared.text.cli import TASK as TEXTS
 from shared.text.models import TINY, TINY_GPT

@@ -16,15 +16,15 @@ from pathlib import Path
 from unittest import mock
 
 from shared.cli import Parser, UserError
-from shared.lessons import answers
+from shared.lessons import exercise_answers
 from shared.predict import command as predictor
 from shared.predict.jobs import run_jobs
 from shared.predict.simulation import predict
 from shared.records import markdown, scripts, stored
+from shared.records.atomic_files import write_text
 from shared.records.running import run_script
 from shared.records.scripts import ROOT
 from shared.records.views import TINY_MEASURED, origin, read, read_list
-from shared.records.writing import write_text
 
 KEPT = (
     "script technique model image_px max_length pretrained dataset device world_size batch_size "
@@ -156,7 +156,7 @@ def answer(exercise):
     """Returns an answer's table and where its figures come from, both in Markdown."""
     entry = stored_entries()[exercise.folder, exercise.number]
     pair = [entry["record"], entry["against"]]
-    return answers.text(exercise, *pair), origin(pair, stored.EXERCISES)
+    return exercise_answers.text(exercise, *pair), origin(pair, stored.EXERCISES)
 
 
 def part(folder, number, **_):

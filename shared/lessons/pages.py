@@ -11,8 +11,8 @@ from shared.cli import Parser
 from shared.evidence import guide, hugging_face, lost_updates, profiled, variants
 from shared.lessons import costs, exercises, on_gpus, parts, published, side_roads
 from shared.records import scripts
+from shared.records.atomic_files import write_text
 from shared.records.scripts import ROOT
-from shared.records.writing import write_text
 
 PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 PARTS = {

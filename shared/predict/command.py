@@ -12,7 +12,7 @@ import torch
 from shared import cli as options
 from shared.cli import UserError
 from shared.images.cli import TASK as IMAGES
-from shared.predict import cards, tables, timeline, way
+from shared.predict import card_fit, cards, tables, timeline
 from shared.predict.allocator import GROW, VARIABLE
 from shared.predict.jobs import Wanted, one_by_one, run_jobs
 from shared.predict.simulation import predict, predict_moments
@@ -104,9 +104,9 @@ def main(argv=None):
     probed = cards.probe() if args.on == "cpu" else None
     simulations = wanted(args, device=args.on, rates=probed)
     if args.fits:
-        records = run_jobs([(way.with_fits, *job, args.fits) for job in simulations])
+        records = run_jobs([(card_fit.with_fits, *job, args.fits) for job in simulations])
     elif args.ways:
-        records = way.find(simulations, args.card)
+        records = card_fit.find(simulations, args.card)
     elif args.timeline:
         drawn = run_jobs([(predict_moments, *job) for job in simulations])
         timeline.draw_all(drawn, args.timeline)
@@ -141,6 +141,6 @@ def show(records, args):
         if args.fits:
             print("\n" + "\n".join(tables.fitting(group)))
         if args.ways:
-            print("\n" + "\n".join(way.table(group, args.card)))
+            print("\n" + "\n".join(card_fit.table(group, args.card)))
     if args.timeline:
         print(f"\n{args.timeline}: who holds the memory during one update")

@@ -3,9 +3,8 @@
 PyTorch's fake tensors have shape, type and device, but no data, so that a model of any size runs
 anywhere. The device is the one that PyTorch reserves for accelerators of other vendors, named "gpu"
 here, because with the real "cuda" the backward pass needs a driver. The private names of PyTorch
-that the predictor needs are here, in processes.py and in whereabouts.py, each with what goes wrong
-without it. All this holds for a whole process and cannot be undone, so every simulation needs a
-process of its own.
+that the predictor needs are here, in processes.py and module_tracker.py, each with what goes wrong
+without it. All this holds for a whole process for good, so every simulation needs its own process.
 """
 
 import contextlib

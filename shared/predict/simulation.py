@@ -24,8 +24,8 @@ from shared.predict import allocator, cards, gpu, history, processes
 from shared.predict.bound import bound
 from shared.predict.cost import Cost
 from shared.predict.jobs import STEADY, arguments, one_by_one
+from shared.predict.module_tracker import Lines, Whereabouts, plain
 from shared.predict.recorder import Recorder, peaks
-from shared.predict.whereabouts import Lines, Whereabouts, plain
 from shared.predict.workspaces import Workspaces
 from shared.records import fields, scripts
 from shared.records import record as records

@@ -6,9 +6,9 @@ import matplotlib
 
 from shared.memory.blocks import CATEGORIES
 from shared.predict.history import expanded
+from shared.records.atomic_files import write_text
 from shared.records.bars import COLORS, save
 from shared.records.views import at_once, by_model, folder, on_host, setting, unit, where
-from shared.records.writing import write_text
 
 matplotlib.use("Agg")  # draws into files, needs no screen
 import matplotlib.pyplot as plt

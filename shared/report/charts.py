@@ -4,7 +4,7 @@ import math
 
 from shared.memory.blocks import CATEGORIES
 from shared.records import scripts, stored, views
-from shared.report import beside
+from shared.report import nearest_prediction
 
 
 def datasets(own=()):
@@ -43,7 +43,7 @@ def dataset(records, name, from_where, published):
 
     Positions are in % of the width. Measurements have their stored predictions beside them.
     """
-    foreseen = beside.predictions(records)
+    foreseen = nearest_prediction.predictions(records)
     shown = [*records, *(p for p, _ in foreseen.values())]
     marks = [r["train"][key] for r in shown for key in ("device_peak_gb", "device_reserved_gb")]
     marks = [gb for gb in (*marks, *published.values()) if gb]
@@ -78,7 +78,8 @@ def dataset(records, name, from_where, published):
                 "script": r["script"],
                 "gpus": r["world_size"],
                 "link": _shown(r["script"]),
-                "foreseen": second and {**bar(second), "difference": beside.difference(*peaks)},
+                "foreseen": second
+                and {**bar(second), "difference": nearest_prediction.difference(*peaks)},
                 "published": mark(published.get(r["script"])),
                 "loading": views.size(r["load"]["device_peak_gb"]),
                 "host": views.size(r["train"]["host_peak_gb"]) if views.on_host(r) else None,
@@ -86,7 +87,7 @@ def dataset(records, name, from_where, published):
             }
         )
     measured = not views.is_prediction(records[0])
-    note, origins = beside.note(records, foreseen) if measured else ("", [])
+    note, origins = nearest_prediction.note(records, foreseen) if measured else ("", [])
     return {
         "name": name,
         "setting": views.setting(records[0]),

@@ -6,9 +6,9 @@ index.html contains everything that it shows, so that it opens from a disk witho
 from shared.cli import Parser, UserError, location
 from shared.predict import timeline
 from shared.records import bars, stored
+from shared.records.atomic_files import write_text
 from shared.records.views import read
-from shared.records.writing import write_text
-from shared.report import moments, page
+from shared.report import page, timelines
 
 
 def parse(argv):
@@ -46,7 +46,7 @@ def slides(chosen, out):
     for n, data in enumerate(chosen):
         bars.draw(data["records"], out / f"bars-{n + 1}.png")
     records = stored.predictions()
-    for name, its in moments.of_all().items():
+    for name, its in timelines.of_all().items():
         picture = out / f"timeline-{name.replace('/', '-')}.png"
         timeline.slide(records[name], its, picture)
-    return len(chosen) + len(moments.of_all())
+    return len(chosen) + len(timelines.of_all())

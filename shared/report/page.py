@@ -14,14 +14,14 @@ from markupsafe import Markup
 from matplotlib.colors import to_hex
 
 from shared.lessons import exercises, mistakes
-from shared.lessons.answers import title
+from shared.lessons.exercise_answers import title
 from shared.memory.blocks import CATEGORIES
-from shared.predict import cards, tables, way
+from shared.predict import card_fit, cards, tables
 from shared.records import scripts, stored, views
 from shared.records.bars import COLORS
 from shared.records.record import git_commit
 from shared.records.views import name
-from shared.report import calculator, charts, lesson, moments, price, roads, side_by_side, words
+from shared.report import calculator, charts, lesson, price, roads, side_by_side, timelines, words
 
 SIZES = (8, 12, 16, 24, 40, 80, 141)  # GB
 FIRST_CARD = "rtx4090"  # that is chosen when the page opens
@@ -45,8 +45,8 @@ def ways_to_cards():
             {
                 "card": told["card"],
                 "title": f"Ways to {batch} {told['unit']} per update on {card}",
-                "heading": way.heading(told["unit"]),
-                "rows": way.rows(told["ways"]),
+                "heading": card_fit.heading(told["unit"]),
+                "rows": card_fit.rows(told["ways"]),
                 "advice": told["advice"],
                 "origin": views.origin([record], stored.WAYS, told["setting"]),
             }
@@ -155,8 +155,8 @@ def embedded(what):
     return Markup(text.replace("<", "\\u003c"))
 
 
-def render(files, timelines=()):
-    """Returns the page, and charts.datasets() that it shows; the files are the reader's own."""
+def render(files, own=()):
+    """Returns the page, and charts.datasets() that it shows; files, own timelines: the reader's."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATE),
         autoescape=True,
@@ -173,7 +173,7 @@ def render(files, timelines=()):
         "id": lambda script: script.replace("/", "-"),
     }
     environment.globals["word"] = words.button
-    chosen, every = charts.datasets(files), moments.with_own(timelines)
+    chosen, every = charts.datasets(files), timelines.with_own(own)
     questions_of_code, origins = mistakes.asked()
     parts = [part(scripts.get(script), chosen) for script in scripts.stages()]
     names = [p["script"] for p in parts]
@@ -186,13 +186,13 @@ def render(files, timelines=()):
         neighbours=shown,
         price=price.chart(),
         roads=roads.drawn(),
-        moments=moments,
+        timelines=timelines,
         quiz=questions(),
         mistakes=questions_of_code,
         mistakes_origins=origins,
-        every=moments.for_page(every),
+        every=timelines.for_page(every),
         moved={
-            f"{a} {b}": moments.moved(every[a], every[b])
+            f"{a} {b}": timelines.moved(every[a], every[b])
             for a, b in itertools.combinations(every, 2)
         },
         models=models(),

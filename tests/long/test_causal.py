@@ -8,8 +8,8 @@ import json
 import pytest
 import torch
 import transformers
-from alone import losses, one_update
 from conftest import run
+from single_process import losses, one_update
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from shared.cli import UserError

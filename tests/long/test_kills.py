@@ -11,7 +11,7 @@ import time
 import psutil
 import pytest
 from conftest import ROOT, cpu_only, run
-from made import textures
+from sample_files import textures
 from test_resume import killed_and_resumed
 
 from shared.records.views import read

@@ -4,8 +4,8 @@ import re
 from types import SimpleNamespace
 
 import pytest
-from alone import TINY
 from conftest import NAMES, ROOT, SHARDED, TEXT, arguments, code_blocks, page_commands, run
+from single_process import TINY
 
 from shared.ladder import command as ladder_module
 from shared.lessons import exercises

@@ -15,8 +15,8 @@ import pytest
 import torch
 import torchvision
 from conftest import paint
-from made import textures
 from PIL import Image
+from sample_files import textures
 
 from shared.cli import UserError
 from shared.evidence import pretrain

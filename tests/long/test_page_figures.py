@@ -8,10 +8,10 @@ from conftest import NAMES, ROADS, TEXT
 from workshop_page import RECORD
 
 from shared.lessons import side_roads
-from shared.predict import cards, way
+from shared.predict import card_fit, cards
 from shared.records import scripts, stored
 from shared.records.views import TINY_MEASURED, by_script, least_ms, read, read_list, setting, size
-from shared.report import charts, command, moments, page, roads
+from shared.report import charts, command, page, roads, timelines
 
 TINY = by_script(read(TINY_MEASURED)[0])
 GPU = "06_sgd/train"
@@ -63,10 +63,10 @@ def test_ways_and_timelines_are_those_of_the_command():
     for its in told:
         (found,) = [x for x in shown[its["setting"]] if x["card"] == its["card"]]
         card = cards.CARDS[its["card"]]
-        assert found["advice"] == its["advice"] == way.advice(its["ways"], its["unit"], card)
+        assert found["advice"] == its["advice"] == card_fit.advice(its["ways"], its["unit"], card)
         assert len(found["rows"]) == len(its["ways"]) > 0
     assert sum(map(len, shown.values())) == len(told)
-    for name, its in moments.for_page(moments.of_all()).items():
+    for name, its in timelines.for_page(timelines.of_all()).items():
         r = stored.predictions()[name]
         total = [sum(column) for column in zip(*its["device"].values())]
         assert max(total) == pytest.approx(peak(r) * 1e3, abs=0.1)  # stored in tenths of a MB
@@ -100,7 +100,7 @@ def test_a_prediction_stands_beside_a_measurement_of_the_same_settings(tmp_path)
 def test_timelines_of_ones_own(tmp_path):
     """Here they are one of the repository again, and one of a side road."""
     again, road = (
-        json.loads(json.dumps(moments.of_all()[n])) for n in (GPU, "05_grad_accum/train")
+        json.loads(json.dumps(timelines.of_all()[n])) for n in (GPU, "05_grad_accum/train")
     )
     road["script"] = road["record"]["script"] = "06_sgd/adam_8bit"
     file = tmp_path / "timelines.json"

@@ -7,9 +7,9 @@ import types
 
 import pytest
 import torch
-from alone import losses
 from conftest import read_json
-from made import textures
+from sample_files import textures
+from single_process import losses
 from test_resume import OFTEN, interrupt
 
 from shared import saving

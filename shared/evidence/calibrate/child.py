@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from shared.evidence.calibrate import operations
-from shared.records.writing import write_text
+from shared.records.atomic_files import write_text
 
 PROPERTIES = ("name", "total_memory", "major", "minor", "multi_processor_count")
 PROPERTIES += ("max_threads_per_multi_processor",)

@@ -17,9 +17,9 @@ from shared.cli import Parser, UserError, positive
 from shared.evidence.calibrate import operations, report
 from shared.predict.jobs import Wanted, run_jobs
 from shared.records import scripts
+from shared.records.atomic_files import write_text
 from shared.records.record import git_commit
 from shared.records.views import RESULTS, aligned, by_script, read, read_list
-from shared.records.writing import write_text
 
 UPDATES = 10  # of each script: the first three are not timed
 # Whose operations are measured: fp32; bf16; few images at once, so that workspaces are small; text.

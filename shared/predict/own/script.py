@@ -18,10 +18,10 @@ from shared.memory.blocks import tensors
 from shared.memory.torch_private import wrapped
 from shared.predict import allocator, gpu, processes
 from shared.predict.cost import Cost
+from shared.predict.module_tracker import Whereabouts
 from shared.predict.own import cuda, inputs, numbers
 from shared.predict.own.files import Files
 from shared.predict.recorder import Recorder, peaks
-from shared.predict.whereabouts import Whereabouts
 from shared.predict.workspaces import Workspaces
 
 OURS = str(Path(__file__).parents[2])

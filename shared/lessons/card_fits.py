@@ -6,10 +6,10 @@ Takes about a minute for each card.
 import json
 
 from shared.cli import Parser, command_of
-from shared.predict import cards, command, way
+from shared.predict import card_fit, cards, command
 from shared.records import stored
+from shared.records.atomic_files import write_text
 from shared.records.views import by_model, setting, unit
-from shared.records.writing import write_text
 
 CARDS = ("t4", "rtx3060", "rtx3090", "rtx4090", "a10g", "l4", "a100-40", "a100", "h100")
 
@@ -18,7 +18,7 @@ def ways(name, options=()):
     """Returns what `python -m shared.predict --card NAME` tells: a dictionary for each model."""
     card = cards.CARDS[name]
     args = command.parse(["--card", name, *options])
-    records = way.find(command.wanted(args, device="gpu"), card)
+    records = card_fit.find(command.wanted(args, device="gpu"), card)
     return [
         {
             "card": name,
@@ -26,8 +26,8 @@ def ways(name, options=()):
             "gb": card.gb,
             "setting": setting(group[0]),
             "unit": unit(group[0]),
-            "ways": way.ways(group),
-            "advice": way.advice(way.ways(group), unit(group[0]), card),
+            "ways": card_fit.ways(group),
+            "advice": card_fit.advice(card_fit.ways(group), unit(group[0]), card),
             **{key: group[0][key] for key in ("versions", "git_commit", "date")},
             "command": args.command,
         }
@@ -37,7 +37,7 @@ def ways(name, options=()):
 
 def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
-    made = command_of(["-m", "shared.lessons.ways"], argv)
+    made = command_of(["-m", "shared.lessons.card_fits"], argv)
     found = [{**found, "made_with": made} for name in CARDS for found in ways(name)]
     write_text(stored.WAYS, json.dumps(found, indent=1) + "\n")
 

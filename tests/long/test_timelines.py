@@ -4,7 +4,7 @@ import pytest
 from conftest import NAMES, TEXT, read_json
 
 from shared.predict import history
-from shared.predict.whereabouts import Lines
+from shared.predict.module_tracker import Lines
 from shared.records import scripts, stored
 
 STORED = {moments["script"]: moments for moments in read_json(stored.TIMELINES)}

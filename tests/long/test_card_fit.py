@@ -7,7 +7,7 @@ sizes that the allocator can reserve: it does so in steps of 2 MiB.
 import pytest
 from simulations import predicted, simulated
 
-from shared.predict import cards, command, simulation, tables, way
+from shared.predict import card_fit, cards, command, simulation, tables
 from shared.predict.jobs import Wanted, run_jobs
 
 BASE = ("everything in bf16", "load without a second copy")
@@ -32,7 +32,7 @@ def test_as_many_at_once_as_fit_and_one_more_would_not():
     """Of 16 images, with room."""
     script = "05_grad_accum/train"
     budget = sum(gb_of(sized(script, 1, 8))) / 2 + BETWEEN
-    job = (way.with_way, script, Wanted("gpu", "tiny", batch_size=16), budget + OUTSIDE, 16)
+    job = (card_fit.with_way, script, Wanted("gpu", "tiny", batch_size=16), budget + OUTSIDE, 16)
     found = run_jobs([job])[0]["way"]
     assert 1 <= (n := found["at_once"]) < 8
     fits_in, too_much = gb_of(records := sized(script, n, n + 1))
@@ -45,9 +45,9 @@ def test_the_largest_fits_and_one_more_would_not():
     """Of any number on each of four GPUs."""
     script = "08_fsdp/train"
     card = sum(gb_of(sized(script, 1, 24))) / 2 + BETWEEN + OUTSIDE + tables.NCCL_GB
-    (record,) = run_jobs([(way.with_fits, script, Wanted("gpu", "tiny"), card)])
+    (record,) = run_jobs([(card_fit.with_fits, script, Wanted("gpu", "tiny"), card)])
     n = record["fits"]["largest_micro_batch"]
-    found = [r["fits"] for r in sized(script, n, n + 1, does=way.with_fits, more=[card])]
+    found = [r["fits"] for r in sized(script, n, n + 1, does=card_fit.with_fits, more=[card])]
     assert [its["fits"] for its in found] == [True, False]
 
 
@@ -80,7 +80,7 @@ def test_search_finds_the_largest(guess):
         (lambda n: 1 + n**1.5, 1e6),
     ):
         asked = []
-        found = way.search(lambda n: asked.append(n) or needed(n), budget, guess)  # noqa: B023
+        found = card_fit.search(lambda n: asked.append(n) or needed(n), budget, guess)  # noqa: B023
         assert found == max((n for n in range(1, 20001) if needed(n) <= budget), default=0)
         assert len(asked) == len(set(asked)) < 30
 
@@ -108,7 +108,7 @@ def test_combinations_are_tried_until_all_fits_at_once():
     # It leaves 1 MB, less than the smallest segment of the allocator.
     gib = (OUTSIDE + 0.001) / cards.GIB
     small = cards.Card("small", gib, (8, 0), 108, 2048, cards.CARDS["a100"].rates)
-    (record,) = way.find([("11_llm/train", wanted)], small)
+    (record,) = card_fit.find([("11_llm/train", wanted)], small)
     alone = [*record["combinations"], record["way"]]  # the last is all of them
     assert [len(w["techniques"]) for w in alone] == [3, 4, 0]
     assert {w["at_once"] for w in alone} == {0}

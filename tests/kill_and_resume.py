@@ -1,6 +1,6 @@
 """Trains with a script, and kills the training in the middle of it if that is wanted.
 
-Usage: python tests/resumed.py N OUT.jsonl SCRIPT AT [OPTION...]
+Usage: python tests/kill_and_resume.py N OUT.jsonl SCRIPT AT [OPTION...]
 N processes kill themselves after update AT, 0 for never. OUT.jsonl gets for every update [update,
 the losses of all processes], and in the end the record.
 """
