@@ -1,5 +1,14 @@
 """Side road from 03_bf16/train.py, fp16 for everything: why it is not done.
 
+fp16 takes two bytes for each value, as bf16 does, and has more digits. But its range is small:
+above 65,504 a value is infinite, and below about 6e-8 it is 0. Adam divides by the root of its
+second average plus 1e-8, and 1e-8 is 0 in fp16. The head starts at 0, so in the first update no
+gradient reaches the blocks, and Adam divides 0 by 0. After one update the weights are NaN.
+
+The file shows why fp16 needs fp32 weights beside it, as in 02.
+
+Cost: training fails
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

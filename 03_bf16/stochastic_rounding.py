@@ -1,5 +1,15 @@
 """Side road from 03_bf16/train.py, stochastic rounding: keep small updates on average.
 
+Rounding to the nearest bf16 number loses every update that is smaller than half the distance to the
+next number. Stochastic rounding rounds up or down at random, with the probability that makes the
+result right on average: an update of a tenth of the distance changes the weight once in ten times.
+It keeps no further state, so the memory is that of train.py.
+
+The optimizer is torchao's. It compiles its steps, and the ledger sees nothing of what is compiled;
+set_stance("force_eager") runs them uncompiled. In your own project, leave that line out.
+
+Cost: noise in every update, and random numbers for every weight
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

@@ -1,5 +1,14 @@
 """Side road from 04_batchsize/train.py, Patch dropout: train with half of each image.
 
+In every training step, a random half of the patches of each image is left out before the first
+block. The blocks compute with 99 tokens instead of 197, so activations and arithmetic are about
+half; weights, gradients and optimizer states stay. For evaluation the image is whole.
+
+timm calls this `patch_drop_rate`. FLIP (https://arxiv.org/abs/2212.00794) trains with half of the
+patches, and more images instead.
+
+Cost: half of each image is not seen in an update, so less is learned
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

@@ -1,5 +1,15 @@
 """Side road from 05_grad_accum/plain.py, Accelerate: the same stage with Hugging Face's library.
 
+Hugging Face's Trainer is built on Accelerate, which has the same parts as Fabric: `prepare` takes
+the place of `fabric.setup`, `accelerator.backward` that of `fabric.backward`. All its precisions
+are kinds of mixed precision, so converting to bf16 and moving to the device stay in the script.
+
+Losses are those of plain.py, and so are the bytes, but for 4: Accelerate divides the loss by its
+own number of accumulation steps, 1 here, and the quotient is another tensor. The file is not named
+accelerate.py because Python would import it in place of the library.
+
+Cost: another dependency
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

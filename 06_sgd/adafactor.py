@@ -1,5 +1,15 @@
 """Side road from 05_grad_accum/train.py, Adafactor: a state per row and column.
 
+Adam keeps a second average for every weight. Adafactor keeps one number for each row of a matrix
+and one for each column, and estimates a weight's average as the product of the two, divided by the
+mean of the rows. It has no first average. The states are so small that the peak is almost that of
+SGD.
+
+By default the learning rate is multiplied by the root mean square of the weights. At the rate of
+05, hardly any bf16 weight would then change. `eps=(None, 1)` makes this factor at least 1.
+
+Cost: rougher second averages, and no momentum
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

@@ -1,5 +1,16 @@
 """Side road from 05_grad_accum/train.py, 8-bit Adam: its states in 8 bit.
 
+Adam's states are quantized: 8 bit for each number, and an fp32 scale for each block of 256. For the
+step, the states of a weight are converted to fp32 and back. Here Adam's states are in bf16, so 8
+bit halve them; beside fp32 weights, where they are in fp32, a quarter remains. Tensors of fewer
+than 4,096 numbers, or that blocks do not divide, are not quantized.
+
+The optimizer is torchao's. It compiles its steps, which takes a compiler and a minute, and the
+ledger sees nothing of what is compiled. `set_stance("force_eager")` runs them uncompiled: thousands
+of small operations in place of one kernel. In your own project, leave that line out.
+
+Cost: numbers rounded to one of 256 values; slower (uncompiled here)
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

@@ -1,5 +1,16 @@
 """Side road from 04_batchsize/train.py, Adam in backward: use and free each gradient at once.
 
+Every tensor of weights gets an Adam of its own. A hook makes its step as soon as the backward pass
+has computed the gradient, then frees the gradient, so hardly any gradients exist at the same time.
+Gradient accumulation (05) would have to keep them.
+
+It helps only if the peak is where the gradients are. With 16 images the peak is where the forward
+pass ends, with hardly any gradients. With one image it saves nearly all of them, 2N bytes for N
+weights, and the temporaries of `foreach`, another 2N, because each Adam has only one tensor.
+shared/evidence/variants.md compares 16 images, 4 and 1.
+
+Cost: no accumulation, no clipping of all gradients together
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

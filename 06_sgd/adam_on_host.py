@@ -1,5 +1,16 @@
 """Side road from 05_grad_accum/train.py, Adam on the host: states and step leave the GPU.
 
+Adam with SGD's memory, on one GPU. `model.cpu()` takes weights and gradients to the host, and the
+step is made there. Adam creates its states where the weights are, so the GPU never holds them. With
+N weights, the host needs 8N bytes, 2.44 GB. In every update 4N bytes go down and 2N come up, and
+the GPU computes nothing meanwhile.
+
+Stage 10 does this block by block, and its weights stay on the host, too. DeepSpeed calls it
+ZeRO-Offload (`offload_optimizer`), torchao `CPUOffloadOptimizer`; both copy while the backward pass
+still runs.
+
+Cost: copies in every update; a step at the host's speed, not in the least time
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

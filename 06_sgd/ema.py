@@ -1,5 +1,15 @@
 """Side road from 06_sgd/train.py, EMA: a running average of the weights, kept beside them.
 
+An exponential moving average (EMA) of the weights, updated after every step: 99 % of what it was,
+and 1 % of the new weights. Testing and saving use the average. timm and diffusion models train with
+it; PyTorch has it as `torch.optim.swa_utils.AveragedModel`.
+
+The average is in fp32, because a bf16 number changes only if more than about 0.2 % is added to it,
+and a step of the average is usually far less. With N weights it takes 4N bytes. On the host it
+would take nothing of the GPU, but 2N bytes would be copied there after every step.
+
+Cost: a second copy of the weights, in fp32: 4N bytes
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

@@ -1,5 +1,11 @@
 """Side road from 06_sgd/train.py, momentum: one state back.
 
+Momentum keeps a sum of all gradients so far in which the older ones fade: before each update the
+sum is multiplied by 0.9. It takes one buffer as large as the weights. In all, every gradient counts
+1 + 0.9 + 0.81 + ... = 10 times, so the learning rate is a tenth of that of 06.
+
+Cost: one state: 2N bytes
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

@@ -1,5 +1,15 @@
 """Side road from 07_init_module/train.py, DDP: every device keeps everything.
 
+Distributed data parallel (DDP) is older and simpler than FSDP: every device keeps all weights,
+gradients and states and computes its part of the batch, and the gradients are averaged. That is
+faster than one device, but saves no memory of the weights.
+
+DDP collects gradients in buckets of 25 MB, to send many at once. With
+`gradient_as_bucket_view=True` the gradients are views of these buckets. Without it they are there
+twice at the end of the backward pass, which is not the peak here.
+
+Cost: all weights and gradients on every device
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

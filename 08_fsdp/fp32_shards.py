@@ -1,5 +1,13 @@
 """Side road from 08_fsdp/train.py, fp32 shards: compute in bf16, keep and add up in fp32.
 
+The ladder has everything in bf16. The usual recipe for large models is this one: shards are in
+fp32, so no update is lost in rounding (page 03); the gathered weights, and with them the
+computation, are in bf16; gradients are added up in fp32. `MixedPrecisionPolicy` says so, and
+Fabric's precision says what the shards are in. Shards and their gradients double, and so do the
+bytes of the gradients that processes send; gathered weights and activations stay in bf16.
+
+Cost: shards and their gradients are twice as large
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

@@ -1,5 +1,15 @@
 """Side road from 08_fsdp/train.py, HSDP: shards within a group, copies between groups.
 
+Hybrid sharding (HSDP): the devices form groups, such as machines. Each group has all shards, one
+per device, and gathers weights only within itself. Between groups only gradients travel, so the
+slow network between machines carries less. With two groups of two devices, each device keeps half
+of the weights instead of a quarter.
+
+`fully_shard` takes a mesh of two dimensions, first the copies, then the shards. Fabric's strategy
+calls the second one `tensor_parallel`; here it is the one of the shards.
+
+Cost: as many copies of all shards as there are groups
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

@@ -1,5 +1,16 @@
 """Side road from 08_fsdp/train.py, No sync: reduce gradients once, after the last micro-batch.
 
+With several micro-batches per device, 08 reduces gradients after each of them, so that it keeps
+only shards of gradients. `set_requires_gradient_sync(False)` puts that off until the last
+micro-batch. Until then each device adds up whole gradients, 2N bytes instead of 2N/4; the breakdown
+calls them gathered. Weights are gathered as often as before. shared/evidence/variants.md compares
+it with 08 at the same micro-batches of one image.
+
+Fabric's `no_backward_sync` is meant for this. With FSDP2, Fabric 2.6 leaves gradients unreduced
+after a block that was entered with `enabled=False`, so this file calls PyTorch's own method.
+
+Cost: whole gradients on each device, for fewer reductions; compared with one micro-batch of 4
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

@@ -1,5 +1,13 @@
 """Side road from 08_fsdp/train.py, one unit: all weights are gathered at once.
 
+What happens if `fully_shard` is called only once, for the whole model: the model is one unit. All
+its weights are gathered before the forward pass and stay until the end of the backward pass, beside
+the shards. At the peak, gathered is 1.22 GB, twice the weights: they and the buffer in which they
+arrived. That is more than one device needs that shards nothing (07). It takes a little less time,
+because weights are gathered, and copied out of the buffer, once per update and not twice.
+
+Cost: everything that sharding saves, and more
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

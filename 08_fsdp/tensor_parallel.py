@@ -1,5 +1,17 @@
 """Side road from 08_fsdp/train.py, Tensor parallel: a part of every MLP on each device.
 
+FSDP divides what is stored; tensor parallelism divides the computation too, and gathers nothing.
+`ColwiseParallel` gives each device a quarter of the outputs of an MLP's first layer, so a quarter
+of the activations behind it, `RowwiseParallel` the weights of the second layer that belong to
+these. Each device then has a part of every sum; the parts are added up over all devices.
+
+Every device needs the whole batch (`SHARES`) and works through four micro-batches, as in 07.
+Torchvision's attention stays whole: it has queries, keys and values in one tensor, and does not
+call its `out_proj`. Separate layers can be divided by heads. On a GPU, a grouped step refuses to
+mix whole weights and shards, hence `foreach=False`.
+
+Cost: computation waits twice per block for a sum over all devices; attention stays whole
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

@@ -1,5 +1,13 @@
 """Side road from 08_fsdp/ddp.py, ZeRO-1: each device keeps a share of Adam's states.
 
+ZeRO (Zero Redundancy Optimizer) is a family: stage 1 shards the optimizer states, stage 2 also the
+gradients, stage 3 also the weights, which is what 08 does. `ZeroRedundancyOptimizer` is stage 1,
+over DDP: each process keeps the states of a part of the weights, updates these, and sends them to
+the others. SGD has no states to share, so this file uses Adam, and each of four processes keeps a
+quarter of its states. shared/evidence/variants.md compares it with DDP and Adam.
+
+Cost: all weights and gradients on every device; new weights are sent after every step
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

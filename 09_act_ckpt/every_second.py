@@ -1,5 +1,13 @@
 """Side road from 09_act_ckpt/train.py, every second block: recompute only half.
 
+The loop takes `model.encoder.layers[::2]`: every second block runs again in the backward pass, the
+others keep their activations. With u the size of a block's input, half of the blocks keep u each
+and the other half about 16 u each.
+
+Any other selection of blocks works in the same way. Recompute as few as the memory allows.
+
+Cost: memory for half of the activations; half of the extra forward passes are saved
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

@@ -1,5 +1,14 @@
 """Side road from 09_act_ckpt/train.py, keep attention: recompute all but attention.
 
+`checkpoint` can be told, operation by operation, what to keep: it asks `policy` about each. This
+policy keeps what attention returns. Attention is among the most expensive operations of long
+sequences, and its result is small: one vector per token.
+
+Here it costs hardly any memory. What is kept is most when the backward pass begins, and the peak is
+near its end, when most gradients are there and most of what was kept is free again.
+
+Cost: the results of attention; the matrix products are computed again
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

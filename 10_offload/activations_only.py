@@ -1,5 +1,13 @@
 """Side road from 08_fsdp/train.py, activations only: offload instead of recomputing.
 
+Offloading in place of recomputing: `save_on_cpu` moves all that 08 keeps for the backward pass to
+the host and fetches it again, without a second forward pass. The shards stay on the GPUs.
+
+What is kept are not only activations. Matrix products also keep the weights that they used, here
+the gathered ones. So about half of what is on the host are copies of all weights, in every process.
+
+Cost: activations and copies of all weights over PCIe, twice; host memory in every process
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

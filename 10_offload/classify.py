@@ -1,4 +1,4 @@
-"""Names what pictures show by a fine-tuned model: python 10_offload/classify.py DIR PICTURE ..."""
+"""Classify images with a fine-tuned model: python 10_offload/classify.py DIR PICTURE ..."""
 
 import json
 import sys
@@ -16,10 +16,10 @@ from shared.images import data, models
 
 
 def load(folder):
-    """Returns a model that --save has written, in fp32 on the CPU, and what it was made with.
+    """Return a model that --save has written, in fp32 on the CPU, and its configuration.
 
     The latter has the attributes model, image_px, num_classes, classes (their names) and cropped
-    (whether pictures are larger before they are cropped to image_px).
+    (true if images are resized to more than image_px and then cropped to it).
     """
     made = types.SimpleNamespace(**json.loads((folder / "config.json").read_text()))
     made.num_classes = len(made.classes)
@@ -29,14 +29,14 @@ def load(folder):
 
 
 def read(paths, made):
-    """Returns pictures as a model gets them in an evaluation: (n, 3, image_px, image_px) in fp32.
+    """Return images as model input, as in evaluations: (n, 3, image_px, image_px) in fp32.
 
     Args:
         paths: list of str.
-        made: what the model was made with, from load().
+        made: the configuration of the model, from load().
 
     Raises:
-        UserError: a file is not a readable picture.
+        UserError: a file is not a readable image.
     """
     images, px = [data.load(path) for path in paths], made.image_px
     if made.cropped:
@@ -47,14 +47,14 @@ def read(paths, made):
 
 
 def classify(folder, paths):
-    """Returns the most probable class of each picture and its probability, from 0 to 1.
+    """Return the most probable class of each image and its probability, from 0 to 1.
 
     Args:
         folder: what --save wrote, pathlib.Path.
         paths: list of str.
 
     Raises:
-        UserError: there is no such model, or a file is not a readable picture.
+        UserError: there is no such model, or a file is not a readable image.
     """
     model, made = load(folder)
     found = []

@@ -1,5 +1,18 @@
 """Side road from 11_llm/causal.py, loss in chunks: the logits of one text at a time.
 
+`checkpoint` discards a text's logits after its loss and computes them again in the backward pass,
+so those of one text exist at a time, and the loss is equal up to the last digits of fp32. Chunks do
+not touch the activations of the blocks; these remain.
+
+Since PyTorch 2.14, `torch.nn.functional.linear_cross_entropy` does the same without further code if
+it gets `options=torch.nn.LinearCrossEntropyOptions()`. Without these options it computes all logits
+at once.
+
+Some models, such as Gemma 2, change the logits after the last layer. For those `causal.head` ends
+in one line that says so.
+
+Cost: the head is computed twice
+
 On a GPU, a model from the hub on IMDb; with --preset tiny, a small one on made-up reviews.
 """
 

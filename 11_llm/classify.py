@@ -1,4 +1,4 @@
-"""Tells the class of texts by a fine-tuned model: python 11_llm/classify.py DIR "a text" ..."""
+"""Classify texts with a fine-tuned model: python 11_llm/classify.py DIR "a text" ..."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ transformers.logging.disable_progress_bar()
 
 
 def classify(folder, texts):
-    """Returns the most probable class of each text and its probability, from 0 to 1.
+    """Return the most probable class of each text and its probability, from 0 to 1.
 
     Args:
         folder: what --save wrote, or any folder with a classifier and its tokenizer in the format
@@ -39,9 +39,7 @@ def classify(folder, texts):
         )
         with torch.no_grad():
             probabilities = model(**tokens).logits.float().softmax(-1)  # (texts, classes)
-    except (
-        Exception
-    ) as error:  # a damaged file has many names: those of json, safetensors, tokenizers
+    except Exception as error:  # damaged files raise those of json, safetensors or tokenizers
         raise UserError(
             f"{folder} holds no usable classifier"
             f" ({(str(error).strip() or type(error).__name__).splitlines()[0]})"

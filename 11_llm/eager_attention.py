@@ -1,5 +1,15 @@
 """Side road from 11_llm/before.py, Eager attention: the scores of all pairs of tokens are kept.
 
+Attention as the formula says it: scores of every token with every other, softmax, dropout, product.
+Each is an operation whose result is kept. For each head that is tokens × tokens numbers, kept twice
+(before and after dropout) and with dropout's mask. The fused kernel, PyTorch's default, computes
+them in parts and keeps none, so its activations grow with the tokens, not with their square.
+
+Models whose own code computes attention, such as BLOOM, always work like this. So does PyTorch on a
+CPU where there is dropout, so the tiny model needs as much with either.
+
+Cost: tokens squared, in memory and in moved bytes
+
 On a GPU, a model from the hub on IMDb; with --preset tiny, a small one on made-up reviews.
 """
 

@@ -1,4 +1,4 @@
-"""Goes on with a text, by a fine-tuned model: python 11_llm/generate.py DIR "a text" ..."""
+"""Continue texts with a fine-tuned model: python 11_llm/generate.py DIR "a text" ..."""
 
 import os
 import sys
@@ -13,17 +13,17 @@ from shared.cli import Parser, UserError, positive
 
 transformers.logging.disable_progress_bar()
 transformers.logging.set_verbosity_error()
-LIKELIEST = 50  # tokens, of which one is drawn, as in GPT-2's demonstrations
+LIKELIEST = 50  # tokens to sample from (top-k sampling), as in GPT-2's demonstrations
 
 
 def generate(folder, texts, tokens):
-    """Returns each text, gone on with.
+    """Return each text with its continuation.
 
     Args:
         folder: what --save of causal.py wrote, or any folder with a causal language model and its
             tokenizer in the format of Hugging Face.
         texts: list of str.
-        tokens: how many to add at most; a model may end earlier.
+        tokens: number of tokens to add at most; a model may end earlier.
 
     Raises:
         UserError: there is no such model, or a text is empty.
@@ -40,16 +40,16 @@ def generate(folder, texts, tokens):
         for text in texts:
             ids = tokenizer(text, return_tensors="pt")["input_ids"][:, : most - 1]
             if not ids.numel():
-                raise UserError("a text is empty; begin one, such as 'The film'")
+                raise UserError("a text is empty; pass a beginning, such as 'The film'")
             options = {"max_new_tokens": min(tokens, most - ids.shape[1]), "do_sample": True}
             options |= {"top_k": LIKELIEST, "attention_mask": torch.ones_like(ids)}
             options |= {"pad_token_id": tokenizer.eos_token_id}
             with torch.no_grad():
-                out = model.generate(ids, **options)[0]  # (tokens of the text and what follows,)
+                out = model.generate(ids, **options)[0]  # (tokens, those of the text first,)
             found.append(tokenizer.decode(out, skip_special_tokens=True))
     except UserError:
         raise
-    except Exception as error:  # a damaged file has many names
+    except Exception as error:  # damaged files raise those of json, safetensors or tokenizers
         raise UserError(
             f"{folder} holds no usable language model"
             f" ({(str(error).strip() or type(error).__name__).splitlines()[0]})"
@@ -58,11 +58,11 @@ def generate(folder, texts, tokens):
 
 
 def main(argv=None):
-    parser = Parser(description=__doc__.split(",")[0] + ".")
+    parser = Parser(description=__doc__.split(":")[0] + ".")
     saved = "a model that 11_llm/causal.py or causal_chunked.py has saved with --save DIR"
-    drawn = "for drawing the tokens (default: 123)"
+    drawn = "seed for sampling tokens (default: 123)"
     parser.add_argument("folder", metavar="DIR", help=saved)
-    parser.add_argument("texts", metavar="TEXT", nargs="+", help="what to go on with")
+    parser.add_argument("texts", metavar="TEXT", nargs="+", help="what to continue")
     most = "add at most N tokens (default: 40)"
     parser.add_argument("--tokens", type=positive, default=40, metavar="N", help=most)
     parser.add_argument("--seed", type=int, default=123, help=drawn)

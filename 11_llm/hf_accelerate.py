@@ -1,5 +1,12 @@
 """Side road from 11_llm/before.py, Accelerate: the same training with Hugging Face's library.
 
+`prepare` wraps the model and the optimizer, `accelerator.backward` takes the place of
+`fabric.backward`. Fabric still chooses the device and moves the batches. Bytes and losses are those
+of before.py. shared/text/README.md has the names of the other techniques, in Accelerate and in the
+Trainer.
+
+Cost: nothing
+
 On a GPU, a model from the hub on IMDb; with --preset tiny, a small one on made-up reviews.
 """
 

@@ -1,4 +1,4 @@
-"""The training of before.py in Hugging Face's Trainer, its memory counted by the same ledger.
+"""The run of before.py in Hugging Face's Trainer, its memory counted by the same ledger.
 
 The options are named as in transformers.TrainingArguments; without them it does what before.py
 does, with the same losses.
@@ -19,19 +19,19 @@ from shared.text import data, models
 from shared.text.cli import TASK
 
 BATCH_SIZE = 12  # texts per update
-LR = {"full": 5e-5, "tiny": 3e-4}  # the tiny preset makes few updates, so larger ones
+LR = {"full": 5e-5, "tiny": 3e-4}  # the tiny preset makes few updates, so they are larger
 NAME = "11_llm/hf_trainer"
 OPTIM = "one of the Trainer's optimizers, such as adafactor (default: adamw_torch)"
 
 
 class Watched(Trainer):
-    """The Trainer with this repository's texts, in their order."""
+    """A Trainer on this repository's texts, in their order."""
 
     def __init__(self, texts, meter, **rest):
         super().__init__(callbacks=[Watching(self, meter)], **rest)
         self.texts, self.losses, self.held = texts, [], None
-        # The model's loss is the mean of a micro-batch, which the Trainer, up to 5.23 at least,
-        # takes for a share of the update's: gradients would be as many times too large.
+        # The model's loss is the mean over a micro-batch. The Trainer, up to 5.23 at least, takes
+        # it for a share of the update's: gradients would be too large, times the micro-batches.
         self.model_accepts_loss_kwargs = False
 
     def get_train_dataloader(self):
@@ -49,14 +49,14 @@ class Watched(Trainer):
 
 
 class Watching(TrainerCallback):
-    """Tells the meter where an update begins and ends."""
+    """A callback that tells the meter where an update begins and ends."""
 
     def __init__(self, trainer, meter):
         self.trainer, self.meter = trainer, meter
         self.generator = torch.get_rng_state()  # after the model was built
 
     def on_train_begin(self, *args, **kwargs):
-        torch.set_rng_state(self.generator)  # the Trainer has seeded it anew
+        torch.set_rng_state(self.generator)  # undoes the Trainer's seeding
 
     def on_step_begin(self, *args, **kwargs):
         labels = [batch["labels"] for batch in self.trainer.held]

@@ -1,5 +1,18 @@
 """Side road from 11_llm/before.py, LoRA: weights stay, two small matrices beside each learn.
 
+Low-rank adaptation (LoRA) freezes a weight and adds the product of two small matrices, which learn.
+For a weight of 1,024 × 1,024 and rank 8, these are 1,024 × 8 and 8 × 1,024, a 64th of its numbers.
+Only they have gradients and optimizer states. peft puts them beside every linear layer; the head
+learns as before.
+
+LoRA does not save activations: the gradient has to come down to the lowest block. Where long texts
+or many of them make activations the largest part, LoRA alone saves little; lora_sharded.py adds
+what saves the rest, such as bf16, micro-batches and checkpointing.
+
+`--save` adds the matrices to the weights, so the model is read without peft.
+
+Cost: small matrices change less than whole weights can
+
 On a GPU, a model from the hub on IMDb; with --preset tiny, a small one on made-up reviews.
 """
 

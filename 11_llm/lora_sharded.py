@@ -1,5 +1,12 @@
 """Side road from 11_llm/train.py, sharded LoRA: small matrices learn, with all techniques.
 
+LoRA with everything that train.py does. peft puts the matrices into the model before it is sharded,
+so `fully_shard` shards them as well. The weights file has the names without LoRA, so every process
+reads it before that, memory-mapped. The host then holds, for each process, a whole copy of the
+weights for a moment, which train.py avoids.
+
+Cost: the weights whole on the host of each process while loading
+
 On a GPU, a model from the hub on IMDb; with --preset tiny, a small one on made-up reviews.
 """
 

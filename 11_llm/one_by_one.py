@@ -1,9 +1,9 @@
-"""The way from before.py to train.py, one technique at a time.
+"""The steps from before.py to train.py, one technique at a time.
 
-For `python -m shared.predict 11 --one-by-one`. On one device, where there is nothing to shard, it
-ends with checkpointing and does without FSDP. With `--card` other combinations are tried, too. Each
-is one of the two scripts with functions of the other, or with one of those below, which are those
-of 07 to 10.
+For `python -m shared.predict 11 --one-by-one`. On one device, where there is nothing to shard, they
+end with checkpointing, without FSDP. With `--card`, other combinations are tried, too. Each step is
+one of the two scripts with functions of the other, or with one of those below, which are those of
+07 to 10.
 """
 
 import sys
@@ -29,18 +29,18 @@ TOGETHER = (BF16, FEW, ONCE, SHARD, CHECKPOINT, OFFLOAD)
 
 
 def techniques(devices):
-    """Returns the names of the techniques for a number of devices, in order."""
+    """Return the names of the techniques for a number of devices, in order."""
     return ALONE if devices == 1 else TOGETHER
 
 
 def combinations(devices, bf16):
-    """Returns which techniques to try together, those that cost least first.
+    """Return the combinations of techniques to try, those that cost least first.
 
-    The first three of them cost nothing, or hardly anything, so all contain them.
+    The first three techniques cost next to nothing, so all contain those that devices support.
 
     Args:
-        devices: how many there are.
-        bf16: whether they have it; shards are in bf16.
+        devices: number of devices.
+        bf16: true if they support bf16, which shards need.
     """
     first = TOGETHER[:3]
     if not bf16:
@@ -52,7 +52,7 @@ def combinations(devices, bf16):
 
 
 def script(chosen):
-    """Returns before.py with some of the techniques, as a module.
+    """Return before.py with the chosen techniques, as a module.
 
     That is before.py itself for none, and train.py for all. Shards are in bf16, and loaded without
     a second copy.
@@ -75,7 +75,7 @@ def script(chosen):
 
 
 def _build(fabric, args, checkpointing):
-    with fabric.init_module(empty_init=True):  # no random weights: the file has them all
+    with fabric.init_module(empty_init=True):  # no random weights: the file has all of them
         model = models.classifier(args)
     model.load_state_dict(torch.load(models.weights(args), weights_only=True, mmap=True))
     if checkpointing:
@@ -85,7 +85,7 @@ def _build(fabric, args, checkpointing):
 
 
 def _exact(build):
-    """Returns build(), but with the buffers that conversion to bf16 would round, as in train.py."""
+    """Return build(), with exact buffers, which conversion to bf16 would round, as in train.py."""
 
     def exact(fabric, args):
         model, optimizer = build(fabric, args)
@@ -110,4 +110,4 @@ def _parallelize(model, mesh, checkpointing, offloading):
 
 
 if __name__ == "__main__":
-    raise UserError("this is a list; python -m shared.predict 11 --one-by-one goes through it")
+    raise UserError("this file only lists techniques; run python -m shared.predict 11 --one-by-one")

@@ -1,5 +1,16 @@
 """Side road from 11_llm/lora.py, QLoRA: weights that do not learn are kept in 4 bit.
 
+QLoRA also keeps the frozen weights in NF4, a 4-bit type with 16 values that suit normally
+distributed weights. For every matrix product they are converted back, one layer at a time.
+Embeddings are no linear layers and stay as they are.
+
+`quantize_` comes after `setup_module`: with `precision="bf16-true"`, Fabric converts all weights to
+bf16 there, which would silently undo it. torchao's configuration for NF4 is in its `prototype`
+folder, so it may move. A checkpoint for --resume cannot hold such weights; `--save` writes the
+model at the end of the run, in fp32.
+
+Cost: weights rounded to one of 16 values; converted back in each pass
+
 On a GPU, a model from the hub on IMDb; with --preset tiny, a small one on made-up reviews.
 """
 

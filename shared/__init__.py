@@ -1,4 +1,4 @@
-"""What all scripts share: measuring, predicting, and what the stages import.
+"""Code for all scripts: measurement and prediction of memory, and what the stages import.
 
-README.md in this folder describes the folders. What is particular to one stage is never in here.
+README.md in this folder describes each subfolder. Nothing in here is specific to one stage.
 """

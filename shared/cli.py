@@ -1,4 +1,4 @@
-"""What every script takes from its command line, on how many devices it trains, how it ends."""
+"""The command line of every script: options, number of devices, and errors in one line."""
 
 import argparse
 import ast
@@ -15,20 +15,20 @@ import torch
 
 from shared.memory import bf16
 
-# Meter says what Fabric would; torchao has PyTorch warn of what it does.
+# Meter prints what Fabric would log; importing torchao makes PyTorch log needless warnings.
 for name in ("lightning.fabric", "lightning.pytorch", "torch.utils._pytree"):
     logging.getLogger(name).setLevel(logging.ERROR)
 
 PRESETS = ("tiny", "full")
-PROCESS = 550_000_000  # bytes that a tiny training needs without a GPU; most of it is PyTorch
+PROCESS = 550_000_000  # bytes that a process of a tiny run needs on a CPU, most of it for PyTorch
 
 
 class UserError(ValueError):
-    """A mistake that the user can correct; its text, one line, says what would be right."""
+    """An error that the user can correct; its message, one line, says how."""
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser that raises UserError, and takes no abbreviated options."""
+    """An ArgumentParser that raises UserError and accepts no abbreviated options."""
 
     def __init__(self, **options):
         super().__init__(allow_abbrev=False, **options)
@@ -38,14 +38,14 @@ class Parser(argparse.ArgumentParser):
 
 
 def positive(text):
-    """Converts an option's text to a positive whole number."""
+    """Convert an option's text to a positive integer."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive whole number")
+        raise argparse.ArgumentTypeError(f"{text} is not a positive integer")
     return int(text)
 
 
 def location(text):
-    """Converts an option's text to the path of a file or folder, or of one that is to be made."""
+    """Convert an option's text to the path of a file or folder, which need not exist yet."""
     found = Path(text)
     if not text or found.exists() and not (found.is_file() or found.is_dir()):
         raise argparse.ArgumentTypeError(f"{text!r} is neither a file nor a folder")
@@ -53,10 +53,10 @@ def location(text):
 
 
 def explain(kind, error, trace):
-    """Ends a program after an exception: in one line where its user can put things right.
+    """End the program after an exception, with one line if the user can correct the error.
 
-    The exit code is then 2; 130 after Ctrl-C, 1 after any other error. It ends at once: a regular
-    exit would wait for processes that no longer respond.
+    The exit code is then 2; it is 130 after Ctrl-C, and 1 after any other error. The program ends
+    at once: a regular exit would wait for processes that no longer respond.
     """
     code, text = 1, None
     if kind is KeyboardInterrupt:
@@ -64,12 +64,12 @@ def explain(kind, error, trace):
     elif issubclass(kind, OSError) and error.filename:
         code, text = 2, f"{error.filename}: {error.strerror}"
     elif issubclass(kind, (UserError, argparse.ArgumentTypeError, torch.OutOfMemoryError)):
-        # An error in a DataLoader's worker comes with the worker's traceback, and ends with it.
+        # An error in a DataLoader worker has the worker's traceback before its message.
         code, text = 2, str(error).strip().splitlines()[-1].split("UserError: ")[-1]
     if int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0))):
-        time.sleep(2)  # the first process says what all have noticed, and takes the others with it
+        time.sleep(2)  # rank 0 reports what all ranks have noticed, and ends the others
     sys.stdout.flush()
-    sys.stderr = sys.__stderr__  # PyTorch calls this with its own, and shows it afterwards
+    sys.stderr = sys.__stderr__  # PyTorch calls this with a buffer, and prints it afterwards
     program = Path(sys.argv[0].removesuffix("/__main__.py")).name  # such as ladder
     if text:
         print(f"\n{program}: {text}", file=sys.stderr, flush=True)
@@ -82,12 +82,12 @@ sys.excepthook = explain
 
 
 def command_of(program, argv):
-    """Returns what a user would type to repeat this."""
+    """Return the command line that repeats this run."""
     return shlex.join(["python", *program, *(sys.argv[1:] if argv is None else argv)])
 
 
 def add_options(parser, *tasks):
-    """Adds the options that scripts and ladder share, of scripts about some tasks."""
+    """Add the options that scripts of these tasks share with the ladder."""
     add = parser.add_argument
     what = "{model} on {data}".format
     tiny, full = (" or ".join(what(**task.presets[name]) for task in tasks) for name in PRESETS)
@@ -100,7 +100,7 @@ def add_options(parser, *tasks):
         task.add_options(parser)
     devices = "GPUs per machine, or processes on a CPU; from 08_fsdp on (default: 4)"
     steps = "stop after N updates; evaluations then read N batches at most"
-    order = "for the order of the data and for random weights (default: 123)"
+    order = "seed of the order of the data and of random weights (default: 123)"
     add("--devices", type=positive, metavar="N", help=devices)
     add("--epochs", type=positive, default=1, metavar="N", help="passes over the data (default: 1)")
     add("--max-steps", type=positive, metavar="N", help=steps)
@@ -112,19 +112,19 @@ def add_options(parser, *tasks):
 def parse(
     task, file, argv, batch_size, devices=1, micro_batch_size=None, *, launcher=None, shares=None
 ):
-    """Parses a script's command line.
+    """Parse a script's command line.
 
     Args:
-        task: what the script is about, such as images.cli.TASK.
-        file: the script, as in __file__; its docstring is for --help.
-        argv: list of arguments, or None for the command line's.
-        batch_size: images, or texts, per update, over all devices.
-        devices: how many the script is meant for; 1 if it cannot use more.
-        micro_batch_size: images per forward pass and device; None for the whole batch.
-        launcher: "torchrun" for a script that leaves it to torchrun to start processes.
-        shares: into how many shares the devices divide a batch; None for one for each of them.
+        task: the task of the script, such as images.cli.TASK.
+        file: the script's __file__; --help shows its docstring.
+        argv: list of arguments, or None for those of the command line.
+        batch_size: images or texts per update, over all devices.
+        devices: number of devices by default; 1 if the script cannot use more.
+        micro_batch_size: images or texts per forward pass and device; None for the whole batch.
+        launcher: "torchrun" for a script that leaves starting processes to torchrun.
+        shares: number of parts that the devices divide a batch into; None for one per device.
 
-    Returns the options, and what choose() and _choose_devices() derive from them.
+    Return the options, with what choose() and _choose_devices() derive from them.
 
     Raises:
         UserError: an option is unknown, out of range, or does not fit this script or machine.
@@ -134,12 +134,12 @@ def parse(
     parser = Parser(description=docstring, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_options(parser, task)
     add = parser.add_argument
-    add("--record", type=location, metavar="FILE", help="append what was measured, as JSON")
-    save = f"write the model to DIR, {task.saved_help}; meanwhile, checkpoints of the training"
+    add("--record", type=location, metavar="FILE", help="append the measurements as JSON")
+    save = f"write the model to DIR, {task.saved_help}; during the run, write checkpoints there"
     add("--save", type=location, metavar="DIR", help=save)
-    minutes = "minutes between two checkpoints (default: 15)"
+    minutes = "minutes between checkpoints (default: 15)"
     add("--save-minutes", type=float, default=15, metavar="N", help=minutes)
-    resume = "go on from the checkpoint in --save DIR, if there is one; the rest as before"
+    resume = "resume from the checkpoint in --save DIR, if any; repeat the other options"
     add("--resume", action="store_true", help=resume)
     args = parser.parse_args(argv)
     args.script = f"{path.parent.name}/{path.stem}"
@@ -152,51 +152,51 @@ def parse(
     _choose_devices(args, devices, launcher)
     args.shares = shares or args.world_size
     if args.resume and not args.save:
-        raise UserError("--resume goes on from what --save DIR has written; add --save DIR")
+        raise UserError("--resume reads the checkpoint in --save DIR; add --save DIR")
     keep_apart(args, args.save, args.record)
-    if args.record:  # what cannot be written shall not be noticed after the training
+    if args.record:  # report an unwritable file before the run, not after it
         args.record.open("a").close()
     return args
 
 
 def keep_apart(args, *outputs):
-    """Refuses to write into what --data or --model reads."""
+    """Raise UserError if an output would be written into what --data or --model reads."""
     read = [location(text).resolve() for text in (args.data, args.model) if Path(text).exists()]
     if inside := [o for o in outputs if o and any(map(o.resolve().is_relative_to, read))]:
         raise UserError(f"{inside[0]} would be written into what --data or --model reads")
 
 
 def choose(args, task):
-    """Fills in accelerator ("cuda" or "cpu"), preset, model, data, and what task.choose() does."""
+    """Set accelerator ("cuda" or "cpu"), preset, model and data; then call task.choose()."""
     args.task, args.notes = task, []
     args.accelerator = "cuda" if torch.cuda.is_available() else "cpu"
     if not args.preset:
         cuda = args.accelerator == "cuda"
         args.preset, other, a = ("full", "tiny", "a") if cuda else ("tiny", "full", "no")
         because = f"preset {args.preset}, because there is {a} CUDA device"
-        args.notes.append(f"{because}; --preset {other} chooses otherwise")
+        args.notes.append(f"{because}; --preset {other} overrides this")
     args.model = args.model or task.presets[args.preset]["model"]
     args.data = args.data or task.presets[args.preset]["data"]
     task.choose(args)
 
 
 def _choose_devices(args, default, launcher):
-    """Fills in devices (per machine), num_nodes, world_size: by torchrun, --devices or default."""
-    started = int(os.environ.get("LOCAL_WORLD_SIZE", 0))  # by torchrun
+    """Set devices (per machine), num_nodes, world_size from torchrun, --devices or the default."""
+    started = int(os.environ.get("LOCAL_WORLD_SIZE", 0))  # set by torchrun
     args.num_nodes = int(os.environ["WORLD_SIZE"]) // started if started else 1
     here = torch.cuda.device_count() if args.accelerator == "cuda" else None
     wanted = started or args.devices or default
     most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // PROCESS
     if default == 1 and wanted > 1:
-        args.notes.append("this script trains on one device; 08_fsdp and later share the work")
+        args.notes.append("this script uses one device; those from 08_fsdp on use several")
         wanted = 1
     elif launcher and not started:
         start = f"{launcher} --nproc-per-node {args.devices or here or default} {args.script}.py"
         if (args.devices or 1) > 1:
-            raise UserError(f"this script starts no further processes; {start} does")
+            raise UserError(f"this script does not start processes itself; run {start}")
         args.notes.append(f"one process; {start} starts more")
         wanted = 1
-        alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}  # as torchrun would tell it
+        alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}  # as torchrun would set it
         os.environ.update(alone, MASTER_ADDR="localhost", MASTER_PORT="0")
     elif not here and args.devices and wanted > most:
         raise UserError(f"--devices {wanted}: there is memory for {most} processes at most")
@@ -210,5 +210,5 @@ def _choose_devices(args, default, launcher):
         raise UserError(f"{batch} does not divide by {wanted * args.num_nodes} devices")
     args.devices, args.world_size = wanted, wanted * args.num_nodes
     if sys.platform == "linux" and (started or int(os.environ.get("LOCAL_RANK", 0))):
-        # A torchrun, or first process of Fabric, that is killed cannot end the others itself.
+        # If torchrun or Fabric's first process is killed, it cannot end the others itself.
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG

@@ -1,4 +1,4 @@
-"""Loaders that every script uses: a process' share of every batch, in a fixed order; the cache."""
+"""Data loaders, which give each process its share of every batch in a fixed order; the cache."""
 
 import itertools
 import math
@@ -14,28 +14,28 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from shared.cli import UserError
 
-SPLIT_SEED = 0  # which examples are for testing does not depend on --seed
+SPLIT_SEED = 0  # the split into training, validation and test sets does not depend on --seed
 NO_NETWORK = (URLError, ConnectionError, TimeoutError)
 
 
 def made_once(name, make):
-    """Returns a file or folder of the cache; make(part) writes it first, if it is not there.
+    """Return a file or folder of the cache; if it does not exist, let make(part) write it.
 
-    It is there whole or not at all. The other processes of a training wait for it.
+    It appears only when it is complete. The other processes of a run wait for it.
     """
     path = Path(torch.hub.get_dir()).parent / "memory-ladder" / name  # TORCH_HOME, or its default
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{path}.lock"):
         if not path.exists():
             part = path.with_name(f"{path.name}.part")
-            shutil.rmtree(part, ignore_errors=True)  # what an interrupted process has left
+            shutil.rmtree(part, ignore_errors=True)  # left by an interrupted process
             make(part)
             os.replace(part, path)
     return path
 
 
 def split(n, shares):
-    """Returns the positions of n examples in random order, in parts of these shares of them."""
+    """Return the indices of n examples in random order, in parts; shares are fractions of n."""
     order = torch.randperm(n, generator=torch.Generator().manual_seed(SPLIT_SEED)).tolist()
     ends = [0, *(round(n * end) for end in itertools.accumulate(shares))]
     parts = [order[a:b] for a, b in zip(ends, ends[1:])]
@@ -45,23 +45,23 @@ def split(n, shares):
 
 
 def this_process():
-    """Returns the rank of this process, and how many processes train together."""
+    """Return the rank of this process, and the number of processes of the run."""
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
 def this_share(shares=None):
-    """Returns this process' share of every batch, of how many; neighbours may have the same."""
+    """Return the index and the number of batch shares; neighboring ranks may have the same one."""
     rank, processes = this_process()
     shares = shares or processes
     return rank * shares // processes, shares
 
 
 class Order(DistributedSampler):
-    """Which examples this process takes, and in which order; it depends on seed and epoch alone.
+    """A sampler of the examples of this process; the order depends on seed and epoch alone.
 
     Share r of n takes every n-th example, so the batches of n shares together are the batch of one
-    process. `start` says how many examples the next pass leaves out at its beginning. With epochs,
-    it yields (epoch, position): worker processes stay from one epoch to the next.
+    process. `start` is the number of examples that the next pass skips at its beginning. With
+    `with_epoch`, it yields (epoch, position): worker processes persist over the epochs.
     """
 
     def __init__(self, examples, shuffle, seed, shares, with_epoch):
@@ -70,7 +70,7 @@ class Order(DistributedSampler):
         self.with_epoch, self.start = with_epoch, 0
 
     def set_epoch(self, epoch):
-        """Goes on to an epoch, never back: after a resumption, Fabric counts from 0 again."""
+        """Set the epoch, but never to an earlier one: after --resume, Fabric counts from 0."""
         self.epoch = max(self.epoch, epoch)
 
     def __iter__(self):
@@ -80,11 +80,11 @@ class Order(DistributedSampler):
 
 
 def loaders(args, sets, collate_fn=None, slow=False):
-    """Returns the loaders of this process' share of three data sets, the first one shuffled.
+    """Return the loaders of this process for three data sets, the first of them shuffled.
 
     The k-th batches of all shares together, of args.batch_size examples, are the k-th batch of a
-    single process. Fills in args.updates, in the whole training, and the epochs that these need. If
-    the examples are slow to make, and differ by epoch, worker processes make them.
+    single process. Set args.updates, of the whole run, and args.epochs to the number that these
+    need. If the examples are slow to make, and differ by epoch, worker processes make them.
     """
     workers = min(max(os.cpu_count() // args.devices, 1), 16) if slow else 0
     found = [
@@ -92,7 +92,7 @@ def loaders(args, sets, collate_fn=None, slow=False):
             part,
             batch_size=args.batch_size // args.shares,
             sampler=Order(part, part is sets[0], args.seed, args.shares, slow and part is sets[0]),
-            # A loader draws a number from it, and not from the one on which dropout depends.
+            # A loader draws a base seed from it, not from the global generator of dropout.
             generator=torch.Generator().manual_seed(args.seed),
             collate_fn=collate_fn,
             num_workers=workers,

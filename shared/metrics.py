@@ -1,4 +1,4 @@
-"""What a training costs and achieves: peak memory, speed, loss, what is learned; its record."""
+"""Measurement of a run: peak memory, speed, losses and the metric of its task; its record."""
 
 import contextlib
 import itertools
@@ -17,7 +17,7 @@ from shared.saving import Saving
 
 
 class Losses:
-    """The losses of the first update and of the last one, added up from their micro-batches."""
+    """The losses of the first and the last update, each the sum over its micro-batches."""
 
     def __init__(self):
         self.first = self.last = None  # scalar tensors
@@ -33,10 +33,10 @@ class Losses:
 
 
 class Accuracy:
-    """The share of right answers, with torchmetrics' interface; that takes seconds to import."""
+    """Accuracy, with the interface of torchmetrics, which takes seconds to import."""
 
     def __init__(self):
-        self.counts = torch.zeros(2, dtype=torch.long)  # right answers and all, of this process
+        self.counts = torch.zeros(2, dtype=torch.long)  # correct and all examples of this process
 
     @property
     def metric_state(self):
@@ -51,7 +51,7 @@ class Accuracy:
         self.counts = self.counts + torch.stack([right, torch.full_like(right, len(labels))])
 
     def compute(self):
-        """Returns the accuracy over all processes, a scalar from 0 to 1."""
+        """Return the accuracy over all processes, a scalar from 0 to 1."""
         counts = self.counts.clone()
         if dist.is_initialized():
             dist.all_reduce(counts)
@@ -59,15 +59,15 @@ class Accuracy:
 
 
 class Meter:
-    """Measures a training's memory, in two phases: loading() and training(). Evaluation is neither.
+    """Memory meter of a run in two phases, loading() and training(), which exclude evaluation.
 
-    It also shows progress, saves, evaluates and writes the record.
+    It also shows progress, saves and evaluates the model, and writes the record.
     """
 
     def __init__(self, args, fabric, precision=None):
-        """Prints versions and what is going to happen.
+        """Print the versions and the settings of the run.
 
-        A script without Fabric passes its torch.device instead, and its precision by Fabric's name.
+        A script without Fabric passes its torch.device, and its precision by Fabric's name.
         """
         of_fabric = getattr(getattr(fabric, "strategy", None), "precision", None)
         self.args, self.device = args, fabric.device if of_fabric else fabric
@@ -77,27 +77,27 @@ class Meter:
         self.share, self.shares = this_share(args.shares)
         self.cuda = self.device.type == "cuda"
         self.memory, self.losses, self.metric = Phases(self.device), Losses(), self._new_metric()
-        self.steps = self.resumed_at = 0  # updates; those before --resume
+        self.steps = self.resumed_at = 0  # updates in all, and before --resume
         self.seconds = self.timed_seconds = 0.0
-        self.timed = 0  # images or texts of the updates whose time counts
+        self.timed = 0  # images or texts of the timed updates
         self.learned = {f"{part}_{args.task.learned}": None for part in ("train", "val")}
         on = f"{records.device_name(self.device)}{f' x {self.world_size}' * (self.world_size > 1)}"
         chosen = f"{args.model} on {on}, {self.precision}, {args.batch_size} {args.task.unit}"
         rounded = self.precision.startswith("bf16") and bf16.is_emulated(self.device)
         notes = [*args.notes, *[bf16.NOTE] * rounded, f"{chosen} per update"]
         self.print(f"{records.in_use(args.task)}\n\n{args.headline}")
-        self.print("".join(f"- {note}\n" for note in [*notes, "--help tells what can be chosen"]))
+        self.print("".join(f"- {note}\n" for note in [*notes, "see --help for the options"]))
 
     @contextlib.contextmanager
     def loading(self):
-        """Measures the peak memory of what happens inside, building the model."""
-        self.args.task.weights(self.args)  # making the file is no part of loading it
+        """Measure the peak memory of building the model, in this context."""
+        self.args.task.weights(self.args)  # creating the file is not part of loading it
         with self.memory.load():
             yield
 
     @contextlib.contextmanager
     def training(self, model, optimizer, *others):
-        """Measures the peak memory of the updates inside.
+        """Measure the peak memory of the updates in this context.
 
         --save and --resume keep the state_dict() of the model, of an optimizer or a list of them,
         and of others, such as a scheduler.
@@ -109,8 +109,8 @@ class Meter:
         self.saving.save()
 
     def progress(self, loader, epoch):
-        """Yields the batches of an epoch that the training still needs; shows a progress bar."""
-        done = max(self.steps - epoch * len(loader), 0)  # of this epoch, before --resume
+        """Yield the remaining batches of an epoch, and show a progress bar."""
+        done = max(self.steps - epoch * len(loader), 0)  # updates before --resume
         updates = max(min(len(loader) - done, self.args.updates - self.steps), 0)
         if not done:
             self.metric = self._new_metric()
@@ -126,14 +126,14 @@ class Meter:
                 yield inputs, labels
             self.losses.end()
             self.steps += 1
-            if bar.update():  # it is shown; reading the loss more often would keep the GPU waiting
+            if bar.update():  # the bar is redrawn; reading the loss more often would stall the GPU
                 bar.set_postfix_str(f"loss {self.losses.last.item():.3f}", refresh=False)
-            # The updates before are not timed: the ledger slows them, and CUDA is starting.
+            # Earlier updates are not timed: the ledger slows them down, and CUDA warms up.
             if self.steps - self.resumed_at == LEDGER_UPDATES:
                 timed_from = self._now()
             elif self.steps - self.resumed_at > LEDGER_UPDATES:
                 self.timed += len(labels) * self.shares
-            kept = self.saving.checkpoint()  # seconds that it took
+            kept = self.saving.checkpoint()  # seconds
             started, timed_from = started + kept, timed_from + kept
         bar.close()
         self.seconds += self._now() - started
@@ -143,12 +143,12 @@ class Meter:
         self.ended = self.steps == min((epoch + 1) * len(loader), self.args.updates)
 
     def add(self, loss, logits, labels):
-        """Takes in a micro-batch's share of the update's loss, its logits (or None) and labels."""
+        """Add a micro-batch: its share of the update's loss, its logits (or None) and labels."""
         self.losses.add(loss)
         self.metric.update(loss, logits, labels)
 
     def validate(self, model, loader):
-        """Judges what the model has learned in an epoch; not again in one before --resume."""
+        """Validate the model after an epoch, unless the epoch ended before --resume."""
         if self.ended:
             name, train = self.args.task.learned, self.metric.compute().item()
             val = self._evaluate(model, loader)
@@ -157,7 +157,7 @@ class Meter:
             self.print(f"{name}: train {train}, val {val}")
 
     def test(self, model, loader):
-        """Judges the model on the test data; returns the record, which it prints and keeps."""
+        """Test the model; print the record, append it to --record, and return it."""
         self.learned[f"test_{self.args.task.learned}"] = self._evaluate(model, loader)
         losses = self.losses.first.item(), self.losses.last.item()
         everyone = [(self.memory.found, self.memory.shapes, losses)] * self.world_size
@@ -165,7 +165,7 @@ class Meter:
             dist.all_gather_object(everyone, everyone[0])
         first, last = (sum(each) / self.world_size for each in zip(*(own[2] for own in everyone)))
         args, most = self.args, {}
-        for name in self.memory.found:  # what the process that needs most has found
+        for name in self.memory.found:  # as measured by the process that needs most
             most[name] = max(everyone, key=lambda own: own[0][name]["device_peak_gb"])
         per_second = self.timed / self.timed_seconds if self.timed else None
         record = records.new(
@@ -191,14 +191,14 @@ class Meter:
 
     @torch.no_grad()
     def _evaluate(self, model, loader):
-        """Returns what task.learned says, on a loader's examples, over all processes."""
+        """Return the metric of the task on a loader's examples, over all processes."""
         metric, task, seen = self._new_metric(), self.args.task, self.share
         model.eval()
         for batch in itertools.islice(loader, self.args.max_steps):
             inputs, labels = moved(batch, self.device)
             outputs = task.outputs(model, inputs, labels)
             # The sampler repeats some examples at the end so that all shares are equally large.
-            # Here each counts once; a process' last batch may consist of repetitions only.
+            # Here each counts once; the last batch of a process may be nothing but repetitions.
             if n := len(range(seen, len(loader.dataset), self.shares)[: len(labels)]):
                 metric.update(*(x if x is None else x[:n] for x in outputs), labels[:n])
             seen += self.shares * len(labels)
@@ -206,7 +206,7 @@ class Meter:
         return metric.compute().item()
 
     def print(self, text):
-        """Prints, in the first process only."""
+        """Print a text, in the first process only."""
         if self.rank == 0:
             print(text, flush=True)
 
@@ -220,5 +220,5 @@ class Meter:
 
 
 def precision_on(device, precision):
-    """Returns a precision; on a CPU, whose autocast has no fp16, bf16 for it, as Fabric does."""
+    """Return the precision; on a CPU, "bf16-mixed" replaces "16-mixed", as in Fabric."""
     return "bf16-mixed" if (device.type, precision) == ("cpu", "16-mixed") else precision

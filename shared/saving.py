@@ -1,4 +1,4 @@
-"""--save and --resume: checkpoints during a training, and the model after it."""
+"""--save and --resume: checkpoints during a run, and the model at its end."""
 
 import os
 import shutil
@@ -10,40 +10,40 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 
 from shared.cli import UserError
 
-# Every so many updates the processes agree whether it is time; for that they wait for the device.
+# Every AGREE updates the processes agree whether a checkpoint is due; this waits for the device.
 AGREE = 10
 
 
 class Saving:
-    """Keeps a training in the folder of --save; does nothing without that option.
+    """Checkpoints and the final model in the folder of --save; without that option, nothing.
 
-    Until its end, the folder holds a checkpoint, for each process a file with all that its next
+    During the run, the folder holds a checkpoint: for each process a file with all that its next
     update depends on, such as shards of weights and optimizer states. Then only the model remains.
     """
 
     def __init__(self, meter, settings, model, optimizer, others):
-        """Goes on from the newest checkpoint, if --resume says so and there is one."""
+        """Resume from the newest checkpoint, if --resume is given and there is one."""
         self.meter, self.args, self.last = meter, meter.args, time.monotonic()
         several = optimizer if isinstance(optimizer, list) else [optimizer]
         inside = getattr(model, "module", model), *(getattr(o, "optimizer", o) for o in several)
-        self.model, self.parts = inside[0], [*inside, *others]  # out of Fabric's wrappers
+        self.model, self.parts = inside[0], [*inside, *others]  # without Fabric's wrappers
         self.cuda = [meter.device] if meter.cuda else []
         self.training = {**settings, "updates": self.args.updates}
-        # ZeroRedundancyOptimizer's states are of different weights in each process.
+        # Each process of ZeroRedundancyOptimizer holds the states of different weights.
         self.only_model = any(hasattr(part, "consolidate_state_dict") for part in self.parts)
         if folder := self.args.save:
             found = sorted(folder.glob(f"checkpoint-{'[0-9]' * 9}"))
             if folder.exists() and any(folder.iterdir()) and not [*folder.glob("checkpoint-*")]:
-                raise UserError(f"{folder} holds other files; --save takes a folder of its own")
+                raise UserError(f"{folder} holds other files; --save needs a folder of its own")
             if found and not self.args.resume:
-                raise UserError(f"{folder} holds an unfinished training; --resume goes on with it")
+                raise UserError(f"{folder} holds an unfinished run; --resume continues it")
             if found:
                 self._resume(found[-1])
             if self.only_model:
-                meter.print("- no checkpoints of this optimizer; the model is saved at the end")
+                meter.print("- no checkpoints with this optimizer; the model is saved at the end")
 
     def checkpoint(self):
-        """Writes a checkpoint after an update if it is time; returns the seconds that it took."""
+        """Write a checkpoint after an update if one is due; return the seconds that it took."""
         args, meter, started = self.args, self.meter, time.monotonic()
         if not args.save or self.only_model or meter.steps % AGREE or meter.steps == args.updates:
             return 0.0
@@ -65,7 +65,7 @@ class Saving:
         part.mkdir(parents=True, exist_ok=True)
         torch.save(state, part / f"process-{meter.rank}.pt")
         if meter.world_size > 1:
-            dist.barrier()  # all have written theirs
+            dist.barrier()  # until all have written theirs
         if meter.rank == 0:
             os.replace(part, folder)
             _remove(set(args.save.glob("checkpoint-*")) - {folder})
@@ -73,10 +73,10 @@ class Saving:
         return self.last - started
 
     def save(self):
-        """Writes the model, as classify.py or transformers read it, and nothing else."""
+        """Write the model, as classify.py or transformers read it, and remove the checkpoints."""
         if not (folder := self.args.save):
             return
-        # The first process gets all shards.
+        # The first process gathers all shards.
         whole = StateDictOptions(full_state_dict=True, cpu_offload=True)
         state = get_model_state_dict(self.model, options=whole)
         if self.meter.rank == 0:
@@ -85,8 +85,8 @@ class Saving:
             part.mkdir(parents=True)
             self.args.task.save(self.args, self.model, state, part)
             for file in sorted(part.iterdir(), key=lambda file: file.name == "config.json"):
-                shutil.copymode(part / "config.json", file)  # safetensors leaves it to the owner
-                os.replace(file, folder / file.name)  # config.json last: then it is complete
+                shutil.copymode(part / "config.json", file)  # safetensors: owner only
+                os.replace(file, folder / file.name)  # config.json comes last
             _remove(folder.glob("checkpoint-*"))
         self.meter.print(f"saved to {folder}: {self.args.task.use.format(folder)}")
 
@@ -95,18 +95,18 @@ class Saving:
         state = torch.load(file, weights_only=True, map_location="cpu")
         for name, now in self.training.items():
             if (before := state["training"].get(name)) != now:
-                raise UserError(f"--resume: {self.args.save} is of {name} {before}, not {now}")
+                raise UserError(f"--resume: {self.args.save} has {name} {before}, not {now}")
         for one, its in zip(self.parts, state["parts"]):
             one.load_state_dict(its)
         for name, counts in state["metric"].items():
             setattr(meter.metric, name, counts.to(meter.device))
         meter.losses.first = state["first_loss"].to(meter.device)
-        meter.memory.ledger.note(meter.losses.first)  # as in a training that went through
+        meter.memory.ledger.note(meter.losses.first)  # as in an uninterrupted run
         meter.steps = meter.resumed_at = state["steps"]
         torch.set_rng_state(state["generators"][0])
         for device, generator in zip(self.cuda, state["generators"][1:]):
             torch.cuda.set_rng_state(generator, device)
-        meter.print(f"- goes on from {folder}, after update {meter.steps}")
+        meter.print(f"- resumed from {folder}, after update {meter.steps}")
 
 
 def _remove(folders):

@@ -1,4 +1,4 @@
-"""What the tests share: scripts as modules, commands run as a user would, four processes."""
+"""Shared by the tests: scripts as modules, commands run as by a user, four processes."""
 
 import functools
 import http.server
@@ -42,11 +42,11 @@ def pytest_addoption(parser):
 
 
 def run(*command, code=0, cwd=ROOT, limit=400, **env):
-    """Runs a Python command, without a GPU, and returns what it printed.
+    """Run a Python command without a GPU, and return its output.
 
-    Its exit code must be `code`, and it may take `limit` seconds. It runs in a fork that has
-    PyTorch already, which saves seconds; with Python's own options, by torchrun or with other
-    variables, as a user starts it.
+    It must end with exit code `code` within `limit` seconds. It runs in a fork that has imported
+    PyTorch, which saves seconds; with Python's own options, torchrun or other variables, it starts
+    as a user starts it.
     """
     words = [str(word) for word in command]
     as_user = env or words[0] in ("-c", "-W") or "torch.distributed.run" in words
@@ -73,7 +73,7 @@ def _forked(words, cwd, env, limit):
 
 
 def cpu_only(**env):
-    """Returns an environment in which the tests mean the same on every machine."""
+    """Return an environment in which the tests behave the same on every machine."""
     clean = {k: v for k, v in os.environ.items() if k not in OF_TORCHRUN}
     # One thread each: several processes with as many threads as cores would mostly wait.
     alike = {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -82,9 +82,9 @@ def cpu_only(**env):
 
 @pytest.fixture(scope="session", autouse=True)
 def tiny_cpu(tmp_path_factory):
-    """Hides GPUs, and keeps the user's cache out of it.
+    """Hide GPUs, and leave the user's cache alone.
 
-    The tests that need a GPU start processes of their own.
+    Tests that need a GPU start processes of their own.
     """
     patch = pytest.MonkeyPatch()
     patch.setenv("TORCH_HOME", str(tmp_path_factory.mktemp("torch_home")))
@@ -95,11 +95,11 @@ def tiny_cpu(tmp_path_factory):
 
 
 def once(tmp_path_factory, name, make):
-    """Lets the first of pytest's workers make what all of them read; returns it.
+    """Return data that the first of pytest's workers makes and all of them read.
 
     Args:
-        name: of the file that it is kept in.
-        make: function without arguments that returns it, for JSON.
+        name: of the file that keeps the data.
+        make: function without arguments that returns the data, to be stored as JSON.
     """
     folder = tmp_path_factory.getbasetemp()
     file = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / name
@@ -111,7 +111,7 @@ def once(tmp_path_factory, name, make):
 
 @pytest.fixture(scope="session")
 def sharded(tmp_path_factory):
-    """What each of four processes saw in scripts of 08 to 11: a list of {name and kind: seen}."""
+    """Observations of four processes in scripts of 08 to 11: a list of {name and kind: seen}."""
 
     def make():
         out = tmp_path_factory.mktemp("sharded") / "seen.json"
@@ -123,7 +123,7 @@ def sharded(tmp_path_factory):
 
 @pytest.fixture
 def web(tmp_path):
-    """Serves a folder on this machine: (folder, address)."""
+    """Serve a folder on this machine: (folder, address)."""
     folder = tmp_path / "web"
     folder.mkdir()
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder)
@@ -134,27 +134,27 @@ def web(tmp_path):
 
 
 def paint(folder, n, color):
-    """Makes n pictures of one colour in a new folder."""
+    """Make n pictures of one color in a new folder."""
     folder.mkdir(parents=True)
     for i in range(n):
         Image.new("RGB", (40 + i, 30), color).save(folder / f"{i}.png")
 
 
 def code_blocks(page, language="bash"):
-    """Returns the commands in a page's code blocks, one per line."""
+    """Return the commands in a page's code blocks, one per line."""
     blocks = re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
     lines = [line.strip() for block in blocks for line in block.splitlines()]
     return [line for line in lines if line and not line.startswith("#")]
 
 
 def page_commands():
-    """Returns the commands on all pages."""
+    """Return the commands on all pages."""
     pages = [*ROOT.glob("README.md"), *ROOT.glob("[01s]*/**/README.md")]  # stages, and shared/
     return [command for page in pages for command in code_blocks(page)]
 
 
 def arguments(command):
-    """Returns the part of a command that Python gets, without the set-up before it."""
+    """Return a command's arguments for Python, without the setup before it."""
     words = shlex.split(command.split("&&")[-1])
     assert words[0] in ("python", ".venv/bin/python"), command
     return words[1:]
@@ -165,7 +165,7 @@ def read_json(file):
 
 
 def in_fp32(name):
-    """Returns a script as a module that computes in fp32, where results can be compared exactly."""
+    """Return a script as a module that computes in fp32, where results can be compared exactly."""
     script = scripts.get(name)
     module = script.load()
     if hasattr(module, "Fabric"):
@@ -177,7 +177,7 @@ def in_fp32(name):
 
 
 def tokens_of(pad_token_id):
-    """Returns a batch of three texts of unequal length, padded, as a model takes them."""
+    """Return a padded batch of three texts of unequal length, as inputs of a model."""
     input_ids = torch.full((3, 16), pad_token_id)
     for i, length in enumerate((16, 5, 9)):
         input_ids[i, :length] = torch.arange(10 * i + 6, 10 * i + 6 + length)

@@ -1,7 +1,7 @@
-"""Python commands in forks of a process that has imported PyTorch: there at once.
+"""Python commands in forks of a process that has imported PyTorch: they start at once.
 
 Usage: python tests/forks.py N SCRIPT [OPTION...]
-That runs a script in N forks, as `torchrun --nproc-per-node N` would.
+Run a script in N forks, as `torchrun --nproc-per-node N` would.
 """
 
 import importlib
@@ -15,13 +15,13 @@ from shared.records import running
 
 
 def become(command, folder, out, environment):
-    """Turns this process, a fork, into `python COMMAND`.
+    """Turn this process, a fork, into `python COMMAND`.
 
     Args:
         command: list of words without "python": a script or "-m" and a module, and options.
-        folder: to run in.
-        out: file for what it prints.
-        environment: all variables.
+        folder: working directory.
+        out: file for the output.
+        environment: all environment variables.
     """
     os.environ.clear()
     os.environ.update(environment)

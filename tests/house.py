@@ -1,4 +1,4 @@
-"""How much code there is: what each script imports of shared/, shared/ in all, the tests.
+"""Size of the code: what each script imports from shared/, all of shared/, and the tests.
 
 Usage: python tests/house.py
 """
@@ -8,8 +8,8 @@ import functools
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# At most so many files and lines: what a script imports (11_llm knows any language model), and
-# parts of the repository, in which files are free. These figures may fall, and not rise.
+# Limits on files and lines, of what a script imports (11_llm supports any language model), and on
+# lines of parts of the repository. They may be lowered, not raised.
 OF_SCRIPTS = {"0[1-9]_*/*.py": (13, 1600), "10_*/*.py": (13, 1600)}
 OF_SCRIPTS |= {"11_llm/before.py": (15, 1900), "11_llm/train.py": (15, 1900)}
 OF_PARTS = {"shared/**/*.py": 11_763, "tests/*.py": 2_492, "tests/**/*.py": 5_804}
@@ -21,7 +21,7 @@ def code(file):
 
 
 def imported(file):
-    """Returns what a file imports of shared/, anywhere in it, such as "shared.text.cli".
+    """Return the imports from shared/ anywhere in a file, such as "shared.text.cli".
 
     A name imported from a module counts as a module, too: from shared.text import cli.
     """
@@ -36,7 +36,7 @@ def imported(file):
 
 
 def closure(script):
-    """Returns the files with code, more than a docstring, that a file makes Python import."""
+    """Return the files with more than a docstring that a file imports, directly or indirectly."""
     found, left = set(), [script]
     while left:
         for name in imported(left.pop()):
@@ -50,7 +50,7 @@ def closure(script):
 
 
 def table():
-    """Returns (what, files, lines, at most so many files, at most so many lines) of all parts."""
+    """Return (part, files, lines, limit on files, limit on lines) of all parts."""
     parts = [(f, closure(f), most) for glob, most in OF_SCRIPTS.items() for f in ROOT.glob(glob)]
     rows = [(str(f.relative_to(ROOT)), files, *most) for f, files, most in sorted(parts)]
     rows += [(glob, {*ROOT.glob(glob)}, 999, most) for glob, most in OF_PARTS.items()]

@@ -1,8 +1,8 @@
-"""Trains with a script, and kills the training in the middle of it if that is wanted.
+"""Train with a script, and kill the run in the middle if asked to.
 
 Usage: python tests/kill_and_resume.py N OUT.jsonl SCRIPT AT [OPTION...]
-N processes kill themselves after update AT, 0 for never. OUT.jsonl gets for every update [update,
-the losses of all processes], and in the end the record.
+N processes kill themselves after update AT, or never if AT is 0. OUT.jsonl gets, for every update,
+[update, the losses of all processes], and finally the record.
 """
 
 import json
@@ -19,8 +19,8 @@ from shared.records.running import side_by_side
 
 
 def main(out, name, at, *options):
-    """Does what this file is for, as one of the processes."""
-    saving.AGREE = 3  # so that a short training has several checkpoints
+    """Train as one of the processes."""
+    saving.AGREE = 3  # so that a short run has several checkpoints
     progress = Meter.progress
 
     def write(what):
@@ -44,7 +44,7 @@ def main(out, name, at, *options):
 
 if __name__ == "__main__":
     n, *arguments = sys.argv[1:]
-    scripts.get(arguments[1]).load()  # before the forks, so that what it imports is there once
+    scripts.get(arguments[1]).load()  # before the forks, so that they share its imports
     if int(n) > 1:
         side_by_side(int(n), main, *arguments)
     else:

@@ -1,4 +1,4 @@
-"""What tests put into folders: pictures to learn, and files that bring code with them."""
+"""Files for tests: pictures to train on, and pickles that run code."""
 
 import pickle
 
@@ -8,7 +8,7 @@ from PIL import Image
 
 
 def textures(folder, n):
-    """Makes n different pictures of two classes, larger than the tiny model takes them."""
+    """Make n different pictures of two classes, larger than the input of the tiny model."""
     rng = np.random.default_rng(0)
     for i in range(n):
         kind, low, high = (("dark", 0, 150), ("light", 100, 255))[i % 2]
@@ -19,7 +19,7 @@ def textures(folder, n):
 
 
 class Evil:
-    """Makes a file when it is unpickled."""
+    """Object that makes a file when it is unpickled."""
 
     def __init__(self, marker):
         self.marker = str(marker)
@@ -29,7 +29,7 @@ class Evil:
 
 
 def spoiled(file, marker):
-    """Yields after each time that a file was replaced by code or damaged; then it is as before."""
+    """Replace a file by code or damage it, and yield each time; restore it in the end."""
     whole = file.read_bytes()
     torch.save({"weights": Evil(marker)}, file)
     yield

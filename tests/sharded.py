@@ -1,7 +1,7 @@
-"""Runs the scripts of 08 to 10, with side roads, on four processes, as torchrun would start them.
+"""Run the scripts of 08 to 10, with side roads, on four processes, as torchrun would start them.
 
 Usage: python tests/sharded.py OUT.json
-Every script runs in bf16, as it stands, and in fp32, where results can be compared with one device.
+Every script runs as it stands; some also in fp32, where results can be compared with one device.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ TENSOR_PARALLEL = "08_fsdp/tensor_parallel"
 
 
 def watch(name, fp32):
-    """Runs a script for a few updates; returns what tests ask about this process."""
+    """Run a script for a few updates; return what tests need to know about this process."""
     module = in_fp32(name) if fp32 else scripts.get(name).load()
     seen = {"losses": [], "policies": [], "whole": []}
     module_build, module_shard = module.build, getattr(module, "fully_shard", None)
@@ -84,9 +84,9 @@ def hashed(file):
 
 
 def work(out):
-    """Does what this file is for, as one of the processes."""
+    """Run all scripts as one of the processes; the first one writes the results."""
     dist.init_process_group("gloo")
-    # For the scripts in plain PyTorch: once is enough.
+    # The scripts in plain PyTorch must not initialize it again.
     dist.init_process_group = dist.destroy_process_group = lambda *_: None
     plain = scripts.plain(SHARDED)
     # In fp32 the first is enough: the others agree with it in bf16 to the last bit.

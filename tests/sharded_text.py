@@ -1,9 +1,9 @@
-"""Runs 11_llm/train.py's functions on four processes; the tests look at what each of them did.
+"""Run the functions of 11_llm/train.py on four processes, and write what each of them observed.
 
 Usage: python tests/sharded_text.py MODELS DATA.csv OUT.json
-MODELS is a folder of folders with models; what is trained is saved beside each, as NAME-trained.
-Every model is loaded in bf16, as the script stands, and in fp32, where results can be compared with
-one device.
+MODELS is a folder of model folders; trained models are saved beside them, as NAME-trained. Every
+model is loaded in bf16, as the script stands, and in fp32, where results can be compared with one
+device.
 """
 
 import json
@@ -29,7 +29,7 @@ TYPES = {"bf16-true": torch.bfloat16, "32-true": torch.float32}
 
 
 def watch(folder, table, precision):
-    """Builds a model, compares its logits with from_pretrained()'s, trains and saves it."""
+    """Build a model, compare its logits with those of from_pretrained(), train and save it."""
     module = scripts.get("11_llm/train").load()
     module.Fabric = lambda **options: Fabric(**{**options, "precision": precision})
     argv = ["--preset", "tiny", "--model", str(folder), "--data", str(table)]
@@ -62,7 +62,7 @@ def watch(folder, table, precision):
 
 
 def work(folders, table, out):
-    """Does what this file is for, as one of the processes."""
+    """Train all models as one of the processes; the first one writes the results."""
     dist.init_process_group("gloo")
     asked = [(folder, precision) for folder in folders for precision in TYPES]
     results = {f"{f.name} {precision}": watch(f, table, precision) for f, precision in asked}

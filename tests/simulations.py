@@ -1,4 +1,4 @@
-"""Predictions for tests, in processes that start from this one: faster than a new Python."""
+"""Predictions for tests, in forks of this process, which start faster than a new Python."""
 
 import pytest
 from versions import KEPT_GB
@@ -9,19 +9,19 @@ from shared.records.views import by_script
 
 
 def predicted(*argv):
-    """Runs the command in processes that start from this one: {script: record}."""
+    """Run the predictor's command in forks of this process: {script: record}."""
     return by_script(command.main([*map(str, argv)]))
 
 
 def simulated(names, *args, **sizes):
-    """Returns the predictions of scripts as a Wanted of these arguments, {script: record}."""
+    """Return the predictions of scripts for a Wanted of these arguments, {script: record}."""
     wanted = Wanted(*args, **sizes)
     return by_script(run_jobs([(simulation.predict, name, wanted) for name in names]))
 
 
 def near(figure, same):
-    """Returns what an allocated peak in GB must equal: one that the same versions made, or others.
+    """Return the expected allocated peak in GB, given one of the same versions or of others.
 
-    Under others, cuBLAS may keep its workspaces, or not.
+    Other versions may or may not keep the workspaces of cuBLAS.
     """
     return pytest.approx(figure, rel=1e-9, abs=1e-9 if same else KEPT_GB)

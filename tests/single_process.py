@@ -1,4 +1,4 @@
-"""Runs scripts that need one process in this one, for a few updates, and keeps their losses."""
+"""Run single-process scripts in this process for a few updates, and keep their losses."""
 
 import functools
 
@@ -14,7 +14,7 @@ TINY = ["--preset", "tiny"]
 
 
 class Results:
-    """Keeps what train_step() hands to the meter: the loss of an update, and its logits."""
+    """Stand-in for the meter of train_step(): it keeps the loss of an update, and the logits."""
 
     def __init__(self):
         self.loss, self.parts = 0, []
@@ -29,16 +29,16 @@ class Results:
 
 
 class Spy(torch.optim.SGD):
-    """Keeps the gradients that a step was made with."""
+    """Optimizer that keeps the gradients of a step and updates nothing."""
 
     def step(self, closure=None):
         self.grads = [p.grad.clone() for group in self.param_groups for p in group["params"]]
 
 
 def one_update(name, model, inputs, labels):
-    """Makes an update of a model with a script, in double precision; returns its Results.
+    """Run an update of a model with a script, in double precision; return its Results.
 
-    They have grads, too: the gradients of all parameters.
+    They also have `grads`, the gradients of all parameters.
     """
     fabric = Fabric(accelerator="cpu", devices=1, precision="64-true")
     wrapped, optimizer = fabric.setup(model, Spy(model.parameters(), lr=0.1))
@@ -49,7 +49,7 @@ def one_update(name, model, inputs, labels):
 
 
 def losses(module, *options):
-    """Runs a script's main() in this process; returns the loss of every update and the record."""
+    """Run a script's main() in this process; return the loss of every update and the record."""
     seen, end = [], Losses.end
 
     def watched(losses):
@@ -61,11 +61,11 @@ def losses(module, *options):
         return seen, module.main([*TINY, *options])
     finally:
         Losses.end = end
-        torch.compiler.set_stance("default")  # what some scripts change for their process
+        torch.compiler.set_stance("default")  # some scripts change these two for their process
         torch.set_float32_matmul_precision("highest")
 
 
 @functools.cache
 def alone(name, fp32=False):
-    """The losses and the record of a script that needs one process, over a few updates."""
+    """Return the losses and the record of a single-process script over a few updates."""
     return losses(in_fp32(name) if fp32 else scripts.get(name).load(), "--max-steps", str(STEPS))

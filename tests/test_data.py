@@ -1,6 +1,6 @@
 """Promise: every stage sees the same examples in the same order, on any number of processes.
 
-What is tested was not trained with, and a user's own pictures and tables work.
+Test examples are not trained on, and a user's own pictures and tables work.
 """
 
 import json
@@ -44,7 +44,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    """41 texts of three classes, of unequal length; a file .csv beside it has them too."""
+    """A .jsonl file of 41 texts of three classes and unequal length, with a .csv copy beside it."""
     file = tmp_path_factory.mktemp("texts") / "rows.jsonl"
     rows = [{"text": f'no "{i}",' + i % 9 * " word", "label": "abc"[i % 3]} for i in range(41)]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -53,12 +53,12 @@ def table(tmp_path_factory):
 
 
 def read(kind, args, epochs=2):
-    """Returns all batches of some epochs, each a list of (example as bytes, label)."""
+    """Return all batches of some epochs, each a list of (example as bytes, label)."""
     train = kind.loaders(args)[0]
     found = []
     for epoch in range(epochs):
         train.sampler.set_epoch(epoch)
-        torch.rand(1)  # of which the order must not depend
+        torch.rand(1)  # the order must not depend on it
         for inputs, labels in train:
             if kind is texts:
                 cut = zip(inputs["input_ids"], inputs["attention_mask"].bool())
@@ -84,7 +84,7 @@ def test_four_processes_see_the_batches_of_one(what, folder, table, monkeypatch)
     labels = [sorted(y for batch in part for _, y in batch) for part in (one[:half], one[half:])]
     assert labels[0] == labels[1] and one[:half] != one[half:]  # the same, in another order
     assert read(kind, args()) == one != read(kind, args(seed=2))
-    # Two workers of each process live through both epochs.
+    # The two workers of each process persist over both epochs.
     monkeypatch.setattr(loading.os, "cpu_count", lambda: 2)
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
@@ -110,7 +110,7 @@ def test_what_is_tested_was_not_trained_with(folder, table):
     parts = [{s.source.samples[i][0] for i in s.indices} for s in sets]
     assert [len(part) for part in parts] == [35, 5, 4] and len(set.union(*parts)) == 44
     assert args.classes == ["dark", "light"]
-    assert [s.seed for s in sets] == [1, None, None]  # only what is trained with is cropped
+    assert [s.seed for s in sets] == [1, None, None]  # only training pictures are cropped
     own, csv = texts.read(str(table)), texts.read(str(table.with_suffix(".csv")))
     assert [csv[part][:] for part in texts.PARTS] == [own[part][:] for part in texts.PARTS]
     for made, sizes in ((texts.read("reviews"), [3200, 400, 400]), (own, [33, 4, 4])):
@@ -191,7 +191,7 @@ def test_accuracy_is_that_of_torchmetrics():
     ours, theirs = Accuracy(), MulticlassAccuracy(num_classes=10, average="micro")
     generator = torch.Generator().manual_seed(0)
     for n in (64, 64, 7):
-        logits = torch.randint(5, (n, 10), generator=generator).float()  # several are the largest
+        logits = torch.randint(5, (n, 10), generator=generator).float()  # ties for the largest
         labels = torch.randint(10, (n,), generator=generator)
         ours.update(None, logits, labels)
         theirs.update(logits, labels)
@@ -199,7 +199,7 @@ def test_accuracy_is_that_of_torchmetrics():
 
 
 def test_each_example_counts_once_on_four_processes(tmp_path):
-    """18 pictures, one with a wrong label: in the last batch, two processes repeat others alone."""
+    """18 pictures, one mislabeled; in the last batch, two processes have only repeated ones."""
     for part, n in (("train", 20), ("test", 9)):
         for name in ("red", "blue"):
             paint(tmp_path / "data" / part / name, n, name)

@@ -46,7 +46,7 @@ NAMES_A_STAGE = re.compile(r"\d\d(_\w*)?(/\w*)?")
 
 def changed(before, after):
     """Returns the lines removed and added between two scripts."""
-    delta = list(difflib.ndiff(scripts.get(before).lines, scripts.get(after).lines))
+    delta = list(difflib.ndiff(scripts.get(before).code, scripts.get(after).code))
     return [[d[2:] for d in delta if d.startswith(sign)] for sign in ("- ", "+ ")]
 
 

@@ -1,4 +1,4 @@
-"""Promise: a stage changes no computation that it must not change."""
+"""Promise: every stage preserves the computations that it is not meant to change."""
 
 import json
 import math
@@ -26,7 +26,7 @@ def test_orders_of_two_epochs_differ_and_agree_between_fabric_and_plain(monkeypa
     seen = {}
     for name in ("01_baseline/train", "01_baseline/plain"):
         module = scripts.get(name).load()
-        module.train_step = add_sums  # computing is not what this is about
+        module.train_step = add_sums  # only the order of the data matters here
         seen[name] = losses(module, "--epochs", "2")[0]
     fabric, plain = seen.values()
     assert fabric == plain and len(plain) == 42
@@ -39,7 +39,7 @@ def test_micro_batches_give_the_gradients_of_the_full_batch(batch):
     args = cli.parse(scripts.get("05_grad_accum/train").path, TINY, 16)
     args.num_classes = 10
     model = models.vit(args).double()
-    # It starts at zero, which would hide every other gradient.
+    # The head starts at zero, which would hide every other gradient.
     torch.nn.init.normal_(model.heads.head.weight, std=0.1)
     images, labels = torch.randn(batch, 3, 32, 32, dtype=torch.double), torch.arange(batch) % 10
     names = ("04_batchsize/train", "05_grad_accum/train")
@@ -60,7 +60,7 @@ def test_schedule_steps_once_per_update_and_ends_at_zero(monkeypatch, updates):
         rates.append(scheduler.get_last_lr()[0])
 
     def update(fabric, model, optimizer, images, labels, meter):
-        optimizer.step()  # without computing anything, which is not what this is about
+        optimizer.step()  # without gradients: only the schedule matters here
         meter.add(torch.zeros(()), torch.zeros(len(labels), 10), labels)
 
     monkeypatch.setattr(torch.optim.lr_scheduler.CosineAnnealingLR, "step", watched)
@@ -68,7 +68,7 @@ def test_schedule_steps_once_per_update_and_ends_at_zero(monkeypatch, updates):
     module = scripts.get("06_sgd/train").load()
     module.train_step = update
     record = module.main([*TINY, "--epochs", "2", "--max-steps", str(updates)])
-    assert record["steps"] == updates == len(rates) - 1  # the first when it is made
+    assert record["steps"] == updates == len(rates) - 1  # one more when it is made
     assert rates == sorted(rates, reverse=True)
     assert rates[0] == 0.05 and rates[-1] == pytest.approx(0, abs=1e-12)
 
@@ -111,8 +111,8 @@ def test_several_devices_are_as_one_in_fp32(sharded, name):
 
 
 def test_offload_leaves_everything_on_the_host(sharded):
-    # On a CPU the device's memory is the host's, so what counts is the policy of each of the four
-    # blocks and the root.
+    # On a CPU, device memory is host memory, so compare the policies of the four blocks and of the
+    # root.
     for rank in sharded:
         assert rank["10_offload/train as is"]["policies"] == [True] * 5
         assert rank["09_act_ckpt/train as is"]["policies"] == [False] * 5
@@ -122,14 +122,14 @@ def test_offload_leaves_everything_on_the_host(sharded):
 
 @pytest.fixture(scope="module")
 def on_one_device(tmp_path_factory):
-    """A few updates of 10 on one device: (printed, record)."""
+    """A few updates of 10 on one device: (output, record)."""
     file = tmp_path_factory.mktemp("one") / "record.jsonl"
     options = [*TINY, "--devices", 1, "--max-steps", STEPS, "--record", file]
     return run("10_offload/train.py", *options), json.loads(file.read_text())
 
 
 def test_one_device_is_enough(on_one_device):
-    # On one device the loop runs over four micro-batches, and the effective batch stays 16.
+    # On one device, the loop runs over four micro-batches, and the effective batch stays 16.
     printed, one = on_one_device
     assert one["world_size"] == 1 and "x 4" not in printed
     last_loss = alone("07_init_module/train")[1]["last_loss"]
@@ -141,8 +141,8 @@ def test_one_device_is_predicted_to_the_byte(on_one_device):
     wanted = Wanted("cpu", "tiny", devices=1)
     (record,) = run_jobs([(predict, "10_offload/train", wanted)])
     assert record["load"] == measured["load"] and record["train"] == measured["train"]
-    # One process gathers nothing from others, but its copies of whole weights are no activations:
-    # these are the inputs of the four blocks, 4 pictures of 65 tokens, 96 wide, in bf16.
+    # One process gathers nothing from others, but its copies of whole weights are not activations.
+    # Those are the inputs of the four blocks: 4 pictures of 65 tokens, 96 wide, in bf16.
     held = record["train"]["breakdown_gb"]
     assert held["activations"] < 4.1 * 4 * 65 * 96 * 2 / 1e9
     assert held["gathered"] > held["recomputed"] / 2

@@ -1,10 +1,10 @@
-"""Promise: a script imports what it uses, and runs on when PyTorch renames a private name."""
+"""Promise: plain scripts import no heavy package, and a renamed private name stops no script."""
 
 import json
 
 from conftest import PLAIN, SINGLE, run
 
-# What is not needed in plain PyTorch. Lightning alone would bring four more.
+# Packages that scripts in plain PyTorch do not need. Lightning alone would import four of them.
 HEAVY = "lightning lightning_fabric pytorch_lightning torchmetrics transformers scipy matplotlib"
 HEAVY += " pandas sklearn datasets"
 IMPORT = """
@@ -18,7 +18,7 @@ modules[0].main(["--preset", "tiny", "--max-steps", "2"])
 found.append([name for name in heavy if name in sys.modules])
 print("found", json.dumps(found))
 """
-# As if PyTorch had renamed all. What it uses itself can be hidden only while shared/ is loading.
+# No private name exists. Those that PyTorch itself uses are hidden only while shared/ is imported.
 RENAMED = """
 import json, pkgutil, sys
 import torch

@@ -1,4 +1,4 @@
-"""Promise: the ledger counts what is there, exactly."""
+"""Promise: the ledger counts the bytes of all tensors exactly."""
 
 import itertools
 
@@ -45,7 +45,7 @@ def test_hand_arithmetic():
 
 
 def test_a_quantized_tensor_is_what_it_consists_of():
-    # 1024 x 500 weights; a state has 8 bit for each, a scale for every 256, and a table of 256.
+    # 1024 x 500 weights; a state has 8 bits for each, a scale per 256, and a table of 256.
     ledger = Ledger()
     with ledger, torch.compiler.set_stance("force_eager"):
         model = nn.Linear(1024, 500, bias=False)
@@ -107,7 +107,7 @@ def test_checkpointed_activations_are_recomputed():
         y = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
         assert sum(change for b, change in ledger.events if b.label == "activations") == y.nbytes
         y.sum().backward()
-    assert ledger.peak("cpu")[1]["recomputed"] == 64 * 1000 * 4  # what ReLU keeps for its gradient
+    assert ledger.peak("cpu")[1]["recomputed"] == 64 * 1000 * 4  # kept by ReLU for its gradient
 
 
 def test_a_failing_update_leaves_nothing_switched_on():
@@ -123,7 +123,7 @@ def test_a_failing_update_leaves_nothing_switched_on():
 
 
 def allocator_peak(update):
-    """Returns the peak of what the CPU allocator gave out in a function, by the profiler."""
+    """Return the peak of the CPU allocator during a function, by the profiler."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
         update()
     events = (e for e in found.profiler.kineto_results.events() if e.name() == "[memory]")

@@ -1,4 +1,4 @@
-"""Promise: a mistake ends in one line, which says what is wrong and what would be right.
+"""Promise: a user's mistake ends in one line that says what is wrong and how to correct it.
 
 The exit code is 2, and there is no traceback.
 """
@@ -20,7 +20,7 @@ from shared.metrics import Accuracy, Meter
 from shared.records import scripts
 
 FSDP, BASELINE = "08_fsdp/train", "01_baseline/train"
-# Who is asked, with which options, and what the line has in it.
+# Script or command, options, and a part of the line.
 MISTAKES = [
     (BASELINE, "--max-step 3", "unrecognized arguments: --max-step 3 (see --help)"),
     ("06_sgd/plain", "--model resnet50", "no such model; choose from vit_tiny, vit_b_16"),
@@ -33,11 +33,11 @@ MISTAKES = [
     ("11_llm/before", "--data imdb", "cannot be read or downloaded (<urlopen error no network>)"),
     (BASELINE, "--model vit_b_16 --data fake", "no network>); pass --no-pretrained, or put http"),
     (FSDP, "--devices 3", "a batch of 16 images does not divide by 3 devices"),
-    ("09_act_ckpt/plain", "--devices 2", "torchrun --nproc-per-node 2 09_act_ckpt/plain.py does"),
+    ("09_act_ckpt/plain", "--devices 2", "run torchrun --nproc-per-node 2 09_act_ckpt/plain.py"),
     ("11_llm/before", "--data {tmp} --record {tmp}", "would be written into what --data or"),
     (BASELINE, "--data {tmp} --save {tmp}/mine", "/mine would be written into what --data"),
     (FSDP, "--devices 16000", "--devices 16000: there is memory for"),
-    (BASELINE, "--resume", "--resume goes on from what --save DIR has written; add --save DIR"),
+    (BASELINE, "--resume", "--resume reads the checkpoint in --save DIR; add --save DIR"),
     ("shared.ladder", "01 --data {tmp} --out {tmp}/out", "/out would be written into what --data"),
     ("shared.ladder", "42", "stage 42: there is no stage 42; there are 01 to 11"),
     ("shared.predict", "42", "stage 42: there is no stage 42; there are 01 to 11"),
@@ -47,7 +47,7 @@ MISTAKES = [
 
 @pytest.fixture
 def tmp(tmp_path, monkeypatch):
-    """A folder with what is no data set, on a computer without a network."""
+    """A folder without a valid data set, on a computer without a network."""
 
     def offline(*_, **__):
         raise URLError("no network")
@@ -114,10 +114,10 @@ def test_a_gpu_without_bf16_instructions_says_so(precision, said, monkeypatch, c
     ],
 )
 def test_a_command_ends_with_one_line_and_exit_code_2(command, tmp_path):
-    """One of the pictures is none; a worker process of the loader notices it."""
+    """Picture files that hold text are reported by a worker process of the loader."""
     for name in "ab":
         paint(tmp_path / name, 20, 0)
-    for i in range(20):  # wherever the first batch begins
+    for i in range(20):  # so that the first batch has one
         (tmp_path / "a" / f"{i}.png").write_text("Dear")
     (tmp_path / "a" / "nowhere.png").touch()
     printed = run(*command.format(tmp_path).split(), code=2).strip().splitlines()

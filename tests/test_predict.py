@@ -1,4 +1,4 @@
-"""Promise: at full size, device memory falls at every stage, and adds up as worked out by hand."""
+"""Promise: at full size, device memory falls at every stage and agrees with hand calculations."""
 
 import pytest
 from conftest import NAMES, SHARDED, TEXT
@@ -19,7 +19,7 @@ def on_gpu():
 
 @pytest.fixture(scope="module")
 def tensors():
-    """The bytes of tensors alone, which can be worked out by hand, {script: record}."""
+    """The bytes of tensors alone, which can be calculated by hand, {script: record}."""
     return simulated(BY_HAND, "gpu", "full", tensors_only=True)
 
 
@@ -27,7 +27,7 @@ def tensors():
 def test_device_memory_falls(on_gpu, before, after):
     before, after = on_gpu[before], on_gpu[after]
     if after["script"] == "07_init_module/train":
-        # It is about loading, where it saves memory of the host.
+        # This stage is about loading, where it saves host memory.
         assert after["load"]["host_peak_gb"] < 0.01 * before["load"]["host_peak_gb"]
         assert after["train"] == before["train"]
     else:
@@ -50,7 +50,7 @@ def test_figures_agree_with_each_other(on_gpu, name):
 
 @pytest.mark.parametrize("name", NAMES + TEXT)
 def test_the_pages_show_what_is_predicted_today(on_gpu, name):
-    """The committed figures, under the versions that made them."""
+    """The committed figures are reproduced exactly by the versions that made them."""
     now, then = on_gpu[name], stored.predictions()[name]
     for phase in ("load", "train"):
         if made_here(then):
@@ -58,8 +58,8 @@ def test_the_pages_show_what_is_predicted_today(on_gpu, name):
                 assert now[phase][key] == pytest.approx(then[phase][key], rel=1e-9)
             assert now["peak_at"][phase] == then["peak_at"][phase]
             assert now[phase]["breakdown_gb"] == then[phase]["breakdown_gb"]
-        else:  # blocks fall otherwise into place, but weights are as many, and it is known what
-            # libraries keep
+        else:  # placement of blocks differs, but weights are equal, and what libraries keep is
+            # bounded
             held, before = now[phase]["breakdown_gb"], then[phase]["breakdown_gb"]
             assert held.get("parameters") == before.get("parameters")
             kept = held.get("workspaces", 0) - before.get("workspaces", 0)
@@ -78,7 +78,7 @@ def test_weights_by_hand(tensors):
     assert held["06"]["parameters"] == held["06"]["gradients"] == 2 * n / 1e9
     assert held["08"]["parameters"] == pytest.approx(2 * n / 4 / 1e9, rel=0.01)
     assert tensors["06_sgd/train"]["load"]["host_peak_gb"] == 8 * n / 1e9
-    # The shards of 10 are on the host, and their gradients.
+    # The shards of 10 and their gradients are on the host.
     host = tensors["10_offload/train"]["host_breakdown_gb"]["train"]
     assert host["parameters"] == host["gradients"] == held["08"]["parameters"]
     assert not {"parameters", "gradients"} & set(held["10"])
@@ -90,7 +90,7 @@ def test_weights_by_hand(tensors):
     [("01_baseline", 64, 4, 17), ("03_bf16", 64, 2, 16), ("06_sgd", 4, 2, 16)],
 )
 def test_activations_by_hand(tensors, stage, images, nbytes, values):
-    """The pages of 01 and 03 count how many times its width a block keeps for each token."""
+    """A block keeps `values` times its width per token, as the pages of 01 and 03 count."""
     kept = tensors[f"{stage}/train"]["train"]["breakdown_gb"]["activations"] * 1e9
     layers, tokens, width = 24, 14 * 14 + 1, 1024
     assert kept == pytest.approx(values * width * tokens * images * nbytes * layers, rel=0.003)

@@ -1,7 +1,7 @@
-"""Promise: when a package changes a private name that this repository uses, a test tells which.
+"""Promise: if a package removes a private name that this repository uses, a test names it.
 
-Public interfaces change with a warning, private ones without. Each name has its reason beside its
-use. Scripts go on without those that shared/memory looks up; most others are for simulations.
+Public interfaces change with a warning, private ones without. The reason for each name is beside
+its use. Scripts run without those that shared/memory looks up; simulations need most of the others.
 """
 
 import ast
@@ -14,7 +14,7 @@ import torch
 from conftest import ROOT
 from lightning.fabric import Fabric
 
-# In each line an owner, and its names.
+# Each line has an owner and its names.
 NAMES = """
 torch _foreach_add _foreach_add_ _foreach_addcdiv_ _foreach_zero_
 torch._C _current_graph_task_id _current_autograd_node _InferenceMode _swap_tensor_impl
@@ -63,17 +63,17 @@ transformers.AutoModelForCausalLM _model_mapping
 transformers.Trainer _save_checkpoint
 transformers.PreTrainedModel _from_config initialize_weights named_non_persistent_buffers
 """
-# What only an object has: how to get one, and its names.
+# Names that only instances have: a function that makes an instance, and the names.
 OBJECTS = {
     "a node": (lambda: torch.ones(1, requires_grad=True).exp().grad_fn, ["_sequence_nr"]),
     "an operation": (lambda: torch.ops.aten.mm.default, ["_schema", "_overloadpacket"]),
     "a module": (lambda: torch.nn.Linear(1, 1), ["_buffers"]),
     "Fabric's module": (lambda: Fabric().setup(torch.nn.Linear(1, 1)), ["_forward_module"]),
 }
-# What transformers' code sets or reads on objects that have it only sometimes.
+# Attributes that transformers sets or reads, and that not all objects have: the modules that do so.
 IN_CODE = {"_is_hf_initialized": "modeling_utils", "_commit_hash": "configuration_utils"}
 OWNED = [(owner, names) for owner, *names in map(str.split, NAMES.strip().splitlines())]
-OWN = ("self", "os", "sys")  # theirs are the repository's own, and Python's
+OWN = ("self", "os", "sys")  # their private names are the repository's own, or Python's
 
 
 @pytest.mark.parametrize("owner, names", [*OWNED, *((owner, None) for owner in OBJECTS)])
@@ -89,7 +89,7 @@ def test_transformers_still_uses(name):
 
 
 def private(tree):
-    """Yields the words with an underscore that code reaches into other objects with."""
+    """Yield the names with a leading underscore that code uses of other objects."""
     for node in ast.walk(tree):
         words = []
         if isinstance(node, ast.ImportFrom):

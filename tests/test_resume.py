@@ -1,6 +1,6 @@
-"""Promise: with --resume a training goes on as if nothing had been; --save keeps its model.
+"""Promise: --resume continues a run as if it had not been interrupted; --save keeps its model.
 
-No code is run that a file in that folder brings with it.
+Code in the saved files is never run.
 """
 
 import json
@@ -21,16 +21,16 @@ SAME = ["load", "test_accuracy", "val_accuracy", "train_accuracy", "first_loss",
 
 
 def killed_and_resumed(n, name, at, folder, *options):
-    """Trains once as it is, and once killed after an update; compares them.
+    """Train once without interruption and once killed after an update; compare the two runs.
 
-    The losses of all updates and the bytes of what is saved must be the same, and the peak memory
-    of one process.
+    The losses of all updates, the saved bytes and, for one process, the peak memory must be the
+    same.
 
     Args:
-        n: processes.
+        n: number of processes.
         name: of the script.
-        at: the update.
-        folder: for what is written; what is saved lies in folder/killed.
+        at: the update after which the processes are killed.
+        folder: for the output; the killed run saves in folder/killed.
         options: of the script, for ten updates in two epochs.
     """
 
@@ -46,12 +46,12 @@ def killed_and_resumed(n, name, at, folder, *options):
     [checkpoint] = (folder / "killed").glob("checkpoint-*[0-9]")
     assert len([*checkpoint.iterdir()]) == n
     last, seen = train(0, "killed", "--resume")
-    first = (at - 1) // 3 * 3  # update of the last checkpoint, of one after every third
+    first = (at - 1) // 3 * 3  # the last checkpoint; there is one after every third update
     assert [update for update, _ in losses] == [*range(10)] and len(losses[0][1]) == n
     assert before == losses[:at] and seen == [*before, *losses[first:]]
     assert (whole["resumed_at"], last["resumed_at"]) == (None, first)
     assert {key: last[key] for key in SAME} == {key: whole[key] for key in SAME}
-    # What is read back from a file has storages of its own, without what shards share.
+    # Tensors read from a file have storages of their own; shards share some.
     parts = [record["train"]["breakdown_gb"] for record in (whole, last)]
     assert parts[0] == parts[1] if n == 1 else parts[0].keys() == parts[1].keys()
     kept = [{f.name: f.read_bytes() for f in (folder / w).iterdir()} for w in ("whole", "killed")]
@@ -59,7 +59,7 @@ def killed_and_resumed(n, name, at, folder, *options):
 
 
 def test_killed_it_goes_on_as_if_nothing_had_been(tmp_path):
-    """SGD with a schedule, pictures that are cropped."""
+    """SGD with a schedule, cropped pictures."""
     data = textures(tmp_path / "data", 100)
     killed_and_resumed(1, "06_sgd/train", 8, tmp_path, "--data", data)
 
@@ -74,7 +74,7 @@ def test_killed_four_processes_go_on_with_their_shards(tmp_path):
 
 
 def interrupt(script, options):
-    """Runs a script until its first epoch is over, and stops it there."""
+    """Run a script until the end of its first epoch, and interrupt it there."""
 
     def stop(*_):
         raise KeyboardInterrupt
@@ -86,7 +86,7 @@ def interrupt(script, options):
 
 @pytest.fixture(scope="module")
 def interrupted(tmp_path_factory):
-    """06, its options, and the folder of --save after an interruption: with a checkpoint in it."""
+    """06, its options, and its --save folder with a checkpoint, after an interruption."""
     script, folder = scripts.get("06_sgd/train").load(), tmp_path_factory.mktemp("digits") / "saved"
     options = ["--preset", "tiny", "--max-steps", "24", "--save", str(folder), *OFTEN]
     interrupt(script, options)

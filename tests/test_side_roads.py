@@ -1,4 +1,4 @@
-"""Promise: a side road is predicted as it is measured, and changes no loss that it must not."""
+"""Promise: side roads are predicted to the byte, and change losses only where they should."""
 
 import math
 
@@ -13,7 +13,7 @@ from shared.records import scripts
 from shared.records.views import by_script
 
 ALONE = [name for name in ROADS if name not in SHARDED_ROADS]
-# Those that compute the same numbers as their parents. (On a CPU, the first two change nothing.)
+# These compute the same numbers as their parents. (On a CPU, the first two change nothing.)
 SAME = {
     "01_baseline/tf32",
     "02_mixed_precision/bf16_mixed",
@@ -25,13 +25,13 @@ SAME = {
     "11_llm/hf_accelerate",
     *SHARDED_ROADS,
 }
-# Those that compute the same, but add up or round in another order or type.
+# These compute the same, but sum or round in another order or type.
 CLOSE = {"08_fsdp/ddp", "08_fsdp/no_sync", "08_fsdp/hsdp", "08_fsdp/fp32_shards", TENSOR_PARALLEL}
 CLOSE |= {"11_llm/causal_chunked", "11_llm/eager_attention", "08_fsdp/sequence_parallel"}
-OTHER = {"08_fsdp/zero1", "11_llm/lora_sharded"}  # another optimizer, or other weights learn
+OTHER = {"08_fsdp/zero1", "11_llm/lora_sharded"}  # another optimizer, or other trainable weights
 ANEW, CAUSAL = {"11_llm/causal"}, ("11_llm/causal", "11_llm/causal_chunked")  # another model, task
 FAILS = "03_bf16/fp16_true"
-# What these keep as it is should have been trained before, and in the tiny model it is random.
+# The weights that these freeze should be pretrained; in the tiny model they are random.
 OF_RANDOM = {"11_llm/frozen", "11_llm/lora", "11_llm/lora_sharded", "11_llm/qlora"}
 
 
@@ -45,7 +45,7 @@ def measured(name, sharded):
 
 @pytest.fixture(scope="module")
 def predicted(sharded):
-    """Predictions of what the side roads measure on a computer without a GPU, {script: record}."""
+    """Predictions of the side roads on a computer without a GPU, {script: record}."""
     shapes = {name: measured(name, sharded)["input_shapes"] for name in ROADS}
     jobs = [(predict, n, Wanted("cpu", "tiny", input_shapes=shapes[n])) for n in ROADS]
     return by_script(run_jobs(jobs))
@@ -64,7 +64,7 @@ def test_losses_of_one_process(name):
     assert len(here) == STEPS
     if name in ANEW:
         return
-    # Nothing is updated yet; but LoRA draws random numbers, and 4 bit rounds weights.
+    # Nothing is updated yet; but LoRA draws random numbers, and 4-bit quantization rounds weights.
     assert here[0] == pytest.approx(there[0], rel=0.01 if name in OF_RANDOM else 1e-6)
     if name in SAME:
         assert here == there

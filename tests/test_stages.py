@@ -1,4 +1,4 @@
-"""Promise: every stage runs, and holds what is predicted, less than the one before."""
+"""Promise: every stage runs, uses the predicted memory, and less of it than the stage before."""
 
 import copy
 
@@ -15,14 +15,14 @@ from shared.records.views import TINY_MEASURED, by_script, read
 
 @pytest.fixture(scope="module")
 def measured(sharded):
-    """What every stage's record says of its phases after three updates, {script: record}."""
+    """The measurements of every stage after three updates, {script: record}."""
     found = {name: alone(name)[1] for name in [*SINGLE, "11_llm/before"]}
     return {**found, **{n: sharded[0][f"{n} as is"] for n in [*SHARDED, "11_llm/train"]}}
 
 
 @pytest.fixture(scope="module")
 def on_cpu(measured):
-    """Predictions of what the scripts measure on a computer without a GPU, {script: record}."""
+    """Predictions of the scripts on a computer without a GPU, {script: record}."""
     wanted = {n: Wanted("cpu", "tiny") for n in NAMES}
     for name in TEXT:  # texts differ in length
         wanted[name] = Wanted("cpu", "tiny", input_shapes=measured[name]["input_shapes"])
@@ -35,9 +35,9 @@ def peaks(measured, phase, *names):
 
 @pytest.mark.parametrize("before, after", [*zip(NAMES[:8], NAMES[1:9]), TEXT])
 def test_peak_falls(measured, before, after):
-    """On a CPU, where device and host are one, 10 needs what 09 does; see test_predict.py."""
+    """On a CPU, where device and host are one, 10 needs as much as 09; see test_predict.py."""
     more, less = peaks(measured, "train", before, after)
-    if after == "07_init_module/train":  # is about loading
+    if after == "07_init_module/train":  # this stage is about loading
         assert less <= more
         more, less = peaks(measured, "load", before, after)
     assert less < more
@@ -74,7 +74,7 @@ def test_predicted_is_measured_to_the_byte_and_adds_up_to_the_peak(on_cpu, measu
         assert on_cpu[name][phase] == found  # category by category
         held = sum(found["breakdown_gb"].values())
         assert held == pytest.approx(found["device_peak_gb"], rel=1e-9)
-        # There is no caching allocator on a CPU, and what is not measured is never 0.
+        # A CPU has no caching allocator, and what is not measured is None, never 0.
         assert found["device_reserved_gb"] is None and found["host_peak_gb"] is None
 
 
@@ -94,7 +94,7 @@ def test_a_prediction_is_a_record_without_what_was_not_measured(on_cpu, measured
 
 
 def test_autocast_of_the_simulated_gpu_is_pytorchs(on_cpu):
-    # Autocast for the simulated device is ours, for the CPU PyTorch's; both have the same lists.
+    # Autocast of the simulated device is our own, of the CPU PyTorch's; both have the same lists.
     name = "02_mixed_precision/train"
     gpu = run_jobs([(predict, name, Wanted("gpu", "tiny", tensors_only=True))])[0]
     assert (gpu["precision"], on_cpu[name]["precision"]) == ("16-mixed", "bf16-mixed")
@@ -105,8 +105,8 @@ def test_autocast_of_the_simulated_gpu_is_pytorchs(on_cpu):
 def loads_as_much(stage, fabric, plain):
     if stage != "07_init_module/train":
         return fabric == plain
-    # Fabric skips what initialises weights, but not trunc_normal_, which in newer versions of
-    # PyTorch needs a copy of the weight and a mask; on the meta device nothing is initialised.
+    # Fabric skips the initialization of weights, except trunc_normal_, which in newer versions of
+    # PyTorch needs masks as large as the weight; on the meta device nothing is initialized.
     extra = fabric["breakdown_gb"].pop("temporaries", 0)
     small = 0 <= extra < 0.02 * plain["device_peak_gb"]
     return small and fabric["breakdown_gb"] == plain["breakdown_gb"]
@@ -128,7 +128,7 @@ def test_plain_is_fabric_in_loss_and_bytes(stage, script):
 
 @pytest.mark.parametrize("stage", ["07_init_module/train"])
 def test_plain_is_fabric_in_fp32(stage):
-    """The lines that 03 to 07 have changed are all in it."""
+    """Stage 07 has all lines that 03 to 07 changed."""
     (there, fabric), (here, plain) = (
         alone(name, fp32=True) for name in (stage, stage.replace("/train", "/plain"))
     )
@@ -141,7 +141,7 @@ def test_plain_is_fabric_in_fp32(stage):
     "stage, kind", [*((stage, "as is") for stage in SHARDED), (SHARDED[0], "in fp32")]
 )
 def test_plain_is_fabric_on_four_processes(sharded, stage, kind):
-    """In losses, bytes, shards, and where gradients and parameters are."""
+    """The same losses, bytes and shards, and the same devices of gradients and parameters."""
     plain = stage.replace("/train", "/plain")
     for rank in sharded:
         assert rank[f"{plain} {kind}"] == rank[f"{stage} {kind}"]

@@ -1,6 +1,6 @@
 """Promise: 11_llm trains any Hugging Face model, sharded or not, to the same result.
 
-What a checkpoint does not hold is there, too, padding never counts, and the blocks are found.
+Buffers that no checkpoint holds are loaded, padding has no effect, and the blocks are found.
 """
 
 import pytest
@@ -15,18 +15,18 @@ from shared.text import models
 from shared.text.tokenizer import new_tokenizer
 
 BEFORE = scripts.get(TEXT[0])
-# Without dropout, as the families below call its rates.
+# No dropout, under the names that the families below have for its rates.
 STILL = dict.fromkeys(["hidden_dropout", "attention_dropout", "hidden_dropout_prob"], 0.0)
 STILL |= {"attention_probs_dropout_prob": 0.0, "use_cache": False}
 LLAMA = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}
 LLAMA |= {"intermediate_size": 64, "vocab_size": 200, "max_position_embeddings": 64}
-# An encoder, a decoder with rotary embeddings and grouped keys, one with ALiBi.
+# An encoder, a decoder with rotary embeddings and grouped-query attention, one with ALiBi.
 FAMILIES = {
     "Bert": LLAMA,
     "Qwen3": {**LLAMA, "num_key_value_heads": 2, "head_dim": 8},
     "Bloom": {"vocab_size": 200, "hidden_size": 32, "n_layer": 3, "n_head": 4},
 }
-# Each family with the blocks of its model as it comes.
+# Each family with the number of blocks of its default model.
 KINDS = (
     "Albert:1 Bart:24 Bert:12 BigBird:12 Bloom:2 DebertaV2:24 DistilBert:6 Electra:12 Funnel:12 "
     "GPT2:12 Gemma3Text:26 Llama:32 Mistral:32 Mixtral:32 ModernBert:22 OPT:12 Qwen2:32 Qwen3:32 "
@@ -35,7 +35,7 @@ KINDS = (
 
 
 def small(family, kind=AutoModelForSequenceClassification):
-    """Returns a model whose weights are so large that a wrong position or mask shows."""
+    """Return a model with weights so large that a wrong position or mask shows."""
     options = {**FAMILIES[family], **STILL, "pad_token_id": 0}
     torch.manual_seed(0)
     model = kind.from_config(getattr(transformers, f"{family}Config")(**options))
@@ -46,7 +46,7 @@ def small(family, kind=AutoModelForSequenceClassification):
 
 @pytest.fixture(scope="module")
 def sharded(tmp_path_factory):
-    """What each of four processes saw, by model and precision; the models' folder; their texts."""
+    """Observations of four processes, by model and precision; the models' folder; their texts."""
     folder, out = tmp_path_factory.mktemp("models"), tmp_path_factory.mktemp("out") / "seen.json"
     table, kinds = out.with_name("table.csv"), ("bad {},down", "good {},up")
     rows = [kinds[i % 2].format(f"{'word ' * (i % 7)}{i}") for i in range(60)]
@@ -60,7 +60,7 @@ def sharded(tmp_path_factory):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_loads_what_from_pretrained_loads(sharded, family):
-    """Also what no checkpoint holds: positions, rotary frequencies in full precision."""
+    """Also buffers that no checkpoint holds: positions, rotary frequencies in full precision."""
     for rank in sharded[0]:
         for precision, dtype in {"bf16-true": "torch.bfloat16", "32-true": "torch.float32"}.items():
             seen = rank[f"{family} {precision}"]
@@ -79,7 +79,7 @@ def test_sharded_is_as_one_device(sharded, family):
     model = built[0][0]
     assert found[0] != pytest.approx(found[-1], rel=1e-3)
     assert sharded[0][0][f"{family} 32-true"]["losses"] == pytest.approx(found, rel=1e-4)
-    # What four processes gathered and saved is what is trained here.
+    # The model that four processes gathered and saved is the one trained here.
     load = AutoModelForSequenceClassification.from_pretrained
     saved, info = load(sharded[1] / f"{family}-trained", output_loading_info=True)
     assert not any(info[f"{kind}_keys"] for kind in ("missing", "unexpected", "mismatched"))
@@ -88,12 +88,12 @@ def test_sharded_is_as_one_device(sharded, family):
         sum((a - b).abs().sum() for a, b in zip(other.parameters(), model.parameters()))
         for other in (saved, load(sharded[1] / family))
     )
-    assert apart < 0.01 * moved  # Adam makes steps of the rounding of gradients that are nearly 0
+    assert apart < 0.01 * moved  # for gradients near 0, Adam steps along rounding errors
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_padding_and_micro_batches_change_nothing(family, batch=7):
-    """Same gradients from texts at once, in micro-batches (the last one partial), more padded."""
+    """Same gradients from a whole batch, micro-batches (the last one partial), more padding."""
     model = small(family).double()
     lengths = torch.tensor([3, 24, 9, 2, 17, 24, 5])
     input_ids = torch.arange(6, 6 + 24 * batch).view(batch, 24)
@@ -121,13 +121,13 @@ def test_blocks_are_found_in_any_model(kind):
     inside = {p for block in found for p in block.parameters()}
     outside = sum(p.numel() for p in model.parameters() if p not in inside)
     tables = [m for m in model.modules() if isinstance(m, torch.nn.Embedding)]
-    # What is in no block are embeddings, and little else.
+    # Outside the blocks there are embeddings, and little else.
     assert outside <= sum(m.weight.numel() for m in tables) + 0.08 * model.num_parameters()
 
 
 @pytest.mark.parametrize("family", ["Qwen3", "Bloom"])
 def test_the_causal_loss_is_that_of_hugging_face(family):
-    """Each token guesses the next one; the whole loss at once, or in parts."""
+    """The loss of next-token prediction, computed at once or in chunks."""
     ids = torch.randint(6, 200, (12, 17), generator=torch.Generator().manual_seed(1))
     tokens, labels = {"input_ids": ids[:, :-1]}, ids[:, 1:]
     for name in ("causal", "causal_chunked"):

@@ -1,1 +1,1 @@
-"""Evidence, made once: published figures, calibration, the experiments behind the pages."""
+"""Stored evidence: published figures, calibration, and the experiments behind the pages."""

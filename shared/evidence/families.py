@@ -1,6 +1,6 @@
-"""Which families of language models can be predicted: `python -m shared.evidence.families`.
+"""Families of language models that can be simulated: `python -m shared.evidence.families`.
 
-Simulates a small model of each family and stores what came of it, for the table on page 11.
+Simulate a small model of each family, and store the outcomes for the table on page 11.
 """
 
 import json
@@ -26,13 +26,13 @@ TOKENS = 32
 
 
 def small(family):
-    """Returns the transformers.PreTrainedConfig of a family's small model."""
+    """Return the transformers.PreTrainedConfig of a family's small model."""
     sizes = {"vocab_size": 200, **TOLD["usual"], **FAMILIES[family]}
     return getattr(transformers, f"{sizes.pop('config')}Config")(**sizes)
 
 
 def outcomes(script, families):
-    """Simulates an update of a script with each family's small model: {family: None or why not}."""
+    """Simulate an update of a script with each family's small model: {family: None or error}."""
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for family in families:

@@ -1,9 +1,9 @@
-"""BERT-large as Hugging Face's guide to a single GPU trained it: predictions beside its figures.
+"""BERT-large trained as in Hugging Face's guide to a single GPU: predictions beside its figures.
 
-`python -m shared.evidence.guide` simulates the guide's nine combinations of techniques with
-functions of 11_llm/before.py and train.py, and stores the records. It simulates each twice: with
-today's PyTorch, and as PyTorch worked when the guide was measured. The source of the guide's
-figures: https://huggingface.co/docs/transformers/v4.21.0/perf_train_gpu_one
+`python -m shared.evidence.guide` simulates the guide's nine combinations of techniques with the
+functions of 11_llm/before.py and train.py, and stores the records. Each is simulated twice: with
+the current PyTorch, and as PyTorch behaved when the guide was measured.
+Source of the figures: https://huggingface.co/docs/transformers/v4.21.0/perf_train_gpu_one
 """
 
 import dataclasses
@@ -25,9 +25,9 @@ from shared.records.views import read_list, size
 from shared.text import models
 
 MODEL, TOKENS, BATCH_SIZE = "google-bert/bert-large-uncased", 512, 4
-MIB = 2**20 / 1e9  # in GB; nvidia-smi writes MiB, and the guide calls them MB
-KERNELS_MIB = 1343  # what nvidia-smi showed before the guide loaded a model
-ADAFACTOR = partial(Adafactor, scale_parameter=False, relative_step=False)  # as the Trainer
+MIB = 2**20 / 1e9  # in GB; nvidia-smi prints MiB, which the guide calls MB
+KERNELS_MIB = 1343  # in use by nvidia-smi before the guide loaded a model
+ADAFACTOR = partial(Adafactor, scale_parameter=False, relative_step=False)  # as in the Trainer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Row:
     """A combination of techniques."""
 
     words: str
-    mib: int  # what nvidia-smi showed, on a V100 with 16 GB
-    speed: float  # texts per second, there
+    mib: int  # in use by nvidia-smi, on a V100 with 16 GB
+    speed: float  # texts per second on that GPU
     micro_batch_size: int = BATCH_SIZE
     checkpointing: bool = False
-    precision: str = "32-true"  # as Fabric calls it
+    precision: str = "32-true"  # Fabric's name for it
     optimizer: str = "AdamW"  # or "Adafactor" or "8-bit"
 
 
@@ -58,9 +58,9 @@ ROWS = (
 
 
 def script(row, then):
-    """Returns train.py on one device, with before.py's functions, changed as a row says.
+    """Return train.py on one device, with functions of before.py, changed as a row says.
 
-    `then` is whether to train as in January 2022.
+    then: whether to train as in January 2022.
     """
     before, train = (scripts.get(f"11_llm/{file}").load() for file in ("before", "train"))
     before.Fabric = lambda **options: Fabric(**{**options, "precision": row.precision})
@@ -71,30 +71,30 @@ def script(row, then):
 
 def _build(row, then, fabric, args):
     model = models.classifier(args)
-    if then:  # step by step, with all attention weights in memory
+    if then:  # unfused attention, with all its weights in memory
         model.set_attn_implementation("eager")
     model.load_state_dict(torch.load(models.weights(args), weights_only=True))
     for block in models.blocks(model) if row.checkpointing else []:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
     optimizer = _optimizer(row.optimizer, then)(model.parameters(), lr=5e-5)
     model, optimizer = fabric.setup(model, optimizer)
-    if then:  # gradients were set to zero, and stayed in memory
+    if then:  # zero_grad() kept the gradients in memory, filled with zeros
         optimizer.zero_grad = partial(optimizer.zero_grad, set_to_none=False)
     return model, optimizer
 
 
 def _optimizer(name, then):
     if name == "8-bit":
-        from bitsandbytes.optim import Adam8bit  # here, because it takes seconds
+        from bitsandbytes.optim import Adam8bit  # imported here: it takes seconds
 
         return Adam8bit
-    # The Trainer's AdamW took the weights one by one; today PyTorch has one operation for all.
+    # The Trainer's AdamW updated the weights one by one; PyTorch now has a fused operation.
     adamw = partial(torch.optim.AdamW, **({"foreach": False} if then else {"fused": True}))
     return {"AdamW": adamw, "Adafactor": ADAFACTOR}[name]
 
 
 class Softmax(torch.autograd.Function):
-    """Softmax that keeps its input for the backward pass too, as PyTorch did before 1.11.
+    """Softmax that also saves its input for the backward pass, as in PyTorch before 1.11.
 
     Source: https://github.com/pytorch/pytorch/pull/66018
     """
@@ -114,10 +114,10 @@ class Softmax(torch.autograd.Function):
 
 
 def simulate(row, then):
-    """Returns the record of a row; in a process that does nothing else."""
+    """Return the record of a row; run it in a process of its own."""
     changed = script(row, then)
     scripts.Script.load = lambda _: changed
-    if then:  # in 32 bit, as autocast computes it on CUDA
+    if then:  # in fp32, as under autocast on CUDA
         F.softmax = lambda x, dim: Softmax.apply(x.float(), dim)
     sizes = {"batch_size": BATCH_SIZE, "micro_batch_size": row.micro_batch_size}
     sizes |= {"card": CARDS["v100"], "torch": (1, 10) if then else INSTALLED}
@@ -125,18 +125,18 @@ def simulate(row, then):
 
 
 def records():
-    """Returns the stored records: for each row two, of today and as in January 2022."""
+    """Return two stored records per row: with the current PyTorch, and as in January 2022."""
     found = read_list(stored.GUIDE)
     return list(zip(found[::2], found[1::2], strict=True))
 
 
 def theirs(row):
-    """Returns what the guide's training needed besides the kernels, in GB."""
+    """Return the memory of the guide's run, less that of the kernels, in GB."""
     return (row.mib - KERNELS_MIB) * MIB
 
 
 def part(folder):
-    """Returns the table: the guide's figures, and predictions as in 2022 and as today."""
+    """Return the table: the guide's figures, and predictions as in 2022 and as of today."""
     guide = ("guide: texts/s", "`nvidia-smi`", "without kernels")
     lines = [("", *guide, "as in 2022: reserved", "", "today: allocated", "reserved")]
     for row, (today, then) in zip(ROWS, records(), strict=True):

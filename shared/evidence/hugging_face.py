@@ -1,7 +1,7 @@
-"""What the techniques are called in Hugging Face's Trainer and in Accelerate, and what they need.
+"""Names and memory of the techniques in Hugging Face's Trainer and in Accelerate.
 
-`python -m shared.evidence.hugging_face` trains the tiny model a few updates with each of them, by
-11_llm/hf_trainer.py and by 11_llm/before.py with the same change, and stores both records.
+`python -m shared.evidence.hugging_face` trains the tiny model for a few updates with each, in
+11_llm/hf_trainer.py and in 11_llm/before.py with the same change, and stores both records.
 """
 
 import dataclasses
@@ -42,12 +42,12 @@ NEEDED = "from functools import partial\nfrom torch.utils.checkpoint import chec
 
 @dataclasses.dataclass(frozen=True)
 class Technique:
-    """A technique, in three dialects."""
+    """A technique as written for the Trainer, for Accelerate and in before.py."""
 
     words: str
-    trainer: tuple = ()  # its option of TrainingArguments, as on a command line
-    accelerate: str = ""  # what it is called there
-    replaced: tuple = ()  # (text, what stands in its place) in before.py
+    trainer: tuple = ()  # option of TrainingArguments, as on a command line
+    accelerate: str = ""  # its name in Accelerate
+    replaced: tuple = ()  # (text, its replacement) in before.py
 
 
 TECHNIQUES = (
@@ -70,20 +70,20 @@ TECHNIQUES = (
 
 
 def theirs(technique, *options):
-    """Returns the record of a few updates by the Trainer; in a process that does nothing else."""
+    """Return the record of a few updates by the Trainer; run it in a process of its own."""
     main = runpy.run_path(str(scripts.ROOT / f"{TRAINER}.py"))["main"]
     return _quiet(main, [*UPDATES, *options, *technique.trainer])
 
 
 def ours(technique, *options):
-    """Returns the record of before.py with the same change; in a process of its own, too."""
+    """Return the record of before.py with the same change; run it in a process of its own."""
     module = Variant("", technique.words, BEFORE, technique.replaced).load()
     return _quiet(module.main, [*UPDATES, *options])
 
 
 def _quiet(main, argv):
-    torch.set_num_threads(1)  # two at a time run; with more threads they would mostly wait
-    shown, sys.stdout = sys.stdout, sys.stderr  # its own is for the command that asked for it
+    torch.set_num_threads(1)  # two processes run at once; more threads would mostly wait
+    shown, sys.stdout = sys.stdout, sys.stderr  # stdout belongs to the calling command
     try:
         return main(argv)
     finally:
@@ -91,17 +91,17 @@ def _quiet(main, argv):
 
 
 def measured(techniques=TECHNIQUES, *options):
-    """Returns [(record of the Trainer, record of before.py)]; both get the further options."""
+    """Return [(record of the Trainer, record of before.py)]; both get the further options."""
     jobs = [(function, t, *options) for t in techniques for function in (theirs, ours)]
     records = run_jobs(jobs)
     return list(zip(records[::2], records[1::2]))
 
 
 def part(folder):
-    """Returns the table of dialects and peaks."""
+    """Return the table of options and peaks."""
     records = read_list(stored.HUGGING_FACE)
     table = [
-        ("technique", "in the Trainer", "in Accelerate", "Trainer: peak", "before.py, so changed")
+        ("technique", "in the Trainer", "in Accelerate", "Trainer: peak", "before.py, changed")
         + ("loss after 3 updates: Trainer", "before.py")
     ]
     for t, there, here in zip(TECHNIQUES, records[::2], records[1::2], strict=True):

@@ -1,4 +1,4 @@
-"""What the commands here store, and how pages show it."""
+"""Storing the records of the commands here, and showing them on pages."""
 
 import json
 
@@ -8,7 +8,7 @@ from shared.records.views import origin
 
 
 def store(file, command, records):
-    """Stores the records of `python -m shared.evidence.<command>`, and prints how many they are."""
+    """Store the records of `python -m shared.evidence.<command>`, and print their number."""
     command = f"python -m shared.evidence.{command}"
     found = [{**record, "command": command} for record in records]
     write_text(file, json.dumps(found, indent=1) + "\n")
@@ -16,7 +16,7 @@ def store(file, command, records):
 
 
 def table(rows, records, file, *notes):
-    """Returns a table in Markdown, notes below it, and where the records in this file come from."""
+    """Return a table in Markdown, the notes below it, and the origin of the file's records."""
     from_where = markdown.folded(markdown.ORIGIN, [origin(records, file)])
     below = [line for note in notes for line in ("", note)]
     return "\n".join([*markdown.table(rows), *below, "", *from_where])

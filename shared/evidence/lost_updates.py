@@ -1,8 +1,8 @@
-"""What becomes of small updates in bf16: how many weights they change, and what is learned.
+"""Small updates in bf16: the share of weights that they change, and the accuracy reached.
 
-`python -m shared.evidence.lost_updates` trains the tiny model in fp32, in bf16, and with the two
-cures that page 03 names, with a learning rate that is small against the weights, and stores what it
-finds.
+`python -m shared.evidence.lost_updates` trains the tiny model in fp32, in bf16, and in bf16 with
+the two remedies of page 03, at a learning rate that is small against the weights, and stores the
+results.
 """
 
 import contextlib
@@ -19,16 +19,16 @@ from shared.records import scripts, stored
 from shared.records.atomic_files import write_text
 
 SCRIPTS = ("01_baseline/train", "03_bf16/train", "03_bf16/stochastic_rounding", "03_bf16/kahan")
-RATE = 0.4 * 5e-5  # of the rate in the scripts for a large model; the tiny one gets 12 times that
+RATE = 0.4 * 5e-5  # 0.4 of the scripts' rate for a large model; the tiny one gets 12 times that
 SEEDS = (123, 124, 125)
 EPOCHS = 2
 
 
 def train(name, seed, *options):
-    """Trains the tiny model with a script, but with a smaller learning rate; returns its record.
+    """Train the tiny model with a script at a smaller learning rate; return its record.
 
-    It tells besides "lr", and "changed", which share of the weights of the blocks has another value
-    than at the beginning.
+    The record also has "lr", and "changed", the share of the blocks' weights that differ from their
+    initial values.
     """
     torch.set_num_threads(1)
     script, made = scripts.get(name).load(), {}
@@ -53,14 +53,14 @@ def train(name, seed, *options):
 
 
 def trained(seeds, *options):
-    """Returns what train() does for every script and seed, {script: list of records}."""
+    """Return the results of train() for every script and seed, {script: list of records}."""
     jobs = [(train, name, seed, *options) for name in SCRIPTS for seed in seeds]
     records = run_jobs(jobs)
     return {name: [r for r in records if r["script"] == name] for name in SCRIPTS}
 
 
 def part(folder):
-    """Returns the table for the page."""
+    """Return the table for the page."""
     found = json.loads(stored.LOST_UPDATES.read_text())
     table = [("script", "weights changed", "test accuracy", "seeds: lowest to highest")]
     for name, records in found.items():
@@ -72,7 +72,7 @@ def part(folder):
     note = (
         f"Adam with a learning rate of {r['lr']:.0e}, {r['steps']} updates of {r['batch_size']} "
         f"images; means over {len(next(iter(found.values())))} seeds. *Changed* counts the weights "
-        "of the blocks that have another value than at the beginning."
+        "of the blocks that differ from their initial values."
     )
     return kept.table(table, records, stored.LOST_UPDATES, note)
 
@@ -83,7 +83,7 @@ def main(argv=None):
     found = trained(SEEDS, "--epochs", str(EPOCHS))
     found = {name: [{**r, "command": command} for r in found[name]] for name in found}
     write_text(stored.LOST_UPDATES, json.dumps(found, indent=1) + "\n")
-    print(f"{stored.LOST_UPDATES.name}: {sum(map(len, found.values()))} trainings")
+    print(f"{stored.LOST_UPDATES.name}: {sum(map(len, found.values()))} runs")
 
 
 if __name__ == "__main__":

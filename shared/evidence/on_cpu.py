@@ -1,7 +1,7 @@
-"""Stores what is predicted, for a computer without a GPU, of all that the tiny ladder measures.
+"""Store predictions, for a computer without a GPU, of every run of the tiny ladder.
 
-The predictions are of the texts that were measured: their lengths differ from update to update.
-Takes one to two minutes.
+They are made for the texts that were measured, whose lengths differ from update to update.
+This takes one to two minutes.
 """
 
 from shared.cli import Parser
@@ -13,21 +13,21 @@ from shared.records.views import TINY_MEASURED, read
 
 
 def measured():
-    """Returns the stored measurements of the tiny ladder and its side roads."""
+    """Return the stored measurements of the tiny ladder and its side roads."""
     return [r for file in (TINY_MEASURED, stored.TINY_SIDE_ROADS) for r in read(file)[0]]
 
 
 def same(record, device="cpu", **options):
-    """Returns what to simulate to predict a measurement, a record: a jobs.Wanted."""
+    """Return the jobs.Wanted of the simulation that predicts a measurement, a record."""
     sizes = {name: record.get(name) for name in ("image_px", "max_length", "input_shapes")}
     sizes["devices"] = record["world_size"]
     return Wanted(device, record["preset"], record["model"], **sizes, **options)
 
 
 def predicted(record):
-    """Returns what is predicted for a measurement, a record; in a process of its own.
+    """Return the prediction for a measurement, a record; run it in a process of its own.
 
-    It keeps two things of the measurement that peaks depend on: its data and their shapes.
+    It keeps two fields of the measurement that peaks depend on: the data set and its shapes.
     """
     told = predict(record["script"], same(record))
     return {**told, "dataset": record["dataset"], "input_shapes": record["input_shapes"]}

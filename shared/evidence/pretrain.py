@@ -1,9 +1,8 @@
-"""Makes the tiny preset's weights again: a small ViT learns characters rendered from fonts.
+"""Recreate the tiny preset's weights: pretrain a small ViT on characters rendered from fonts.
 
 Fine-tuning on handwritten digits then takes one epoch, as fine-tuning from ImageNet does at full
-size. The fonts are those inside matplotlib. The characters are slanted, stretched and thickened at
-random and reduced to 8x8 counts, as the digits of scikit-learn were. It takes about 8 minutes on
-two cores.
+size. The fonts come with matplotlib. The characters are slanted, stretched and thickened at random,
+and reduced to 8x8 counts like the digits of scikit-learn. This takes about 8 minutes on two cores.
 """
 
 import os
@@ -29,16 +28,16 @@ BATCH_SIZE = 64
 
 
 def text_fonts():
-    """Returns the font files inside matplotlib that have letters and digits."""
+    """Return the font files inside matplotlib that have letters and digits."""
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     symbols = ("Sym", "cmex", "cmmi", "cmsy", "NonUni", "Display", "Siz")
     return sorted(str(f) for f in folder.glob("*.ttf") if not any(s in f.name for s in symbols))
 
 
 def render(character, font, rng):
-    """Draws a character with a random distortion: (8, 8) in [0, 1], the share of ink in each field.
+    """Draw a character with a random distortion: (8, 8) in [0, 1], the share of ink in each cell.
 
-    That is None if the font has no such character.
+    Return None if the font lacks the character.
     """
     image, stroke = Image.new("L", (64, 64)), int(rng.integers(0, 2))
     where = {"xy": (32, 32), "anchor": "mm"}
@@ -53,7 +52,7 @@ def render(character, font, rng):
     rows, columns = np.where(ink)
     if len(rows) < 20:
         return None
-    # Cut out, scaled to a height of 32 pixels and centred, as the digits were.
+    # Cut out, scaled to a height of 32 pixels and centered, as the digits were.
     inked = ink[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1]
     cut = Image.fromarray(inked.astype(np.uint8) * 255)
     width = int(np.clip(cut.width / cut.height * 32 * rng.uniform(0.8, 1.3), 8, 32))
@@ -64,7 +63,7 @@ def render(character, font, rng):
 
 
 def characters(n, seed):
-    """Returns n rendered characters, (n, 8, 8) in fp32, and their indices in CHARACTERS, (n,)."""
+    """Return n rendered characters, (n, 8, 8) in fp32, and their indices in CHARACTERS, (n,)."""
     rng = np.random.default_rng(seed)
     fonts = {(f, size): ImageFont.truetype(f, size) for f in text_fonts() for size in range(26, 40)}
     keys = list(fonts)
@@ -79,7 +78,7 @@ def characters(n, seed):
 
 
 def pretrain():
-    """Returns the state dict of a tiny ViT that knows characters, its accuracy on fresh ones."""
+    """Return the state dict of a tiny ViT trained on characters, and its accuracy on new ones."""
     torch.manual_seed(0)
     sizes = {"image_px": models.image_px("vit_tiny"), "num_classes": len(CHARACTERS)}
     model = models.vit(types.SimpleNamespace(model="vit_tiny", **sizes))
@@ -102,14 +101,14 @@ def pretrain():
 
 def main(argv=None):
     parser = Parser(description=__doc__.splitlines()[0])
-    where = f"where to write them (default: {models.TINY_WEIGHTS})"
+    where = f"file to write (default: {models.TINY_WEIGHTS})"
     parser.add_argument("--out", type=Path, default=models.TINY_WEIGHTS, help=where)
     out = parser.parse_args(argv).out
     state, accuracy = pretrain()
     torch.save(state, part := out.with_name(f"{out.name}.part"))
     os.replace(part, out)
     megabytes = out.stat().st_size / 1e6
-    print(f"{accuracy:.1%} of fresh characters recognised; {out} has {megabytes:.2f} MB")
+    print(f"{accuracy:.1%} of new characters recognized; {out} has {megabytes:.2f} MB")
 
 
 if __name__ == "__main__":

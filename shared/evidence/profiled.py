@@ -1,8 +1,8 @@
-"""What PyTorch's profiler counts of an update that the ledger does not: `python -m ...profiled`.
+"""Allocations of an update that PyTorch's profiler counts and the ledger does not.
 
-Trains the tiny model with every plain.py. The ledger counts a training's own tensors. The profiler
-sees each allocation on the host: also what kernels take for themselves, and gloo's copies of what
-processes send each other.
+`python -m shared.evidence.profiled` trains the tiny model with every plain.py. The ledger counts
+the tensors of a run. The profiler sees each allocation on the host, including the workspaces of
+kernels and gloo's copies of what processes send each other.
 """
 
 import itertools
@@ -21,9 +21,9 @@ from shared.records.running import side_by_side
 
 
 def train(name, file):
-    """Trains in this process, with the profiler in the first update that has no ledger.
+    """Train in this process, with the profiler on in the first update without the ledger.
 
-    Appends a record to the file, with "profiled_gb", the peak of that update.
+    Append a record to the file, with "profiled_gb", the peak of that update.
     """
     script, peaks = scripts.get(name).load(), []
     train_step = script.train_step
@@ -33,7 +33,7 @@ def train(name, file):
         if meter.steps < LEDGER_UPDATES:
             return train_step(*arguments)
         before = sum(change for _, change in meter.memory.ledger.events)
-        before += sum(t.nbytes for t in tensors((images, labels)))  # which it has not seen
+        before += sum(t.nbytes for t in tensors((images, labels)))  # unknown to the ledger
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
             train_step(*arguments)
         events = (e for e in found.profiler.kineto_results.events() if e.name() == "[memory]")
@@ -46,7 +46,7 @@ def train(name, file):
 
 
 def part(folder):
-    """Returns the table for the page."""
+    """Return the table for the page."""
     records = views.read_list(stored.PROFILED)
     table = [("script", "processes", "by the ledger", "by the profiler", "more")]
     for name, its in itertools.groupby(records, key=lambda r: r["script"]):

@@ -1,7 +1,7 @@
-"""Changes of a line or two that are not worth a file: what they need of a GPU, for the pages.
+"""GPU memory of changes of a line or two that are not worth a file, for the pages.
 
-`python -m shared.evidence.variants` simulates all of them at full size, trains some of them tiny,
-and stores the records.
+`python -m shared.evidence.variants` simulates all of them at full size, measures some of them with
+the tiny model, and stores the records.
 """
 
 import dataclasses
@@ -16,29 +16,29 @@ from shared.predict.cards import CARDS
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.simulation import predict
 from shared.records import markdown, scripts, stored
-from shared.records.views import amount, duration, least_ms, on_host, read_list, size, unit
+from shared.records.views import amount, duration, least_ms, on_host, origin, read_list, size, unit
 
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
     """A script with a small change."""
 
-    table: str  # where it is shown
-    words: str  # what is changed; it identifies the variant
+    table: str  # the table that shows it
+    words: str  # the change; identifies the variant
     script: str
-    replaced: tuple = ()  # (text, what stands in its place) in the script's source
+    replaced: tuple = ()  # (text, its replacement) in the script's source
     batch_size: int | None = None
     against: str | None = None  # the words of the variant that it is compared with
     model: str | None = None
     max_length: int | None = None
     card: str = "a100"
     expandable: bool = False
-    tiny: bool = False  # whether the tiny model is measured, too
-    mend: str | None = None  # what is right, if it is a mistake
+    tiny: bool = False  # whether to measure the tiny model, too
+    mend: str | None = None  # the correction, if the change is a mistake
 
     @property
     def text(self):
-        """Returns the source of the changed script."""
+        """The source of the changed script."""
         path = scripts.get(self.script).path
         text = path.read_text()
         for old, new in self.replaced:
@@ -47,7 +47,7 @@ class Variant:
         return text
 
     def load(self):
-        """Returns the changed script as a module."""
+        """Return the changed script as a module."""
         script = scripts.get(self.script)
         module = types.ModuleType(script.file)
         module.__file__ = str(script.path)
@@ -57,7 +57,7 @@ class Variant:
 
 
 def every():
-    """Returns the variants of variants.toml."""
+    """Return the variants of variants.toml."""
     found = []
     told = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
     for group in told["groups"]:
@@ -74,7 +74,7 @@ UPDATES = 3  # some mistakes show from the third update on
 
 
 def simulate(variant, **tiny):
-    """Returns the record of a variant; in a process that does nothing else."""
+    """Return the record of a variant; run it in a process of its own."""
     scripts.Script.load = lambda script: variant.load()
     if tiny:
         return predict(variant.script, Wanted("cpu", "tiny", **tiny))
@@ -85,31 +85,33 @@ def simulate(variant, **tiny):
 
 
 def measure(variant):
-    """Returns the record of a variant's tiny training; in a process that does nothing else."""
+    """Return the record of a variant's run with the tiny model, in a process of its own."""
     return variant.load().main(["--preset", "tiny", "--max-steps", str(UPDATES)])
 
 
 def simulated(variants=VARIANTS, function=simulate):
-    """Returns {words: record}."""
+    """Return the records of variants from a function above, {words: record}."""
     records = run_jobs([(function, variant) for variant in variants])
     return {variant.words: record for variant, record in zip(variants, records)}
 
 
 def recorded(variants=VARIANTS, file=stored.VARIANTS):
-    """Returns the stored records, {words: record}."""
+    """Return the stored records, {words: record}."""
     return dict(zip((variant.words for variant in variants), read_list(file), strict=True))
 
 
-def part(folder, table):
-    """Returns the table of a group of variants."""
+def part(folder, table=None):
+    """Return the table of a group of variants; without one, where the figures of all come from."""
     records = recorded()
+    if not table:
+        return origin([*records.values()], stored.VARIANTS, what="the variants")
     mine = [v for v in VARIANTS if v.table == table]
     host = any(on_host(records[v.words]) for v in mine)
     what, tiny = unit(records[mine[0].words]), {}
     last = (f"least time for one of the {what}, on one GPU",)
     if mine[0].tiny:
         tiny = recorded(MEASURED, stored.TINY_VARIANTS)
-        last = "tiny: measured", "what is right"
+        last = "tiny: measured", "correction"
     lines = [("", "allocated", "", "reserved", *(["host"] if host else []), *last)]
     for v in mine:
         train = records[v.words]["train"]
@@ -123,15 +125,13 @@ def part(folder, table):
         else:
             cells += [duration(least_ms(records[v.words]))]
         lines.append((v.words, *cells))
-    files = (records, stored.VARIANTS), (tiny, stored.TINY_VARIANTS)
-    shown = [([its[v.words] for v in mine], file) for its, file in files if its]
-    return markdown.text(lines, *(markdown.sources(*its) for its in shown))
+    return markdown.text(lines)
 
 
 def grown(folder):
-    """Returns a table of what scripts reserve by default, and with expandable segments."""
+    """Return a table of the memory reserved by default and with expandable segments."""
     key = operator.itemgetter("model", "script", "world_size")
-    # Of one model's, the last is with all techniques.
+    # The last record of a model has all techniques.
     default = {key(r): r for file in (stored.PREDICTED, stored.TEXT) for r in read_list(file)}
     mine = {v.words: recorded()[v.words] for v in VARIANTS if v.expandable}
     lines = [("", "allocated", "reserved", "expandable: allocated", "reserved", "")]

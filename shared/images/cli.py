@@ -1,4 +1,4 @@
-"""The command line of the scripts about images, and what is particular to them."""
+"""The command line of the scripts on images, and their task."""
 
 import functools
 
@@ -8,12 +8,12 @@ from shared.metrics import Accuracy
 
 
 class Images:
-    """What Meter and the commands must know about scripts on images; as text.cli.Texts."""
+    """Image classification, as Meter and the commands need it; like text.cli.Texts."""
 
-    unit = "images"  # that a batch consists of
+    unit = "images"  # in a batch
     packages = ()  # that a measurement depends on, besides those of every script
-    classes = 10  # of the presets' data, for predictions
-    learned, new_metric = "accuracy", Accuracy  # how it is judged what a model has learned
+    classes = 10  # in the data of the presets, for predictions
+    learned, new_metric = "accuracy", Accuracy  # the metric: its name and its class
     presets = {
         "tiny": {"model": "vit_tiny", "data": "digits"},
         "full": {"model": "vit_l_16", "data": "cifar10"},
@@ -21,26 +21,26 @@ class Images:
     model_help = "vit_tiny or one of torchvision's vit_*"
     data_help = "digits, cifar10, fake, or a folder of images"
     saved_help = "as 10_offload/classify.py reads it"
-    use = "python 10_offload/classify.py {} PICTURE"  # of a saved model
+    use = "python 10_offload/classify.py {} PICTURE"  # the command that uses a saved model
 
-    weights = staticmethod(models.weights)  # returns the file with the weights to start from
+    weights = staticmethod(models.weights)  # returns the file of initial weights
     model = staticmethod(models.vit)  # for args.num_classes classes, with random weights
-    save = staticmethod(models.save)  # writes a whole state dict on the host into a new folder
+    save = staticmethod(models.save)  # writes a full state dict on the host to a new folder
 
     def add_options(self, parser):
-        """Adds the options that only these scripts have: none."""
+        """Add the options that only these scripts have; there are none."""
 
     def choose(self, args):
-        """Fills in what depends on the model."""
+        """Set args.image_px, the image size of the model."""
         args.image_px = models.image_px(args.model)
 
     def settings(self, args):
-        """Returns what a record says of the inputs' size."""
+        """Return the record's fields on the size of the inputs."""
         return {"image_px": args.image_px}
 
     def outputs(self, model, images, labels):
-        """Returns loss and logits of each example; None for what the metric does not use."""
-        return None, model(images.to(next(model.parameters()).dtype))  # as Fabric does by itself
+        """Return the loss and logits of each example; None for what the metric does not use."""
+        return None, model(images.to(next(model.parameters()).dtype))  # Fabric converts by itself
 
 
 TASK = Images()

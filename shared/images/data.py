@@ -1,4 +1,4 @@
-"""Images for all stages: the same ones, in the same order, on any number of devices."""
+"""Images for all stages: the same images in the same order, on any number of devices."""
 
 import hashlib
 import importlib.metadata
@@ -19,26 +19,26 @@ DIGITS_FILE = "sklearn/datasets/data/digits.csv.gz"
 # The statistics of ImageNet, which the pretrained models expect:
 # https://docs.pytorch.org/vision/stable/models.html
 NORMALIZE = v2.Normalize(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225])
-# What Pillow reads by itself. For others, it may call a program: Ghostscript for EPS.
+# Formats that Pillow decodes itself. For others, it may run a program, such as Ghostscript for EPS.
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "GIF", "TIFF", "WEBP", "JPEG2000")
 
 
 def loaders(args):
-    """Returns the loaders of this process' share of the training, validation and test pictures.
+    """Return the loaders of this process for the training, validation and test images.
 
     A batch is images, (args.batch_size // args.shares, 3, args.image_px, args.image_px) in fp32,
     and labels, int64.
 
     Raises:
-        UserError: the pictures are missing, unusable, or cannot be downloaded.
+        UserError: the images are missing, unusable, or cannot be downloaded.
     """
     return loading.loaders(args, image_sets(args), slow=args.cropped)
 
 
 def image_sets(args):
-    """Returns the pictures of args.data: data sets to train, validate and test with.
+    """Return the training, validation and test sets of args.data.
 
-    Fills in args.dataset (its name), classes (their names), num_classes, and whether to crop.
+    Set args.dataset (its name), classes (their names), num_classes and cropped (a bool).
     """
     args.dataset, px = Path(args.data).resolve().name, args.image_px
     args.classes, args.cropped = [str(digit) for digit in range(10)], False
@@ -46,7 +46,7 @@ def image_sets(args):
         sets = digits(px)
     elif args.data == "fake":
         generator = torch.Generator().manual_seed(SPLIT_SEED)
-        noise = torch.randn(64, 3, px, px, generator=generator)  # a few pictures, repeated
+        noise = torch.randn(64, 3, px, px, generator=generator)  # a few images, repeated
         some = TensorDataset(noise, torch.randint(10, (64,), generator=generator))
         sets = [Subset(some, [i % 64 for i in range(n)]) for n in (4096, 256, 256)]
     else:
@@ -61,11 +61,11 @@ def image_sets(args):
 
 
 def digits(image_px):
-    """Returns scikit-learn's 1,797 handwritten digits as TensorDatasets of 1,300, 137 and 360.
+    """Return scikit-learn's 1,797 handwritten digits, as TensorDatasets of 1,300, 137 and 360.
 
     Source: Alpaydin and Kaynak 1998, https://archive.ics.uci.edu/dataset/80.
     """
-    # What sklearn.datasets.load_digits() reads. Importing that would take a second.
+    # The file that sklearn.datasets.load_digits() reads; importing sklearn would take a second.
     file = importlib.metadata.distribution("scikit-learn").locate_file(DIGITS_FILE)
     raw = torch.from_numpy(np.loadtxt(file, delimiter=","))  # 64 pixels from 0 to 16, and a label
     order = torch.randperm(len(raw), generator=torch.Generator().manual_seed(SPLIT_SEED))
@@ -76,16 +76,16 @@ def digits(image_px):
 
 
 def enlarge(images, image_px):
-    """Turns grey pictures, (n, 8, 8) in [0, 1], into model input, (n, 3, image_px, image_px)."""
+    """Resize gray images, (n, 8, 8) in [0, 1], to model input, (n, 3, image_px, image_px)."""
     images = torch.nn.functional.interpolate(images[:, None], size=image_px, mode="bilinear")
     return NORMALIZE(images.expand(-1, 3, -1, -1))
 
 
 class Pictures(Dataset):
-    """Some indices of a sequence of (PIL.Image, label), resized, cropped and normalized.
+    """A subset of a sequence of (PIL.Image, label), resized, cropped and normalized.
 
-    The crop is 7/8 of the edge: in the centre, or with a seed at a place that depends on the seed,
-    the epoch and the picture alone. So it does not matter how many processes read them.
+    The crop is 7/8 of the edge: at the center, or with a seed at a place that depends on the seed,
+    the epoch and the image alone. So it does not depend on the number of processes.
     """
 
     def __init__(self, source, indices, image_px, seed=None):
@@ -110,7 +110,7 @@ class Pictures(Dataset):
 
 
 def cifar10():
-    """Returns CIFAR-10, 50,000 pictures to train and 10,000 to test with.
+    """Return CIFAR-10: 50,000 training images and 10,000 test images.
 
     Source: Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html.
     """
@@ -118,13 +118,13 @@ def cifar10():
     try:
         folder = loading.made_once("cifar10", lambda part: read(part, download=True))
     except loading.NO_NETWORK as error:
-        instead = "pass --data digits, --data fake, or --data FOLDER with pictures of your own"
+        instead = "pass --data digits, --data fake, or --data FOLDER with images of your own"
         raise UserError(f"CIFAR-10 could not be downloaded ({error}); {instead}") from None
     return read(folder), read(folder, train=False)
 
 
 def image_folder(folder):
-    """Returns the pictures in train/<class>/* and test/<class>/*; or in <class>/*, and None."""
+    """Return the images in train/<class>/* and test/<class>/*; or in <class>/*, and None."""
     if not folder.is_dir():
         instead = "pass digits, cifar10, fake, or a folder with a folder for each class"
         raise UserError(f"--data {folder}: there is no such folder; {instead}")
@@ -132,7 +132,7 @@ def image_folder(folder):
     roots = [folder / "train", folder / "test"] if both else [folder]
     try:
         train, *test = (torchvision.datasets.ImageFolder(root, loader=load) for root in roots)
-    except FileNotFoundError as error:  # no classes, or one without a picture
+    except FileNotFoundError as error:  # no classes, or one without images
         raise UserError(f"--data {folder}: {str(error).splitlines()[0]}") from None
     if test and test[0].classes != train.classes:
         raise UserError(f"--data {folder}: train and test must have the same classes")
@@ -140,9 +140,9 @@ def image_folder(folder):
 
 
 def load(path):
-    """Returns the picture in a file, a PIL.Image in RGB."""
+    """Read an image file as a PIL.Image in RGB."""
     try:
         with Image.open(path, formats=FORMATS) as image:
             return image.convert("RGB")
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-        raise UserError(f"{path} is not a readable picture; mend or remove it") from None
+        raise UserError(f"{path} is not a readable picture; repair or remove it") from None

@@ -1,4 +1,4 @@
-"""Vision transformers, and their weights in one file on disk, the same for every stage."""
+"""Vision transformers, and the file of weights that every stage starts from."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ TINY_WEIGHTS = Path(__file__).parent / "weights" / "vit_tiny.pt"
 
 
 def image_px(name):
-    """Returns the edge, in pixels, of the pictures that a model was pretrained on."""
+    """Return the edge, in pixels, of the images that a model was pretrained on."""
     names = ["vit_tiny", *torchvision.models.list_models(include="vit_*")]
     if name not in names:
         raise UserError(f"--model {name}: there is no such model; choose from {', '.join(names)}")
@@ -27,11 +27,11 @@ def image_px(name):
 
 
 def vit(args):
-    """Builds `args.model` for `args.num_classes` classes, with random weights.
+    """Build `args.model` for `args.num_classes` classes, with random weights.
 
     Input: (batch, 3, args.image_px, args.image_px); output: logits, (batch, classes). The
     transformer blocks are `model.encoder.layers`. Architecture: Dosovitskiy et al. 2021,
-    https://arxiv.org/abs/2010.11929; the last layer starts at zero, as there for fine-tuning.
+    https://arxiv.org/abs/2010.11929; the last layer starts at zero, as in their fine-tuning.
     """
     options = {"image_size": args.image_px, "num_classes": args.num_classes}
     if args.model == "vit_tiny":
@@ -42,11 +42,11 @@ def vit(args):
 
 
 def weights(args):
-    """Returns the file with the weights that every stage starts from, in fp32.
+    """Return the file of weights that every stage starts from, in fp32.
 
-    Written when it is first needed, with a new last layer for `args.num_classes` classes: from
-    pretrained weights, or from random ones that depend on `args.seed` alone. A simulation has a
-    file of its own, `args.weights_file`.
+    Write it when it is first needed: pretrained weights with a new last layer for
+    `args.num_classes` classes, or random ones, which depend on `args.seed` alone. A simulation has
+    a file of its own, `args.weights_file`.
     """
     if hasattr(args, "weights_file"):
         return args.weights_file
@@ -58,7 +58,7 @@ def weights(args):
 
 
 def _state_dict(args):
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"):  # of the GPUs, none is touched
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):  # leaves GPUs alone
         torch.manual_seed(args.seed)
         state = vit(args).state_dict()
     if not args.pretrained:
@@ -77,7 +77,7 @@ def _state_dict(args):
 
 
 def save(args, model, state, folder):
-    """Writes a trained model into a folder, config.json and model.safetensors, for classify.py."""
+    """Write a trained model to a folder, as config.json and model.safetensors, for classify.py."""
     config = {name: getattr(args, name) for name in ("model", "image_px", "classes", "cropped")}
     save_file(state, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")

@@ -1,1 +1,1 @@
-"""`python -m shared.ladder`: measures the scripts, one after the other."""
+"""`python -m shared.ladder`: measure the scripts, one after the other."""

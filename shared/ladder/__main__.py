@@ -1,4 +1,4 @@
-"""Runs `python -m shared.ladder`."""
+"""Run `python -m shared.ladder`."""
 
 print("- starting: importing PyTorch", flush=True)  # which takes some seconds
 

@@ -1,4 +1,4 @@
-"""What was measured before need not be measured again."""
+"""Fingerprints of measurements, by which the ladder knows what it need not measure again."""
 
 import hashlib
 import json
@@ -10,13 +10,13 @@ import torch
 from shared.records import scripts
 from shared.records.record import ROOT, versions
 
-ROOMS = ("memory", "images", "text", "records")  # what stages import, and what runs them
+FOLDERS = ("memory", "images", "text", "records")  # what stages import, and what runs them
 
 
 def fingerprint(name, options, task):
-    """Returns a hash of what a measurement depends on: options, code, versions, machine."""
+    """Return a hash of all that a measurement depends on: options, code, versions, machine."""
     shared = ROOT / "shared"
-    code = [file for room in ROOMS for file in sorted((shared / room).glob("*.py"))]
+    code = [file for folder in FOLDERS for file in sorted((shared / folder).glob("*.py"))]
     files = [scripts.get(name).path, *sorted(shared.glob("*.py")), *code]
     machine = [platform.node(), os.cpu_count(), torch.cuda.device_count()]
     told = json.dumps([options, machine, versions(task, name)]).encode()

@@ -1,6 +1,6 @@
-"""Runs the scripts one after the other, each in a process of its own; shows what each one saved.
+"""Run the scripts one after the other, each in its own process, and show what each one saves.
 
-Writes ladder.jsonl (a record per script), ladder.png and logs/ into --out. When it is run again, it
+Write ladder.jsonl (a record per script), ladder.png and logs/ into --out. When it is run again, it
 continues where it stopped: what was measured before with the same options, code and versions is not
 measured again.
 """
@@ -32,7 +32,7 @@ from shared.text.models import TINY, TINY_GPT
 
 
 def script_options(args):
-    """Returns the command line that a script gets from the ladder's."""
+    """Return the options for a script, from those of the ladder."""
     options = ["--preset", args.preset, "--model", args.model, "--data", args.data]
     options += ["--epochs", args.epochs, "--seed", args.seed]
     if args.task.unit == "texts":
@@ -46,9 +46,9 @@ def script_options(args):
 
 
 def predict(chosen, records):
-    """Returns what is predicted for records of the chosen scripts, {script: record}.
+    """Return the predictions for records of the chosen scripts, {script: record}.
 
-    A failure of any kind is printed and not raised, so that what was measured is not lost.
+    A failure of any kind is printed and not raised, so that the measurements are not lost.
     """
     device, card, jobs = "cpu", None, []
     if torch.cuda.is_available():
@@ -75,11 +75,11 @@ def predict(chosen, records):
 
 
 def choose(args, names):
-    """Returns what to run, {script: its options}, after making what all of them need.
+    """Return the scripts to run, {script: its options}, after preparing data and weights.
 
-    These are the scripts that were asked for; if names is None, those that --model and --data suit.
-    Data and weights are prepared here, once. So a mistake that every script would make is reported
-    before the first one starts, and no script's time includes a download.
+    These are the named scripts; if names is None, those that --model and --data suit. Data and
+    weights are prepared here, once. So an error that every script would make is reported before
+    the first one starts, and no script's time includes a download.
     """
     chosen, prepared = {}, {}
     wanted = names or scripts.stages()
@@ -96,12 +96,12 @@ def choose(args, names):
             task.weights(prepared[task])
         chosen[name] = prepared[task]
     if not chosen:
-        raise UserError(f"no script is about both --model {args.model} and --data {args.data}")
+        raise UserError(f"no script is for both --model {args.model} and --data {args.data}")
     return chosen
 
 
 def suits(task, model, data):
-    """Tells whether --model and --data, where they are given, can be meant for a task's scripts."""
+    """Return whether --model and --data, where they are given, suit the scripts of a task."""
     path, presets = Path(data or ""), {preset["data"] for preset in task.presets.values()}
     on_images = task is IMAGES
     others = {TINY, TINY_GPT} - {task.presets["tiny"]["model"]}
@@ -111,13 +111,13 @@ def suits(task, model, data):
         return True
     if path.is_file():
         return not on_images
-    if on_images:  # a folder in which classes are folders
+    if on_images:  # a folder that holds a folder per class
         return path.is_dir() and not any(path.glob("*.*"))
     return any(any(path.glob(f"**/*{end}")) for end in texts.KINDS)
 
 
 def processes(name, args):
-    """Returns in how many processes to start a script; None if it starts them itself."""
+    """Return the number of processes to start a script in; None if it starts them itself."""
     devices, plain = scripts.get(name).load().DEVICES, scripts.get(name).plain
     if devices == 1 or args.accelerator == "cuda" and not plain:
         return None
@@ -126,7 +126,7 @@ def processes(name, args):
 
 
 def measure(args, chosen):
-    """Runs the chosen scripts that were not measured yet; returns records of all but the failed."""
+    """Run the chosen scripts that are not measured yet; return all records, none for failures."""
     (args.out / "logs").mkdir(parents=True, exist_ok=True)
     file = args.out / "ladder.jsonl"
     known, _ = read(file)
@@ -142,8 +142,8 @@ def measure(args, chosen):
         print(f"{name:{wide}} starts", flush=True)
         started = time.perf_counter()
         log = args.out / "logs" / f"{name.replace('/', '_')}.log"
-        # Without a GPU, starting Python anew would take a third of the whole time. (Forks are for
-        # Linux: macOS' own libraries do not expect them.)
+        # Without a GPU, starting Python anew would take a third of the whole time. (Only on Linux:
+        # the system libraries of macOS do not support forks.)
         forked = its.accelerator == "cpu" and sys.platform == "linux"
         context = forks(PRELOADED) if forked else None
         record, last = run_script(name, options, log, processes(name, its), context)
@@ -159,30 +159,30 @@ def measure(args, chosen):
 
 
 def show(args, chosen, records):
-    """Prints the tables of what was measured, and draws the picture."""
-    print("- predicting the same, to compare", flush=True)
+    """Print the tables of measurements, and draw the picture."""
+    print("- predicting the same runs, to compare", flush=True)
     predicted = predict(chosen, records)
     for group in by_model(records):
         print(f"\n{setting(group[0])}\n" + "\n".join(tables.measured(group, predicted)))
     write_text(args.out / "predicted.json", json.dumps([*predicted.values()], indent=1) + "\n")
     file, picture, logs = (args.out / name for name in ("ladder.jsonl", "ladder.png", "logs"))
     bars.draw(records, picture)
-    print(f"\n{file}, {picture}: records and picture; {logs}: what the scripts printed")
+    print(f"\n{file}, {picture}: records and picture; {logs}: output of the scripts")
 
 
 def main(argv=None):
     p = Parser(description=__doc__.splitlines()[0])
     add_options(p, IMAGES, TEXTS)
     out = "folder for ladder.jsonl, ladder.png and logs/ (default: out)"
-    fresh = "measure everything again, also what ladder.jsonl has already"
+    fresh = "measure everything again, including what ladder.jsonl already holds"
     scripts.add_stages(p)
     p.add_argument("--out", type=location, default="out", metavar="DIR", help=out)
     p.add_argument("--fresh", action="store_true", help=fresh)
     args = p.parse_args(argv)
     args.command = command_of(["-m", "shared.ladder"], argv)
     names = scripts.selected(args)
-    going_on = "interrupted, the same command goes on from there"
-    print(f"- records go to {args.out / 'ladder.jsonl'}; {going_on}", flush=True)
+    again = "after an interruption, the same command continues from there"
+    print(f"- records go to {args.out / 'ladder.jsonl'}; {again}", flush=True)
     chosen = choose(args, names)
     for note in dict.fromkeys(note for options in chosen.values() for note in options.notes):
         print(f"- {note}", flush=True)

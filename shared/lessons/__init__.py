@@ -1,1 +1,1 @@
-"""`python -m shared.lessons`: writes the generated parts of the pages."""
+"""`python -m shared.lessons`: write the generated parts of the pages."""

@@ -1,4 +1,4 @@
-"""Runs `python -m shared.lessons`."""
+"""Run `python -m shared.lessons`."""
 
 from shared.lessons.pages import main
 

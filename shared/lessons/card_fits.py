@@ -1,6 +1,6 @@
-"""Stores the ways to the batch size of the default models, on the cards that the page offers.
+"""Store the configurations that fit the default models on the cards of the workshop page.
 
-Takes about a minute for each card.
+This takes about a minute per card.
 """
 
 import json
@@ -15,7 +15,7 @@ CARDS = ("t4", "rtx3060", "rtx3090", "rtx4090", "a10g", "l4", "a100-40", "a100",
 
 
 def ways(name, options=()):
-    """Returns what `python -m shared.predict --card NAME` tells: a dictionary for each model."""
+    """Return the result of `python -m shared.predict --card NAME`, a dictionary per model."""
     card = cards.CARDS[name]
     args = command.parse(["--card", name, *options])
     records = card_fit.find(command.wanted(args, device="gpu"), card)

@@ -1,4 +1,4 @@
-"""What an update costs, on the pages: counted, and the least time that it takes on a card."""
+"""The cost of an update, for the pages: counted work, and the least time on a card."""
 
 from shared.lessons.parts import pair
 from shared.records import markdown, stored
@@ -6,7 +6,7 @@ from shared.records.views import NOTHING, amount, by_script, duration, least_ms,
 
 
 def table(records, names):
-    """Returns a table of what an update of each record costs each GPU; names are of the columns."""
+    """Return a table of what an update costs each GPU, a column per record, headed by names."""
     what = unit(records[0])
     card = records[-1]["device"].removeprefix("simulated ")
     sizes = {
@@ -39,19 +39,19 @@ def table(records, names):
 
 
 def flop(tflop):
-    """Writes floating-point operations for people, given in 1e12."""
+    """Format a number of floating-point operations, given in units of 1e12."""
     return f"{tflop:.2f} TFLOP" if tflop >= 1 else f"{tflop * 1e3:.1f} GFLOP"
 
 
 def parts(times):
-    """Writes the parts of a time for people, the largest first; the smallest are left out."""
+    """Format the parts of a time, the largest first; those of at most 1% are left out."""
     found = sorted(times.items(), key=lambda part: -part[1])
     least = 0.01 * sum(times.values())
     return ", ".join(f"{name} {duration(t)}" for name, t in found if t > least) or NOTHING
 
 
 def cards(folder):
-    """Returns a table of every stage on an A100 and on an H100: what it costs, and its bound."""
+    """Return a table of the cost of every stage, and its bound on an A100 and on an H100."""
     h100s = by_script(read_list(stored.CARDS))
     heading = ("script", "TFLOP", "GB moved", "gathered", "reduced", "from host", "to host")
     both = ("A100: least time", "bounded by", "in cache", "each GPU at most")
@@ -72,7 +72,7 @@ def cards(folder):
 
 
 def part(folder):
-    """Returns what an update of a stage costs, beside one of the stage before."""
+    """Return a table of the cost of a stage's update, beside that of the stage before."""
     rows = [stored.predictions()[name] for name in pair(folder)]
     names = [r["script"] for r in rows]
     return markdown.text(table(rows, names), markdown.sources(rows, stored.PREDICTED))

@@ -1,15 +1,17 @@
-"""The answers to exercises: two records compared, category by category."""
+"""Answers to exercises: two records compared, category by category."""
 
-from shared.lessons import costs
 from shared.memory.blocks import CATEGORIES
 from shared.records import markdown
 from shared.records.views import LEAST, amount, setting
 
+SMALL = 0.02  # a category that changes by at most this share is not listed on its own,
+LARGE = 0.25  # unless it makes up more than this share of the peak
+
 
 def changes(record, against, phase="train", place="device"):
-    """Returns what the categories held at a peak, as (category, GB before, GB now).
+    """Return what the categories held at a peak, as (category, GB before, GB now).
 
-    A training without a GPU has no figures of the host.
+    The record of a run without a GPU has no figures of the host.
     """
     if place == "device":
         held = [r[phase]["breakdown_gb"] for r in (against, record)]
@@ -20,16 +22,22 @@ def changes(record, against, phase="train", place="device"):
 
 
 def text(exercise, record, against):
-    """Writes an answer as a table in Markdown."""
-    names = [title(r, other) for r, other in ((against, record), (record, against))]
-    if exercise.phase == "cost":
-        return costs.table([against, record], names)
+    """Return an answer as a Markdown table."""
+    names = [title(r, other, short=True) for r, other in ((against, record), (record, against))]
     rows, totals = [], []
     for place in exercise.memory:
         of = "" if exercise.memory == ("device",) else f", {place}"
-        for label, *sizes in changes(record, against, exercise.phase, place):
-            rows.append(_cells(label + of, *sizes))
-        peaks = (r[exercise.phase][f"{place}_peak_gb"] for r in (against, record))
+        peaks = [r[exercise.phase][f"{place}_peak_gb"] or 0 for r in (against, record)]
+        same, its = [0, 0], changes(record, against, exercise.phase, place)
+        for label, *sizes in its:
+            cells = _cells(label + of, *sizes)
+            large = max(sizes) > LARGE * max(peaks)
+            if abs(sizes[1] - sizes[0]) <= SMALL * max(sizes) and not large:
+                same = [a + b for a, b in zip(same, sizes)]
+            else:
+                rows.append(cells)
+        if any(same) and rows:
+            rows.append(_cells(f"all other categories{of}", *same))
         totals.append(tuple(f"**{cell}**" for cell in _cells(f"together{of}", *peaks)))
     table = [(f"at the peak while {exercise.phase}ing", *names, ""), *rows, *totals]
     if comparable(record, against):
@@ -44,7 +52,7 @@ def _cells(name, before, now):
 
 
 def comparable(record, against):
-    """Tells whether the accuracies of two records are: after as many updates, of real images."""
+    """Return whether two accuracies are comparable: after as many updates, on real images."""
     return (
         record["test_accuracy"] is not None
         and record["steps"] == against["steps"]
@@ -52,8 +60,11 @@ def comparable(record, against):
     )
 
 
-def title(record, other):
-    """Returns the heading of a record's column: its script, and how it differs from the other."""
+def title(record, other, short=False):
+    """Return the heading of a record's column: its script, and how it differs from the other.
+
+    With `short`, a script that both have in common is left out.
+    """
     differs = [setting(record)] if setting(record) != setting(other) else []
     for key, words in (
         ("batch_size", "batch of {}"),
@@ -69,4 +80,5 @@ def title(record, other):
                 value = "yes" if value else "no"
             said = words.format(value)
             differs.append(said.removesuffix("s") if value == 1 else said)
-    return ", ".join([record["script"], *differs])
+    named = not (short and differs and record["script"] == other["script"])
+    return ", ".join([*[record["script"]] * named, *differs])

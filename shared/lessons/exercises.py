@@ -1,8 +1,8 @@
 """The exercises on the lesson pages: a question, a command that prints the answer, and the reason.
 
 All of that stands on the page, where a teacher edits it; only the table of the answer is generated.
-`python -m shared.lessons.exercises` runs all commands, trainings and predictions, and stores what
-they print of memory; the tables are made from that file.
+`python -m shared.lessons.exercises` runs all commands, scripts and predictions, and stores their
+records; the tables are made from that file.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from shared.lessons import exercise_answers
 from shared.predict import command as predictor
 from shared.predict.jobs import run_jobs
 from shared.predict.simulation import predict
-from shared.records import markdown, scripts, stored
+from shared.records import scripts, stored
 from shared.records.atomic_files import write_text
 from shared.records.running import run_script
 from shared.records.scripts import ROOT
@@ -44,17 +44,17 @@ class Exercise:
     """An exercise of a lesson page."""
 
     folder: str
-    number: int  # from 1 on, on each page
-    question: str  # Markdown, as the reason
-    command: str  # the last record that it makes is what is asked about
+    number: int  # counted from 1 on each page
+    question: str  # Markdown, like the reason
+    command: str  # the exercise asks about the last record that it makes
     reason: str
-    against: str  # a script, in the same output or else in the stored record; or another command
-    phase: str = "train"  # or "load"; or "cost", for what an update costs
+    against: str  # a script, in the same output or else in the stored records; or another command
+    phase: str = "train"  # or "load"
     memory: tuple = ("device",)  # which peaks are compared: device, host or both
 
 
 def of_page(folder):
-    """Returns the exercises on the page of a stage's folder, as it stands there."""
+    """Return the exercises on the page of a stage's folder."""
     text = (ROOT / folder / "README.md").read_text()
     _, _, rest = text.partition("\n## Try it\n")
     section, _, _ = rest.partition("\n## ")
@@ -68,27 +68,27 @@ def of_page(folder):
 
 
 def every():
-    """Returns the exercises of all pages."""
+    """Return the exercises of all pages."""
     return [exercise for folder in scripts.folders() for exercise in of_page(folder)]
 
 
 def is_prediction(command):
-    """Tells a prediction from a script."""
+    """Return whether a command predicts; otherwise it runs a script."""
     return shlex.split(command)[1:3] == ["-m", "shared.predict"]
 
 
 def commands(exercise):
-    """Returns the commands of an exercise: its own, and the one it is compared with, if any."""
+    """Return the commands of an exercise: its own, and the one to compare with, if any."""
     other = exercise.against
     return [exercise.command, *([other] if other.startswith("python ") else [])]
 
 
 def predictions(asked):
-    """Predicts what commands ask for, as they would themselves: {command: list of records}."""
+    """Predict what commands ask for, as the commands would: {command: list of records}."""
     wanted = {}
     for command in asked:
         args = predictor.parse(shlex.split(command)[3:])
-        # Where all that is asked of it is about loading, one update is enough.
+        # For exercises about loading alone, one update is enough.
         asking = [e for e in every() if command in commands(e)]
         short = {"updates": 1} if all(e.phase == "load" for e in asking) else {}
         wanted[command] = predictor.wanted(args, device=args.on or "gpu", **short)
@@ -100,8 +100,8 @@ def predictions(asked):
     }
 
 
-def trainings(asked, folder):
-    """Runs scripts, two at a time, without a GPU, as for the stored ladder: {command: [record]}."""
+def run_scripts(asked, folder):
+    """Run scripts without a GPU, two at a time, as for the stored ladder: {command: [record]}."""
 
     def train(command):
         file, *options = shlex.split(command)[1:]
@@ -118,10 +118,10 @@ def trainings(asked, folder):
 
 
 def compared(exercise, printed):
-    """Returns the two records that an exercise compares: its command's last, and the other one.
+    """Return the two records that an exercise compares: its command's last, and another one.
 
-    The other one is of the script that it names, in the same output or else in the stored records;
-    or what a second command printed. printed is {command: list of records}.
+    The other one is of the script `against`, in the same output or else in the stored records; or
+    the last one of a second command. printed is {command: list of records}.
     """
     *others, record = printed[exercise.command]
     if exercise.against in printed:
@@ -132,13 +132,13 @@ def compared(exercise, printed):
 
 
 def kept(record):
-    """Returns what an answer needs of a record."""
+    """Return the fields of a record that an answer needs."""
     part = {key: record[key] for key in KEPT if key in record}
     return {**part, "command": record.get("ladder") or record["command"]}
 
 
 def to_store(printed):
-    """Returns what the file has of the exercises' records; printed is {command: records}."""
+    """Return the entries to store for the exercises; printed is {command: records}."""
     found = []
     for e in (e for e in every() if e.command in printed):
         record, against = map(kept, compared(e, printed))
@@ -148,21 +148,20 @@ def to_store(printed):
 
 
 def stored_entries():
-    """Returns the stored file's entries, {(folder, number): entry}."""
+    """Return the stored entries, {(folder, number): entry}."""
     return {(e["folder"], e["number"]): e for e in read_list(stored.EXERCISES)}
 
 
 def answer(exercise):
-    """Returns an answer's table and where its figures come from, both in Markdown."""
+    """Return the table of an answer and the origin of its figures, both in Markdown."""
     entry = stored_entries()[exercise.folder, exercise.number]
     pair = [entry["record"], entry["against"]]
     return exercise_answers.text(exercise, *pair), origin(pair, stored.EXERCISES)
 
 
 def part(folder, number, **_):
-    """Returns the generated part of an exercise."""
-    table, from_where = answer(of_page(folder.name)[number - 1])
-    return markdown.text(table, markdown.folded(markdown.ORIGIN, [from_where]))
+    """Return the generated part of an exercise."""
+    return answer(of_page(folder.name)[number - 1])[0]
 
 
 def main(argv=None):
@@ -172,7 +171,7 @@ def main(argv=None):
     printed = predictions([command for command in asked if is_prediction(command)])
     with tempfile.TemporaryDirectory() as folder:
         scripts_to_run = [command for command in asked if not is_prediction(command)]
-        printed.update(trainings(scripts_to_run, Path(folder)))
+        printed.update(run_scripts(scripts_to_run, Path(folder)))
     now = to_store(printed)
     write_text(stored.EXERCISES, json.dumps(now, indent=1) + "\n")
     print(f"{stored.EXERCISES.relative_to(ROOT)}: {len(now)} answers")

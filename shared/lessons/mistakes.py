@@ -1,4 +1,4 @@
-"""Which line is wrong? The mistakes of shared/memory/README.md, as code to choose a line of."""
+"""The quiz "Which line is wrong?": the mistakes of shared/memory/README.md, as code."""
 
 import ast
 import difflib
@@ -8,10 +8,10 @@ from shared.records import markdown, stored, views
 
 
 def asked():
-    """Returns the questions, and where figures come from.
+    """Return the questions, and the origins of their figures.
 
     A question is a dictionary: the script; "code", the function with the mistake as (line, whether
-    it is wrong); the mistake in "words", "peak" as predicted, "tiny" as measured, and "mend".
+    it is wrong); the mistake in "words", its predicted "peak", "tiny" as measured, and the "mend".
     """
     full, tiny = recorded(), recorded(MEASURED, stored.TINY_VARIANTS)
     questions = []
@@ -25,13 +25,13 @@ def asked():
 
 
 def grown(records, before, after):
-    """Writes the peaks of two variants, and how they differ."""
+    """Return the peaks of two variants, and their difference, as text."""
     peaks = [records[v.words]["train"]["device_peak_gb"] for v in (before, after)]
     return f"{views.size(peaks[0])}, then {views.size(peaks[1])}: {markdown.compared(*peaks)}"
 
 
 def wrong(before, after):
-    """Returns the function that a change is in, as (line, whether the change has brought it)."""
+    """Return the function that contains a change, as a list of (line, whether it is new)."""
     delta = difflib.ndiff(before.splitlines(), after.splitlines())
     lines = [(line[2:], line[0] == "+") for line in delta if line[0] in " +"]
     last = max(n for n, (_, new) in enumerate(lines, 1) if new)

@@ -6,7 +6,7 @@ from shared.records.views import by_model, listed, setting
 
 
 def part(folder):
-    """Returns tables of what evidence.calibrate has stored, two for every GPU."""
+    """Return tables of the stored results of evidence.calibrate, two for every GPU."""
     pieces = []
     for file, checked, about in stored.on_gpus():
         for group in by_model(checked):

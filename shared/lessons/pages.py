@@ -1,7 +1,7 @@
-"""Writes the generated parts of all README.md anew: diffs, tables and answers.
+"""Write the generated parts of all README.md: diffs, tables and answers.
 
-A part stands between `<!-- generated: NAME OPTION="..." -->` and `<!-- end -->`; parts.py and
-exercises.py make what is in it. A test fails when one is stale.
+A part stands between `<!-- generated: NAME OPTION="..." -->` and `<!-- end -->`; PARTS has the
+functions that make what is in between. A test fails when one is stale.
 """
 
 import re
@@ -9,7 +9,7 @@ import shlex
 
 from shared.cli import Parser
 from shared.evidence import guide, hugging_face, lost_updates, profiled, variants
-from shared.lessons import costs, exercises, on_gpus, parts, published, side_roads
+from shared.lessons import costs, exercises, on_gpus, parts, pictures, published, side_roads
 from shared.records import scripts
 from shared.records.atomic_files import write_text
 from shared.records.scripts import ROOT
@@ -24,6 +24,7 @@ PARTS = {
     "cost": costs.part,
     "diff": parts.diff,
     "families": parts.families,
+    "glance": parts.glance,
     "grown": variants.grown,
     "guide": guide.part,
     "hugging_face": hugging_face.part,
@@ -34,13 +35,14 @@ PARTS = {
     "measured": parts.measured,
     "measured_ladder": parts.measured_ladder,
     "one_by_one": parts.one_by_one,
-    "peak": parts.peak,
+    "origin": parts.origin,
+    "picture": parts.picture,
     "predicted": parts.predicted,
     "profiled": profiled.part,
     "published": published.part,
     "published_speeds": published.speeds,
     "published_summary": published.summary,
-    "side_road": side_roads.diff,
+    "side_road_figures": side_roads.figures,
     "side_roads": side_roads.table,
     "unedited": published.unedited,
     "variants": variants.part,
@@ -48,28 +50,32 @@ PARTS = {
 
 
 def options(marker):
-    """Returns the name of a part and its options, {name: value}, from the text of its comment."""
+    """Return the name of a part and its options, {name: value}, from the text of its comment."""
     name, *given = shlex.split(marker)
     return name, dict(option.split("=", 1) for option in given)
 
 
 def fill(page):
-    """Returns a page's text with its generated parts made anew."""
+    """Return the text of a page with up-to-date generated parts."""
     answers = iter(range(1, 100))  # to number them
+    folder = ROOT / page.stem if page.parent == parts.FIGURES else page.parent
 
     def made(match):
         name, given = options(match[2])
         number = {"number": next(answers)} if name == "answer" else {}
-        return f"{match[1]}{PARTS[name](page.parent, **given, **number)}\n{match[3]}"
+        return f"{match[1]}{PARTS[name](folder, **given, **number)}\n{match[3]}"
 
     return PART.sub(made, page.read_text())
 
 
 def pages():
-    """Returns the README.md of the repository, of each stage, and of shared/ and its rooms."""
+    """Return the pages: README.md of the repository and of each stage, and those in shared/."""
     folders = [ROOT, *(ROOT / name for name in scripts.folders()), ROOT / "shared"]
-    rooms = sorted((ROOT / "shared").glob("*/README.md"))
-    return [*(folder / "README.md" for folder in folders), *rooms]
+    return [
+        *(folder / "README.md" for folder in folders),
+        *sorted((ROOT / "shared").glob("*/*.md")),
+        *sorted(parts.FIGURES.glob("*.md")),
+    ]
 
 
 def main(argv=None):
@@ -78,3 +84,4 @@ def main(argv=None):
         if (filled := fill(page)) != page.read_text():
             write_text(page, filled)
             print(f"{page.relative_to(ROOT)} written")
+    pictures.draw()

@@ -1,4 +1,4 @@
-"""The generated parts of pages that show diffs and records, each from the page's folder."""
+"""Generated parts of pages that show diffs and records; each function takes the page's folder."""
 
 import json
 import os
@@ -8,51 +8,95 @@ from shared.predict.tables import CONTEXT_GB, NCCL_GB
 from shared.records import markdown, scripts, stored, views
 from shared.records.scripts import ROOT
 
+FIGURES = ROOT / "shared" / "evidence" / "figures"  # a page and a picture per stage
+
 
 def pair(folder):
-    """Returns the scripts that a stage's page compares: the one it builds on, and its train.py."""
+    """Return the scripts that a stage's page compares: its parent, if any, and its train.py."""
     script = scripts.get(f"{folder.name}/train")
     return [name for name in (script.parent, script.name) if name]
 
 
-def peak(folder):
-    """Returns one sentence: the predicted peak of the script before, and of this one."""
+def glance(folder):
+    """Return a table of a stage's most important figures, beside those of the stage before.
+
+    Besides the peak, it has the two categories that change most.
+    """
+    names, every, tiny = pair(folder), stored.predictions(), _tiny()
+    rows, small = [every[name] for name in names], [tiny[name] for name in names]
+    train, load = ([r[phase] for r in rows] for phase in ("train", "load"))
+    several, peaks = rows[-1]["world_size"] > 1, _amounts(train, "device_peak_gb")
+    each, what = ", on each GPU" * several, views.unit(rows[-1]).removesuffix("s")
+    lines = [("GPUs", [str(r["world_size"]) for r in rows])] * several
+    lines.append((f"**peak, allocated{each}**", [f"**{peak}**" for peak in peaks]))
+    held = {label: [p["breakdown_gb"].get(label, 0) for p in train] for label in CATEGORIES}
+    change = {label: abs(gb[-1] - gb[0]) if names[1:] else gb[0] for label, gb in held.items()}
+    for label in sorted(change, key=change.get, reverse=True)[:2]:
+        lines += [(f"of that, {label}", map(views.amount, held[label]))] * (change[label] > 0)
+    lines += [("reserved", _amounts(train, "device_reserved_gb"))]
+    lines += [("on the host", _amounts(train, "host_peak_gb"))] * any(map(views.on_host, rows))
+    for place in ("device", "host"):
+        gb = _amounts(load, f"{place}_peak_gb")
+        lines += [(f"while loading, on the {place}", gb)] * (gb[0] != gb[-1])
+    least = [views.duration(views.least_ms(r)) for r in rows]
+    tiny_peaks = _amounts([r["train"] for r in small], "device_peak_gb")
+    lines += [(f"least time for one {what}{each}", least)]
+    lines += [("tiny model on a CPU, measured: peak", tiny_peaks)]
+    lines += [("its test accuracy", map(views.learned, small))]
+    card = views.listed(r["device"].removeprefix("simulated ") for r in rows)
+    heads = [f"[{name.removesuffix('/train')}](../{name}.py)" for name in names]
+    heading = (f"{views.setting(rows[-1])}, predicted for {card}", *heads)
+    return markdown.text([heading, *((label, *cells) for label, cells in lines)])
+
+
+def origin(folder):
+    """Return a line on how the figures of a stage's page were made, and where all of them are."""
+    full, tiny = (its[pair(folder)[-1]] for its in (stored.predictions(), _tiny()))
+    card, torch = full["device"].removeprefix("simulated "), full["versions"]["torch"]
+    file = os.path.relpath(FIGURES / f"{folder.name}.md", folder)
+    return (
+        f"Figures: predicted for {card} with PyTorch {torch}, and measured tiny on "
+        f"{tiny['device']}{'' if stored.on_gpus() else '; none was measured on a GPU'}. "
+        f"[All figures of this stage, with commands and commits]({file})."
+    )
+
+
+def picture(folder):
+    """Return the timeline of a stage beside that of the stage before, as a picture."""
     rows = [stored.predictions()[name] for name in pair(folder)]
-    now = rows[-1]["train"]["device_peak_gb"]
-    what = f"**Peak per GPU** while training, predicted for {views.setting(rows[-1])}:"
-    if len(rows) == 1:
-        return f"{what} **{views.size(now)}** allocated."
-    before, host = rows[0]["train"]["device_peak_gb"], [r["load"]["host_peak_gb"] for r in rows]
-    if now == before:
-        host = " to ".join(views.size(gb) if gb else "0" for gb in host)
-        loading = f"while loading, the host's peak goes from {host}"
-        return f"{what} **{views.size(now)}** allocated, as before; {loading}."
-    before, share = views.size(before), now / before
-    return f"{what} {before} before, **{views.size(now)}** now ({share:.0%}), allocated."
+    said = " beside ".join(
+        f"{r['script']}, {views.size(r['train']['device_peak_gb'])} at the peak" for r in rows
+    )
+    file = os.path.relpath(FIGURES / f"{folder.name}.png", folder)
+    return f"![What holds the memory during one update: {said}]({file})"
 
 
-def diff(folder):
-    """Returns the diff that leads to a stage's train.py; folded up, the one to its plain.py.
+def _tiny():
+    return views.by_script(views.read(views.TINY_MEASURED)[0])
 
-    In the first folder there is one, from plain.py to train.py.
+
+def diff(folder, plain="no"):
+    """Return the diff that leads to a stage's train.py and, if asked for, folded that of plain.py.
+
+    In the first folder, it leads from plain.py to train.py.
     """
     names = pair(folder)
     if len(names) == 1:
         names.insert(0, f"{folder.name}/plain")
     lines, how_much = markdown.diff(*names)
     folded = ()
-    if names[0] in scripts.ladder():
-        plain, much = markdown.diff(*scripts.plain(names))
-        folded = markdown.folded(f"The same step in plain PyTorch: {much}", plain)
-    return markdown.text(f"{how_much}:", lines, folded)
+    if plain == "folded":
+        other, much = markdown.diff(*scripts.plain(names))
+        folded = markdown.folded(f"The same change in plain PyTorch: {much}", other)
+    return markdown.text(f"{how_much}; {lines[0]}", lines[2:], folded)
 
 
 def predicted(folder):
-    """Returns a table that sets the prediction for a stage beside the one for the stage before."""
+    """Return a table of the prediction for a stage beside the one for the stage before."""
     rows = [stored.predictions()[name] for name in pair(folder)]
     shown = [(r, 1) for r in rows]
     heading = [r["script"] for r in rows]
-    if len({r["world_size"] for r in rows}) > 1:  # what was on one device is now on several
+    if len({r["world_size"] for r in rows}) > 1:  # from one device to several
         shown.append((rows[-1], rows[-1]["world_size"]))
         heading.append(f"all {rows[-1]['world_size']} devices together")
     train, load = ([_times(n, r[phase]) for r, n in shown] for phase in ("train", "load"))
@@ -69,8 +113,7 @@ def predicted(folder):
         ("peak while loading: host", *_amounts(load, "host_peak_gb")),
     ]
     table = [line for line in table if {*line[1:]} != {views.NOTHING}]
-    lead = "The simulation counts every tensor, also what is left out above:"
-    return markdown.text(lead, table, markdown.sources(rows, stored.PREDICTED))
+    return markdown.text(table, markdown.sources(rows, stored.PREDICTED))
 
 
 def _amounts(phases, key):
@@ -78,13 +121,13 @@ def _amounts(phases, key):
 
 
 def _times(n, phase):
-    """Returns a record's phase, with n times the sizes."""
+    """Return a record's phase with its sizes multiplied by n."""
     sizes = {key: gb and n * gb for key, gb in phase.items() if key != "breakdown_gb"}
     return {**sizes, "breakdown_gb": {key: n * gb for key, gb in phase["breakdown_gb"].items()}}
 
 
 def measured(folder):
-    """Returns tables that set a stage beside the one before, one for every file that has it."""
+    """Return tables of a stage beside the one before, one per file of measurements."""
     pieces = []
     for file, records in stored.results():
         rows = [records[name] for name in pair(folder) if name in records]
@@ -101,15 +144,15 @@ def measured(folder):
 
 
 def ladder(folder):
-    """Returns the whole ladder as predicted for GPUs, and the last stage: five short columns."""
+    """Return a short table of the ladder as predicted for GPUs, and of the last stage."""
     every = stored.predictions()
     records = [every[name] for name in scripts.ladder()]
     fastest = min(map(views.least_ms, records))
-    table = [("stage", "idea", "changed lines", "GB per GPU", "speed")]
+    table = [("stage", "idea", "changed lines", "GB per GPU", "speed at most")]
     for r in records:
         script, gb = scripts.get(r["script"]), r["train"]["device_peak_gb"]
         lines = str(markdown.changed(script.parent, script.name)) if script.parent else ""
-        # What the host computes is not in the bound, so that it allows less than this.
+        # The bound leaves out what the host computes, so the speed is below this.
         speed = f"{'<' * views.computes_on_host(r)}{fastest / views.least_ms(r):.0%}"
         stage = f"[{script.folder}]({script.folder}/)"
         table.append((stage, script.idea, lines, f"{gb:.2f}", speed))
@@ -121,7 +164,7 @@ def ladder(folder):
 
 
 def measured_ladder(folder):
-    """Returns the whole ladder as measured, one table for every file of records and model."""
+    """Return the ladder as measured, one table per file of records and model."""
     pieces = []
     for file, records in stored.results():
         there = [records[name] for name in scripts.stages() if name in records]
@@ -139,7 +182,7 @@ def measured_ladder(folder):
 
 
 def language_models(folder):
-    """Returns what language models need before and after, on four GPUs and on one."""
+    """Return a table of what language models need before and after, on four GPUs and on one."""
     factor = "reserved vs before.py"
     on_four = ("train.py on 4 GPUs, each: allocated", "reserved", factor, "host, per process")
     on_one = ("train.py on 1 GPU: allocated", "reserved", factor, "host")
@@ -166,7 +209,7 @@ def language_models(folder):
 
 
 def one_by_one(folder, gpus="4"):
-    """Returns what each technique from before.py to train.py does to each language model's peak.
+    """Return a table of each technique's effect on the peaks, from before.py to train.py.
 
     gpus is "4", or "1" for the techniques that one GPU can use.
     """
@@ -191,7 +234,7 @@ def one_by_one(folder, gpus="4"):
 
 
 def families(folder):
-    """Returns which families of language models can be predicted, and why others cannot."""
+    """Return a table of the families of language models: predictable, or the reason why not."""
     found = json.loads(stored.FAMILIES.read_text())
     names = ", ".join(f"{name} {found['versions'][name]}" for name in ("torch", "transformers"))
     table = [("family", *found["outcomes"])]
@@ -204,7 +247,7 @@ def families(folder):
 
 
 def cards(folder):
-    """Returns a table of every stage without workspaces, on an A100 and on an H100."""
+    """Return a table of every stage's peak: without workspaces, on an A100 and on an H100."""
     alone, h100s = stored.tensors(), views.by_script(views.read_list(stored.CARDS))
     heading = ("script", "tensors alone", "A100: allocated", "reserved", "workspaces at the peak")
     table = [(*heading, "H100: allocated", "reserved", "workspaces at the peak")]
@@ -221,7 +264,7 @@ def cards(folder):
 
 
 def checked(folder):
-    """Returns a table that sets predictions for a CPU beside measurements, at full size."""
+    """Return a table of predictions for a CPU beside measurements, at full size."""
     predicted = views.by_script(views.read_list(stored.CHECKED))
     measured = views.read(stored.FULL_CPU)[0]
     heading = ("measured while training", "predicted", "error")

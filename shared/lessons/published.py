@@ -1,4 +1,4 @@
-"""Tables of predictions beside published measurements, from what evidence.published has stored.
+"""Tables of predictions beside published measurements, as stored by evidence.published.
 
 Sizes are predicted, and times are bounded.
 """
@@ -17,13 +17,13 @@ from shared.records.scripts import ROOT
 GUIDE_TITLE = "Hugging Face: training on one GPU"
 GUIDE = "https://huggingface.co/docs/transformers/v4.21.0/perf_train_gpu_one"
 GUIDE_TIMES = (
-    "From texts per second of the Trainer over 128 updates, the first one and its warming up "
-    "included. Not in the bound: clipping."
+    "From texts per second of the Trainer over 128 updates, with the first one and its "
+    "warm-up. Not in the bound: clipping."
 )
 
 
 def guides():
-    """Returns the rows of Hugging Face's guide as in 2022, from its own records."""
+    """Return the rows of Hugging Face's guide of 2022, from its own records."""
     return [
         {
             "what": row.words,
@@ -36,7 +36,7 @@ def guides():
 
 
 def guide_times():
-    """Returns its rows with times that can be compared, as records of shared.evidence.published."""
+    """Return the guide's rows with comparable times, as records of shared.evidence.published."""
     return [
         {
             "source": GUIDE_TITLE,
@@ -51,13 +51,13 @@ def guide_times():
 
 
 def timed():
-    """Returns the records with published times, those first that come nearest to the bound."""
+    """Return the records with published times, those nearest to the bound first."""
     records = [r for r in json.loads(stored.PUBLISHED.read_text()) if r["published_ms"]]
     return sorted([*records, *guide_times()], key=reached, reverse=True)
 
 
 def speeds(folder):
-    """Returns the table of published times beside the bound, in Markdown."""
+    """Return the table of published times beside the bound, in Markdown."""
     found = timed()
     fractions = [reached(r) for r in found]
     urls = {**{source["title"]: source["url"] for source in SOURCES}, GUIDE_TITLE: GUIDE}
@@ -66,7 +66,7 @@ def speeds(folder):
         gpus = f"{r['devices']} x {r['card']}" if r["devices"] > 1 else r["card"]
         lines.append((r["what"], gpus, *command.times(r), f"[{r['source']}]({urls[r['source']]})"))
     said = (
-        f"Of {len(found)} published trainings, the median reaches "
+        f"Of {len(found)} published runs, the median reaches "
         f"{statistics.median(fractions):.0%} of the bound, the best {max(fractions):.0%}, the "
         f"last {min(fractions):.0%}."
     )
@@ -77,9 +77,9 @@ def speeds(folder):
 
 
 def part(folder):
-    """Returns the tables of sizes of all sources, in Markdown."""
+    """Return the tables of sizes of all sources, in Markdown."""
     records = json.loads(stored.PUBLISHED.read_text())
-    page_11 = os.path.relpath(ROOT / "11_llm" / "README.md", folder)
+    texts = os.path.relpath(ROOT / "shared" / "text" / "README.md", folder)
     pieces = []
     for source in SOURCES:
         if rows := command.table([r for r in records if r["source"] == source["title"]]):
@@ -87,14 +87,14 @@ def part(folder):
     pieces.append(
         f"[{GUIDE_TITLE}]({GUIDE}). BERT-large, 512 tokens, V100 with 16 GB; "
         "`nvidia-smi` less the kernels. PyTorch of January 2022 is imitated; more on "
-        f"[page 11]({page_11}#beside-a-published-measurement)."
+        f"[the page of language models]({texts}#beside-a-published-measurement)."
     )
     pieces.append([command.HEADING, *command.table(guides())])
     return markdown.text(*pieces, _origin(records[0]))
 
 
 def unedited(folder):
-    """Returns the table of scripts of others that have run unedited, or why not, in Markdown."""
+    """Return the table of third-party scripts: results of unedited runs, or why there are none."""
     records = [r for r in json.loads(stored.PUBLISHED.read_text()) if r["script"]]
     ran, urls = [r for r in records if "why" not in r], {s["title"]: s for s in SOURCES}
     lines = [command.SCRIPTS]
@@ -117,10 +117,10 @@ def _origin(record):
 
 
 def summary(folder):
-    """Returns a sentence about the errors of the sources whose settings are known."""
+    """Return a sentence on the errors for the sources whose settings are known."""
     records = [r for r in json.loads(stored.PUBLISHED.read_text()) if r["published_gb"]]
     known = {s["title"] for s in SOURCES if s.get("complete", True)}
-    # A figure that was published for two trainings counts once.
+    # A figure that was published for two runs counts once.
     once = {(r["source"], r["published_gb"]): r for r in records if r["source"] in known}
     errors = [abs(error(r)) for r in (*once.values(), *guides())]
     near = sum(e <= 0.05 for e in errors)

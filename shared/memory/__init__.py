@@ -1,1 +1,1 @@
-"""Who holds the memory, and the private names of PyTorch that are needed to find out."""
+"""Measurement of tensor memory by category, and the private names of PyTorch that it needs."""

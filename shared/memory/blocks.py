@@ -1,19 +1,19 @@
-"""Storages of tensors, the categories they belong to, and the peaks in a log of them."""
+"""Storages of tensors, their categories, and the peak of memory in a log of them."""
 
 import collections
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-# A storage keeps one of these categories once it has it. The others are guesses, made when the
-# storage is allocated.
+# A storage with one of these categories keeps it. The others are guesses, made when the storage is
+# allocated.
 KNOWN = ("parameters", "gradients", "optimizer states", "inputs")
-# Workspaces are not tensors. Only a simulation knows them, by formulas.
+# Workspaces are not tensors. Only a simulation includes them, by formulas.
 CATEGORIES = (*KNOWN, "activations", "recomputed", "gathered", "temporaries", "workspaces")
 
 
 class Block:
-    """A storage: its bytes, the type of its device, such as "cpu" or "cuda", and its category."""
+    """A storage: its size in bytes, device type, such as "cpu" or "cuda", and category."""
 
     __slots__ = ("nbytes", "device", "label")
 
@@ -22,20 +22,20 @@ class Block:
 
 
 def tensors(x):
-    """Yields the tensors inside nested lists, tuples and dicts."""
+    """Yield the tensors inside nested lists, tuples and dicts."""
     return (leaf for leaf in tree_leaves(x) if isinstance(leaf, torch.Tensor))
 
 
 def moved(x, device):
-    """Returns nested lists, tuples and dicts with their tensors on a device."""
+    """Return nested lists, tuples and dicts with their tensors moved to a device."""
     return tree_map_only(torch.Tensor, lambda t: t.to(device), x)
 
 
 def summit(events, device, since=0, until=None):
-    """Finds the peak of a type of device in a Ledger's log.
+    """Find the peak on a type of device in a Ledger's log.
 
-    What was allocated before since counts too. Returns the most bytes at once, the bytes of each
-    category at that moment, and the block whose allocation led there, None if it was before.
+    What was allocated before `since` counts too. Return the peak in bytes, the bytes of each
+    category at the peak, and the block whose allocation reached it, None if that was earlier.
     """
     total, now = 0, collections.Counter()
     best, at_best, last = 0, {}, None

@@ -1,10 +1,10 @@
-"""Who holds the memory: when every tensor storage is allocated and freed, by category.
+"""A ledger of tensor memory: when each storage is allocated and freed, and its category.
 
-PyTorch counts memory on CUDA devices, but not on a CPU. The resident set of the process is no
-substitute, because it contains libraries and what the C allocator keeps; nor is the profiler, with
-several processes. So the ledger listens to every operation, and logs each new storage and the
+PyTorch counts memory on CUDA devices, but not on a CPU. The resident set of the process is not a
+substitute, because it includes libraries and what the C allocator keeps; nor is the profiler, with
+several processes. So the ledger intercepts every operation, and logs each new storage and the
 moment when it is freed. It does not see what a kernel allocates for itself and frees before it
-returns; shared/evidence/profiled.py counts how much that is.
+returns; shared/evidence/profiled.py measures that.
 """
 
 import contextlib
@@ -24,32 +24,32 @@ from shared.memory.blocks import KNOWN, Block, summit, tensors
 
 
 class Ledger(TorchDispatchMode):
-    """Counts tensor memory while it is active; it can be entered several times.
+    """A context that logs tensor memory; it can be entered several times.
 
     A storage that was allocated while the ledger was not active counts from the first operation
-    that returns it. Releases always count. The category of a storage is often known only later (of
-    a gradient, when the optimizer steps), and then applies from its allocation on. So the breakdown
-    is computed afterwards, from the log: `events`, a list of (block, bytes), negative when freed.
+    that returns it. Releases always count. The category of a storage is often known only later (for
+    a gradient, at the optimizer step), and then applies from its allocation on. So the breakdown is
+    computed afterwards, from the log: `events`, a list of (block, bytes), negative when freed.
     """
 
     def __init__(self):
         super().__init__()
         self.events = []
-        # id of a storage -> block. PyTorch keeps its Python object as long as the storage.
+        # id of a storage -> block. PyTorch keeps the Python object as long as the storage.
         self._live = {}
         self._building = True  # until the first forward pass, nothing is an activation
         self._stepping = self.gathering = self.paused = False
 
     def peak(self, device, since=0, until=None):
-        """Returns the most bytes in a part of the log, and what held them; see summit()."""
+        """Return the peak in a part of the log, in bytes, and its breakdown; see summit()."""
         return summit(self.events, device, since, until)[:2]
 
     def training(self):
-        """Notes that the model is built: what the forward pass makes now is activations."""
+        """Mark the model as built: what the forward pass allocates from now on is activations."""
         self._building = False
 
     def phase(self):
-        """Returns what the training is doing: "load", "forward", "backward" or "step"."""
+        """Return the current phase: "load", "forward", "backward" or "step"."""
         if self._building:
             return "load"
         if self._stepping:
@@ -57,7 +57,7 @@ class Ledger(TorchDispatchMode):
         return "backward" if torch_private.in_backward() else "forward"
 
     def note(self, tensor, label=None):
-        """Logs a tensor's storage, if it is new, and notes its category, if that is known."""
+        """Log a tensor's storage, if it is new, and set its category, if that is known."""
         if parts := parts_of(tensor):
             for part in parts:
                 self.note(part, label)
@@ -75,26 +75,26 @@ class Ledger(TorchDispatchMode):
             block.label = label
 
     def note_file(self, tensor):
-        """Leaves out a memory-mapped file: the operating system can drop its pages."""
+        """Exclude a memory-mapped file: the operating system can drop its pages."""
         storage = tensor.untyped_storage()
         self._live[id(storage)] = self._block(storage.nbytes(), "file", "temporaries", tensor)
         weakref.finalize(storage, self._live.pop, id(storage), None).atexit = False
 
     def note_group(self, group):
-        """Notes what an optimizer was given: parameters, and their gradients if there are any."""
+        """Note an optimizer's parameter group: the parameters, and their gradients if any."""
         for p in group["params"]:
             self.note(p, "parameters")
             if p.grad is not None:
                 self.note(p.grad, "gradients")
 
     def resized(self, storage):
-        """Logs that the size of a storage has changed."""
+        """Log the new size of a storage."""
         if block := self._live.get(id(storage)):
             self._died(id(storage))
             self._born(storage, block.device, block.label, block)
 
     def during(self, flag):
-        """Returns a context that is "paused" or "gathering", putting weights together."""
+        """Return a context in which a flag is set: "paused", or "gathering" sharded weights."""
         return mock.patch.object(self, flag, True)
 
     def _born(self, storage, device, label, like):
@@ -106,15 +106,15 @@ class Ledger(TorchDispatchMode):
             self.log(block, -block.nbytes)
 
     def _block(self, nbytes, device, label, like):
-        """Makes a block; of `like`, a tensor or the block before, a subclass may keep more."""
+        """Make a block; a subclass may keep more of `like`, a tensor or the previous block."""
         return Block(nbytes, device, label)
 
     def log(self, block, change):
-        """Adds an event to the log."""
+        """Append an event to the log."""
         self.events.append((block, change))
 
     def _ran(self, func, args, kwargs, out):
-        """Is called after an operation whose results have been noted; for subclasses."""
+        """Hook for subclasses, called after an operation whose results have been noted."""
 
     def _guess(self):
         if self.gathering:
@@ -129,7 +129,7 @@ class Ledger(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if any(hasattr(t, "__tensor_flatten__") for t in types):
-            return NotImplemented  # such a tensor then calls operations on its parts
+            return NotImplemented  # the tensor then calls operations on its parts
         kwargs = kwargs or {}
         sends = torch_private.exchanges(func)
         out = torch_private.on_copies(func, args, kwargs) if sends else func(*args, **kwargs)
@@ -137,13 +137,13 @@ class Ledger(TorchDispatchMode):
             return out
         label = None
         if func is torch.ops.aten._to_copy.default:
-            # A batch that is moved to another device or converted is still the batch.
+            # A batch that is moved to another device or converted still counts as inputs.
             source = self._live.get(id(args[0].untyped_storage()))
             label = "inputs" if source and source.label == "inputs" else None
         for t in tensors(out):
             self.note(t, label)
         self._ran(func, args, kwargs, out)
-        if func.namespace in ("c10d", "fsdp"):  # buffers for what the processes send each other
+        if func.namespace in ("c10d", "fsdp"):  # buffers for communication
             for t in tensors((args, kwargs, out)):
                 if id(t.untyped_storage()) in self._live:
                     self.note(t, "gathered")
@@ -178,9 +178,9 @@ class Ledger(TorchDispatchMode):
 
 
 def parts_of(tensor):
-    """Returns the tensors that a DTensor or a quantized tensor consists of, [] for any other.
+    """Return the tensors that a DTensor or a quantized tensor consists of; [] for any other.
 
-    These have no memory of their own; their storage only pretends.
+    Such a tensor has no memory of its own; its storage is only a wrapper.
     """
     names = tensor.__tensor_flatten__()[0] if hasattr(tensor, "__tensor_flatten__") else []
     return [*tensors([getattr(tensor, name) for name in names])]

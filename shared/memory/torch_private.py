@@ -1,7 +1,7 @@
 """Private names of PyTorch that measuring needs, each with what would go wrong without it.
 
-There is no public interface for these things. When PyTorch changes a name, tests/test_private_names
-tells which, and scripts go on without; but not simulations, which need more, in shared/predict.
+There is no public interface for them. When PyTorch changes a name, tests/test_private_names reports
+it, and scripts run without it. Simulations do not: they need more such names, in shared/predict.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ PROPAGATOR = "torch.distributed.tensor._sharding_prop:ShardingPropagator"
 
 @functools.cache
 def lookup(path, without):
-    """Returns what "module.of.torch:Class.method" is; else says once what happens without it."""
+    """Return the object at "module.of.torch:Class.method"; if it is gone, say once what fails."""
     try:
         return pkgutil.resolve_name(path)
     except (ImportError, AttributeError):
@@ -29,21 +29,21 @@ def lookup(path, without):
 
 
 def in_backward():
-    """Tells whether a backward pass is running."""
-    without = "what the backward pass holds counts as activations"
+    """Return whether a backward pass is running."""
+    without = "memory of the backward pass counts as activations"
     running = lookup("torch._C:_current_graph_task_id", without)
     return running is not None and running() != -1
 
 
 def wrapped(owner, name, wrapper):
-    """Replaces owner.name while the context is active, by wrapper(original, *args, **kwargs)."""
+    """Return a context in which wrapper(original, *args, **kwargs) replaces owner.name."""
     original = getattr(owner, name)
     return mock.patch.object(owner, name, lambda *args, **kw: wrapper(original, *args, **kw))
 
 
 @contextlib.contextmanager
 def reporting_to(ledger):
-    """Reports to a ledger what it cannot see in operations, while the context is active."""
+    """Report to a ledger, in this context, what it cannot see in operations."""
 
     def during(flag, original, *args, **kwargs):
         with ledger.during(flag):
@@ -59,7 +59,7 @@ def reporting_to(ledger):
         return loaded
 
     def moved(original, module, *args, **kwargs):
-        ledger.note_group({"params": module.parameters(recurse=False)})  # their gradients, too
+        ledger.note_group({"params": module.parameters(recurse=False)})  # and gradients
         result = original(module, *args, **kwargs)
         ledger.note_group({"params": module.parameters(recurse=False)})
         return result
@@ -74,28 +74,28 @@ def reporting_to(ledger):
         ledger.note_group(optimizer.param_groups[-1])
 
     names = [
-        # Tensors that are read from a file are the result of no operation. With mmap=True they are
-        # pages of the file, and no memory.
-        ("torch:load", load, "what a file holds is missing"),
+        # Tensors that are read from a file are not the result of an operation. With mmap=True they
+        # are pages of the file, not memory.
+        ("torch:load", load, "tensors from files are missing"),
         # FSDP2 frees gathered weights by resizing their storage to 0.
-        ("torch:UntypedStorage.resize_", resized, "gathered weights seem to stay"),
+        ("torch:UntypedStorage.resize_", resized, "gathered weights seem to stay allocated"),
         # Parameters that were moved or sharded after they were registered have new storages.
-        ("torch.optim:Optimizer.add_param_group", added, "shards are noticed late"),
-        ("torch.nn:Module._apply", moved, "weights that are moved are noticed late"),
-        # gloo reduces what the processes send while the training waits for it, in buffers of its
-        # own. No prediction contains them.
-        ("torch.distributed:Work.wait", paused, "gloo's buffers count"),
-        # DDP keeps what the processes sent each other in place of its own buffers. On a CPU these
-        # are copies (see on_copies), and in a simulation nobody answers.
+        ("torch.optim:Optimizer.add_param_group", added, "shards are counted late"),
+        ("torch.nn:Module._apply", moved, "moved weights are counted late"),
+        # gloo reduces tensors while the training waits for it, in buffers of its own. No prediction
+        # contains them.
+        ("torch.distributed:Work.wait", paused, "gloo's buffers are counted"),
+        # DDP keeps the result of a collective in place of its own buffer. On a CPU that is a copy
+        # (see on_copies), and in a simulation no process answers.
         ("torch.nn.parallel:DistributedDataParallel.__init__", own_hook, "gradients seem doubled"),
     ]
     if dist.is_initialized():  # else there are no shards
         # A single process sends nothing: FSDP2 copies its shards, which are whole weights, with
         # ordinary operations.
         names.append((f"{FSDP_GROUP}.wait_for_unshard", gathering, "gathered may be activations"))
-        # DTensor finds the shape of a result by running the operation on tensors without memory.
+        # DTensor infers the shape of a result by running the operation on tensors without memory.
         name = f"{PROPAGATOR}._propagate_tensor_meta_non_cached"
-        names.append((name, paused, "an optimizer's step seems larger"))
+        names.append((name, paused, "the optimizer step seems larger"))
     with contextlib.ExitStack() as stack:
         for path, wrapper, without in names:
             if lookup(path, without):
@@ -105,14 +105,14 @@ def reporting_to(ledger):
 
 
 def own_hook(original, model, *args, **kwargs):
-    """Lets DDP average gradients in its own buffers, except on CUDA."""
+    """Make DDP average gradients in its own buffers, except on CUDA."""
     original(model, *args, **kwargs)
     if model.device_type != "cuda":
         model.register_comm_hook(None, _averaged)
 
 
 def _averaged(state, bucket):
-    """Averages a bucket of gradients over all processes, in place."""
+    """Average a bucket of gradients over all processes, in place."""
     gradients = bucket.buffer().div_(dist.get_world_size())
     dist.all_reduce(gradients)
     done = torch.futures.Future()
@@ -121,15 +121,15 @@ def _averaged(state, bucket):
 
 
 def exchanges(func):
-    """Tells whether an operation sends tensors to other processes."""
-    if func.namespace == "_c10d_functional":  # DTensor's make new tensors; some only wait for them
+    """Return whether an operation sends tensors to other processes."""
+    if func.namespace == "_c10d_functional":  # DTensor's return new tensors; some only wait
         wait = lookup("torch:ops._c10d_functional.wait_tensor", "memory varies from run to run")
         return bool(wait) and any(a.name == "group_name" for a in func._schema.arguments)
     return func.namespace == "c10d"
 
 
 def on_copies(func, args, kwargs):
-    """Lets processes exchange copies of CPU tensors, and waits until that is done.
+    """Run a collective on copies of CPU tensors, and wait until it is done.
 
     gloo's threads hold what they have sent a moment longer than the training does, sometimes until
     after the next allocation. With copies, which are not logged, every run gives the same bytes.
@@ -141,7 +141,7 @@ def on_copies(func, args, kwargs):
         originals[id(copy)] = t, copy
         return copy
 
-    def own(t):  # what is new is in the hands of gloo's threads, too
+    def own(t):  # gloo's threads hold new tensors, too
         known = originals.get(id(t))
         return known[0] if known else torch.ops._c10d_functional.wait_tensor(t).clone()
 

@@ -1,1 +1,1 @@
-"""`python -m shared.predict`: how much GPU memory scripts need, simulated without a GPU."""
+"""`python -m shared.predict`: the GPU memory that scripts need, simulated without a GPU."""

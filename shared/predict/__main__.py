@@ -1,4 +1,4 @@
-"""Runs `python -m shared.predict`."""
+"""Entry point of `python -m shared.predict`."""
 
 import sys
 

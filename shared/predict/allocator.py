@@ -1,10 +1,10 @@
-"""What PyTorch's caching allocator reserves on a CUDA device, computed without a device.
+"""PyTorch's caching allocator for a CUDA device, simulated without a device.
 
-The allocator asks the driver for segments, cuts them into blocks, and keeps them when the tensors
-are gone. So what it has reserved, and what nvidia-smi shows, is more than what is allocated: sizes
-are rounded up, and there are gaps that nothing fits in. These are its policies with default
-settings and under expandable_segments:True. Sources: `c10/cuda/CUDACachingAllocator.cpp` in
-PyTorch; https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management
+The allocator requests segments from the driver, splits them into blocks, and keeps them when the
+tensors are freed. So what it has reserved, and what nvidia-smi shows, exceeds what is allocated:
+sizes are rounded up, and nothing fits in some gaps. These are its policies with default settings
+and under expandable_segments:True. Sources: `c10/cuda/CUDACachingAllocator.cpp` in PyTorch;
+https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management
 """
 
 import bisect
@@ -14,27 +14,27 @@ import itertools
 import os
 
 MIB = 1 << 20
-ROUND = 512  # every block is a multiple of it
+ROUND = 512  # bytes; every block is a multiple of this
 # Blocks of at most SMALL bytes come from segments of 2 MiB, which hold no larger blocks.
 SMALL = MIB
 # Larger blocks of less than LARGE bytes come from segments of 20 MiB. The largest blocks each get a
 # segment of their own, a multiple of 2 MiB.
 LARGE = 10 * MIB
-RANGE = 10 << 50  # of addresses in an expandable segment: more than any GPU has memory
+RANGE = 10 << 50  # addresses of an expandable segment: more than the bytes of any GPU
 
 VARIABLE, GROW = "PYTORCH_ALLOC_CONF", "expandable_segments:True"
 
 
 class OutOfMemory(Exception):
-    """More is needed than the limit, even after all idle segments are given back."""
+    """More is needed than the limit, even after giving all idle segments back."""
 
 
 class Pool(list):
     """The idle pieces of one stream and kind of segment, smallest first."""
 
     def __init__(self, page):
-        self.page = page  # bytes of a segment; an expandable one grows by as many
-        # Of an expandable segment, the addresses without memory, in their order.
+        self.page = page  # bytes of a segment; an expandable one grows in steps of this
+        # For an expandable segment, the ranges of addresses without memory, in order.
         self.gaps = [Piece(RANGE, 0, self)]
 
 
@@ -42,10 +42,10 @@ class Pool(list):
 class Piece:
     """A part of a segment, in use or idle."""
 
-    size: int  # in bytes, as the address
+    size: int  # in bytes, like the address
     address: int
     pool: Pool
-    before: "Piece | None" = None  # its neighbours in the segment
+    before: "Piece | None" = None  # its neighbors in the segment
     after: "Piece | None" = None
     idle: bool = False  # whether it is in the pool
 
@@ -54,21 +54,20 @@ class Piece:
 
 
 class CachingAllocator:
-    """The caching allocator of one device: bytes reserved now, and at most (`peak`)."""
+    """The caching allocator of one device; `reserved` and its `peak` are in bytes."""
 
     def __init__(self, limit=None):
-        """Never reserves more than `limit` bytes, if there is one."""
-        # For each stream, the pools of small and of large blocks. A stream never gets pieces of
-        # another one.
+        """Begin with nothing reserved; never reserve more than `limit` bytes, if there is one."""
+        # For each stream, the pools of small and of large blocks. Streams do not share pieces.
         self.pools = collections.defaultdict(lambda: (Pool(2 * MIB), Pool(20 * MIB)))
         self.reserved = self.peak = self.top = 0
         self.limit = limit
 
     def allocate(self, nbytes, stream=0):
-        """Returns the piece for a tensor: the smallest idle one that it fits in, or a new one.
+        """Return the piece for a tensor: the smallest idle one that it fits in, or a new one.
 
-        What is idle is given back before more than the limit is reserved. Raises OutOfMemory if
-        that is not enough.
+        Give idle segments back before more than the limit is reserved. Raise OutOfMemory if that is
+        not enough.
         """
         size = max(ROUND, -(-nbytes // ROUND) * ROUND)
         pool = self.pools[stream][size > SMALL]
@@ -89,12 +88,12 @@ class CachingAllocator:
         return piece
 
     def free(self, piece):
-        """Takes a piece back, and joins it with idle neighbours."""
-        for neighbour in (piece.after, piece.before):
-            if neighbour and neighbour.idle:
-                _remove(neighbour)
-                follows = neighbour is piece.after
-                first, second = (piece, neighbour) if follows else (neighbour, piece)
+        """Take a piece back, and merge it with idle neighbors."""
+        for neighbor in (piece.after, piece.before):
+            if neighbor and neighbor.idle:
+                _remove(neighbor)
+                follows = neighbor is piece.after
+                first, second = (piece, neighbor) if follows else (neighbor, piece)
                 first.size += second.size
                 first.after = second.after
                 if first.after:
@@ -103,7 +102,7 @@ class CachingAllocator:
         _keep(piece)
 
     def empty_cache(self):
-        """Gives the segments back in which nothing is in use, as torch.cuda.empty_cache() does."""
+        """Give the segments back in which nothing is in use, as torch.cuda.empty_cache() does."""
         for pool in itertools.chain(*self.pools.values()):
             whole = [piece for piece in pool if not piece.before and not piece.after]
             pool[:] = [piece for piece in pool if piece.before or piece.after]
@@ -130,13 +129,13 @@ class CachingAllocator:
 
 
 class ExpandableAllocator(CachingAllocator):
-    """The same under expandable_segments:True.
+    """The caching allocator under expandable_segments:True.
 
-    Each pool has one segment, a range of addresses. It gets memory in pages, where it is needed.
+    Each pool has one segment, a range of addresses, which gets memory in pages where it is needed.
     """
 
     def empty_cache(self):
-        """Gives all pages back in which nothing is in use."""
+        """Give all pages back in which nothing is in use."""
         for pool in itertools.chain(*self.pools.values()):
             for piece in [*pool]:
                 start, end = piece.address, piece.address + piece.size
@@ -150,7 +149,7 @@ class ExpandableAllocator(CachingAllocator):
 
     def _fitting(self, size, pool):
         i = bisect.bisect_left(pool, Piece(size, -1, pool))
-        # A piece that can grow counts as large as it can become.
+        # A piece that can grow counts with the size that it can grow to.
         while i + 1 < len(pool) and _room(pool[i + 1]) < _room(pool[i]):
             i += 1
         return pool.pop(i) if i < len(pool) else None
@@ -159,13 +158,13 @@ class ExpandableAllocator(CachingAllocator):
         return ROUND
 
     def _new(self, size, pool):
-        for gap in pool.gaps:  # the first that is large enough, with what is idle around it
+        for gap in pool.gaps:  # the first that is large enough together with idle neighbors
             run = [gap.before, gap] if gap.before and gap.before.idle else [gap]
             while (short := size - sum(p.size for p in run)) > 0 and _unused(run[-1].after):
                 run.append(run[-1].after)
             if short <= 0:
                 break
-        # Of the last as many pages as are missing.
+        # The last gap gives only as many pages as are missing.
         left = -short // pool.page * pool.page if _gap(run[-1]) else 0
         self._reserve(sum(p.size for p in run if _gap(p)) - left)
         end = run[-1].address + run[-1].size
@@ -197,7 +196,7 @@ def _keep(piece):
 
 
 def _replace(run, *parts):
-    """Replaces neighbours by (start, end, whether there is memory); returns the new pieces."""
+    """Replace adjacent pieces by (start, end, whether there is memory); return the new pieces."""
     pool, before, after, made = run[0].pool, run[0].before, run[-1].after, []
     for piece in run:
         pool.gaps.remove(piece) if _gap(piece) else _remove(piece)
@@ -217,16 +216,16 @@ def _replace(run, *parts):
 
 
 def expandable():
-    """Returns whether the environment wants segments to grow, under either of its names."""
+    """Return whether the environment asks for expandable segments, by either variable."""
     return any(GROW in os.environ.get(name, "") for name in (VARIABLE, "PYTORCH_CUDA_ALLOC_CONF"))
 
 
 class Replay:
-    """A ledger's log on one device, event by event, and PyTorch's counters.
+    """A replay of a ledger's log on one device, with PyTorch's counters.
 
-    `allocated` and `peak` are bytes of blocks, those of what is reserved are the allocator's;
-    `events` are the log with the sizes of blocks on the device. PyTorch counts these: of a large
-    block, a rest of up to 1 MiB is not cut off.
+    `allocated` and `peak` are bytes of blocks; the allocator counts the reserved bytes. `events` is
+    the log with the sizes of the device's blocks. PyTorch counts these: a remainder of up to 1 MiB
+    of a large block is not split off.
     """
 
     def __init__(self, device, expandable=False, limit=None):
@@ -236,7 +235,7 @@ class Replay:
         self._pieces = {}
 
     def take(self, block, change):
-        """Takes in an event."""
+        """Process an event."""
         if block.device == self.device and block.nbytes:
             if change > 0:
                 self._pieces[block] = piece = self.allocator.allocate(change, block.stream)
@@ -250,14 +249,14 @@ class Replay:
         self.events.append((block, change))
 
     def reset(self):
-        """Forgets the peaks until now."""
+        """Reset the peaks to the current values."""
         self.peak, self.allocator.peak = self.allocated, self.allocator.reserved
 
 
 def replay(events, device, since=0, until=None, emptied=(), expandable=False, limit_gb=None):
-    """Replays a ledger's log; the cache is emptied where the part of it begins, and elsewhere.
+    """Replay a ledger's log; empty the cache at event `since`, and at those in `emptied`.
 
-    Returns a Replay with the peaks of the part; None if the limit, if there is one, is too low.
+    Return a Replay with the peaks of the part from `since` on; None if the limit is too low.
     """
     replayed = Replay(device, expandable, limit_gb and int(limit_gb * 1e9))
     for i, event in enumerate(events[:until]):

@@ -1,10 +1,10 @@
-"""Which attention kernel CUDA takes, for the simulated GPU.
+"""The choice of CUDA's attention kernels, for the simulated GPU.
 
-In 16 bit, data center GPUs since Hopper take cuDNN's kernel (from PyTorch 2.11 on, whose packages
-bring a cuDNN that is new enough), and other GPUs since Ampere take FlashAttention if there is no
-mask. Otherwise it is the memory-efficient kernel, which needs keys for every head and the mask as
-numbers, (batch, 1, length, length). What no kernel takes is computed step by step, with all
-attention weights in memory. Sources:
+In 16 bit, data center GPUs since Hopper use cuDNN's kernel (from PyTorch 2.11 on, whose packages
+contain a recent enough cuDNN), and other GPUs since Ampere use FlashAttention if there is no mask.
+Otherwise it is the memory-efficient kernel, which needs keys for every head and a floating-point
+mask, (batch, 1, length, length). Where no kernel applies, attention is computed step by step, with
+all attention weights in memory. Sources:
 https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
 and `sdp_utils.cpp` in PyTorch.
 """
@@ -13,10 +13,10 @@ import torch
 
 
 def of_cuda(device, card, version):
-    """Returns a wrapper of scaled_dot_product_attention that takes CUDA's kernels on a device.
+    """Return a wrapper of scaled_dot_product_attention that uses CUDA's kernels on a device.
 
-    Without it, a simulation would take the CPU's kernels, which keep other tensors for the backward
-    pass, and with dropout all attention weights.
+    Without it, a simulation would use the CPU's kernels, which save other tensors for the backward
+    pass and, with dropout, all attention weights.
     """
     aten = torch.ops.aten
     with_cudnn = card.capability[0] in (9, 10) and version >= (2, 11)

@@ -1,14 +1,14 @@
-"""The time that an update takes at least on a given device, if tensors go through its memory.
+"""The least time of an update on a given device, if tensors go through its memory.
 
 Each operation takes at least as long as its arithmetic at the device's highest rate, as moving its
-bytes to and from memory, and as sending them to other devices or the host. Those of one stream
-follow each other. Streams run beside each other, and what devices exchange has one of its own; the
-one that takes longest bounds the update. Starting operations, waiting for others, and what the host
-computes are not in it, so real trainings take longer.
+bytes to and from memory, and as sending them to other devices or the host. Operations of one stream
+run one after the other. Streams run concurrently, and communication between devices has one of its
+own; the longest stream bounds the update. Launching operations, synchronization, and computation on
+the host are not included, so real runs take longer.
 
-Small tensors may not go through memory, but stay in the L2 cache. So there is a second figure, for
-a cache that holds the storages used last, as many as fit: those are read at once, and one that is
-freed in time is never written to memory.
+Small tensors may not go through memory, but stay in the L2 cache. So a second figure assumes a
+cache of the most recently used storages, as many as fit: reading them takes no time, and one that
+is freed soon enough is never written to memory.
 """
 
 import collections
@@ -18,14 +18,14 @@ RESOURCES = ("arithmetic", "memory", "other GPUs", "host link")
 
 
 class Cache:
-    """An L2 cache, which holds whole storages, those that were used last."""
+    """An L2 cache of whole storages; the least recently used are evicted first."""
 
     def __init__(self, nbytes):
         self.nbytes = nbytes
-        self._held, self._full = collections.OrderedDict(), 0  # name -> (bytes, whether changed)
+        self._held, self._full = collections.OrderedDict(), 0  # {name: (bytes, whether changed)}
 
     def use(self, name, nbytes, changed):
-        """Returns the bytes between cache and memory when a storage is read or changed."""
+        """Return the bytes moved between cache and memory when a storage is read or changed."""
         before, was_changed = self._held.pop(name, (0, False))
         self._full -= before
         if nbytes > self.nbytes:
@@ -44,7 +44,7 @@ class Cache:
 
 
 def bound(operations, rates):
-    """Returns the least time of the operations of a Cost, a record's Bound."""
+    """Return the least time of a Cost's operations, as a record's Bound."""
     found = _bound(operations, dataclasses.replace(rates, cache=0))
     return {**found, "in_cache_ms": _bound(operations, rates)["ms"]}
 

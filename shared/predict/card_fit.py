@@ -1,11 +1,11 @@
-"""The ways to a batch size on a card: which scripts fit, with how much at once, and how fast.
+"""Configurations for a batch size on a card: which scripts fit, their micro-batches, their speed.
 
-How many images or texts at once fit into a card's memory is found by simulating updates.
+Simulated updates show how many images or texts at once fit into the card's memory.
 
-In 11 combinations of techniques are tried, too, from the one that adds least to an update on. The
-first that takes its whole share of the batch at once ends the search: more techniques would make it
-slower. (Offloading may make its bound shorter, because the step on the host is in no bound. So the
-advice takes offloading only if nothing else fits.)
+In 11, combinations of techniques are tried, too, beginning with the one that adds least to an
+update. The first that takes its whole share of the batch at once ends the search: more techniques
+would make it slower. (Offloading may lower the bound, because no bound includes the step on the
+host. So the advice chooses offloading only if nothing else fits.)
 """
 
 import dataclasses
@@ -19,16 +19,16 @@ from shared.records.views import aligned, folder, listed, name, unit
 from shared.records.views import most_per_second as speed
 
 NUMBERS = {1: "one", 2: "two", 4: "four", 8: "eight"}
-LEAST_GB = 0.1  # what is worth a word
-MOST = 1_000_000  # images at once; the search ends here
+LEAST_GB = 0.1  # a smaller difference is not mentioned
+MOST = 1_000_000  # images at once; the search stops here
 
 
 def with_fits(script, options, card_gb):
-    """Returns a prediction, with "fits": whether a card holds it, and the largest micro-batch.
+    """Return a prediction, with "fits": whether it fits on a card, and the largest micro-batch.
 
     A stage without micro-batches takes its batch at once. The others get a batch of at least two
-    micro-batches for every process, so that the gradients of the first exist during the forward
-    pass of the second.
+    micro-batches per process, so that the gradients of the first exist during the forward pass of
+    the second.
     """
     record, simulation, _ = predicted(script, options)
     args, left = simulation.args, card_gb - tables.allowance(record)
@@ -51,12 +51,12 @@ def with_fits(script, options, card_gb):
 
 
 def with_way(script, options, card_gb, batch_size):
-    """Returns a prediction, with "way": the fastest of its script to a batch size on a card."""
+    """Return a prediction, with "way": its fastest configuration for a batch size on a card."""
     record, simulation, _ = predicted(script, options)
     args, left = simulation.args, card_gb - tables.allowance(record)
     share, micro = max(batch_size // args.shares, 1), args.micro_batch_size
     most = min(options.micro_batch_size or share, share)
-    found = {}  # sizes() and the bound, with n at once
+    found = {}  # {n at once: (*sizes(), bound)}
     if batch_size == args.batch_size:
         its = sizes(record, simulation, simulation.ledger.events, left)
         found[min(micro or share, share)] = *its, record["bound"]
@@ -72,7 +72,7 @@ def with_way(script, options, card_gb, batch_size):
             return search(lambda n: tried(n)[which], left, most, most)
         return share if tried(share)[which] <= left else 0
 
-    at_once = largest(0) or largest(1)  # with room; only if none fits so, tightly
+    at_once = largest(0) or largest(1)  # tightly only if nothing fits otherwise
     missing = "bf16" if "bf16" in args.precision and not simulation.card.bf16 else None
     gb, _, bound = found[at_once or min(found)]
     way = {
@@ -91,10 +91,10 @@ def with_way(script, options, card_gb, batch_size):
 
 
 def sizes(record, simulation, events, left):
-    """Returns GB that PyTorch reserves for a log if there is room, and with how few it can do.
+    """Return the GB that PyTorch reserves for a log if there is room, and the GB that suffice.
 
-    Where more would be reserved than there is left on a card, PyTorch gives back what is idle. If
-    that is enough, so is what is allocated, which grows evenly with the batch, as search() wants.
+    Where it would reserve more than is left on the card, PyTorch gives idle memory back. If that is
+    enough, the allocated GB suffice; they are nearly linear in the batch, as search() expects.
     """
     replayed = simulation.replay(events, simulation.loaded)
     reserved = max(replayed.allocator.peak / 1e9, record["load"]["device_reserved_gb"])
@@ -103,10 +103,10 @@ def sizes(record, simulation, events, left):
 
 
 def search(needed, budget, guess, most=MOST):
-    """Returns the largest n from 1 to most with needed(n) <= budget, 0 if there is none.
+    """Return the largest n from 1 to most with needed(n) <= budget, 0 if there is none.
 
-    The search begins at `guess` and follows the line through the last two points, because needed is
-    nearly linear. If that takes long, it halves the interval instead.
+    The search begins at `guess` and extrapolates through the last two points, because needed() is
+    nearly linear. If that takes long, it bisects instead.
     """
     fits, too_many, points = 0, None, []
     while fits < most and (too_many is None or too_many - fits > 1):
@@ -128,14 +128,14 @@ def search(needed, budget, guess, most=MOST):
 
 
 def find(jobs, card):
-    """Returns the predictions of jobs, each with "way", and with "combinations" if it has any."""
+    """Return the predictions of jobs, each with "way", and with "combinations" if it has any."""
     modules = [scripts.get(script).load() for script, _ in jobs]
-    sizes = {}  # of the last script of each kind: from 04 on all have the same
+    sizes = {}  # of the last script of each task: all from 04 on have the same
     for module, (_, options) in zip(modules, jobs):
         sizes[module.TASK] = options.batch_size or module.BATCH_SIZE
     batches = [sizes[module.TASK] for module in modules]
     records = run_jobs([(with_way, *job, card.gb, size) for job, size in zip(jobs, batches)])
-    searches = []  # a record, the name of what adds nothing, and what is still to be tried
+    searches = []  # (record, name of the technique that adds nothing, tries to come)
     for (script, options), record, size in zip(jobs, records, batches):
         its = scripts.get(script)
         if its.file != "train" or not its.path.with_name("one_by_one.py").exists():
@@ -145,7 +145,7 @@ def find(jobs, card):
             tries = [
                 (script, dataclasses.replace(options, devices=n, techniques=c), card.gb, size)
                 for c in module.combinations(n, card.bf16)
-                # All techniques are the script itself.
+                # All techniques together are the script itself.
                 if c != module.TOGETHER or n != record["world_size"]
             ]
             searches += [(record, module.FEW, tries)] if tries else []
@@ -161,7 +161,7 @@ def find(jobs, card):
 
 
 def ways(records):
-    """Returns the ways of find()'s records: a list of (what to call it, a record's Way)."""
+    """Return the configurations in find()'s records: [(description, a record's Way), ...]."""
     found = []
     for r in records:
         found.append((name(r), r["way"]))
@@ -173,28 +173,28 @@ def ways(records):
 
 
 def offloads(way):
-    """Tells whether an update copies more than a few numbers between device and host."""
+    """Return whether an update copies more than a few numbers between device and host."""
     its = way["bound"]
     copying = sum(part.get("host link", 0) for part in (its["parts_ms"], its["beside_ms"]))
     return copying > 0.01 * its["ms"]
 
 
 def table(records, card):
-    """Returns the ways of one model's records as lines of text, and advice."""
+    """Return the configurations of one model's records, and advice, as lines of text."""
     what, found = unit(records[0]), ways(records)
     size = found[-1][1]["batch_size"]
-    above = f"Ways to {size} {what} per update on {card.title}, {card.gb:.4g} GB:"
+    above = f"Configurations for {size} {what} per update on {card.title}, {card.gb:.4g} GB:"
     below = [f"Fits {tables.TIGHTLY}."] if any(w["at_once"] and tight(w) for _, w in found) else []
     return [above, *aligned(heading(what), rows(found)), *below, "", *advice(found, what, card)]
 
 
 def heading(what):
-    """Returns the heading of rows(); what is "images" or "texts"."""
-    return "way", "GPUs", "at once", "each takes GB", f"at most {what}/s", "bounded by"
+    """Return the column headings of rows(); `what` is "images" or "texts"."""
+    return "configuration", "GPUs", "at once", "each takes GB", f"at most {what}/s", "bounded by"
 
 
 def rows(found):
-    """Returns rows of texts for what ways() returns: those of one GPU first, the fastest first."""
+    """Return a table row for each of ways(), by number of GPUs, then the fastest first."""
 
     def row(words, way):
         at_once = f"{way['at_once']}{', tightly' * tight(way)}"
@@ -212,7 +212,7 @@ def rows(found):
 
 
 def advice(found, what, card):
-    """Returns a line for each number of GPUs: the fastest way, and the fastest that needs less.
+    """Return a line per number of GPUs: the fastest configuration, and the fastest leaner one.
 
     One that offloads, or fits tightly, is not called the fastest if another fits: its bound leaves
     out the most.

@@ -1,6 +1,6 @@
-"""Predicts what every script needs of a GPU, without one.
+"""Predict the GPU memory and the cost of every script, without a GPU.
 
-Its own code runs, on tensors that have no memory.
+The scripts' own code runs, on tensors that have no memory.
 """
 
 import dataclasses
@@ -26,11 +26,11 @@ def make_parser():
     parser = options.Parser(description=__doc__)
     add, positive = parser.add_argument, options.positive
     models = f"01 to 10: {IMAGES.model_help}; 11: {TEXTS.model_help}, or several"
-    card = f"the GPU: {', '.join(cards.CARDS)} (default: a100), and which way leads to this card"
-    version = "whose PyTorch's workspaces, such as 2.11 (default: the installed one's)"
-    fits = "which scripts fit on a card of so many GB (1e9 bytes), or on a card, and how much"
+    card = f"the GPU: {', '.join(cards.CARDS)} (default: a100); if given, list what fits on it"
+    version = "of PyTorch, for its workspaces, such as 2.11 (default: the installed version)"
+    fits = "which scripts fit on a card (its name, or GB of 1e9 bytes), with how much at once"
     preset = "default: full, ViT-L/16 at 224 px and DistilBERT at 512 tokens"
-    one = "11: apply the techniques one by one, from before.py on; with --devices 1 no sharding"
+    one = "11: add the techniques to before.py one by one; with --devices 1, no sharding"
     scripts.add_stages(parser)
     add("--preset", choices=options.PRESETS, default="full", help=preset)
     add("--model", metavar="NAME[,NAME...]", help=f"{models} (default: the preset's)")
@@ -40,24 +40,24 @@ def make_parser():
     add("--micro-batch-size", type=positive, metavar="N", help="per device and pass, from 05 on")
     add("--devices", type=positive, metavar="N", help="GPUs, from 08 on (default: 4)")
     add("--one-by-one", action="store_true", help=one)
-    add("--plain", action="store_true", help="plain.py, without Fabric, not train.py; 01 to 10")
-    add("--on", choices=("gpu", "cpu"), default="gpu", help="a GPU, or a computer without one")
+    add("--plain", action="store_true", help="01 to 10: plain.py, without Fabric")
+    add("--on", choices=("gpu", "cpu"), default="gpu", help="simulate a GPU, or a CPU")
     add("--card", type=cards.get, metavar="NAME", help=card)
     add("--torch", type=cards.version, default=cards.INSTALLED, metavar="VERSION", help=version)
     add("--expandable", action="store_true", help=f"as with {VARIABLE}={GROW}")
-    add("--tensors-only", action="store_true", help="no workspaces, and no rests of blocks")
+    add("--tensors-only", action="store_true", help="no workspaces, no rounding to blocks")
     other = parser.add_mutually_exclusive_group().add_argument
     other("--fits", type=cards.card_or_gb, metavar="GB|CARD", help=fits)
-    other("--timeline", type=options.location, metavar="DIR", help="draw who holds memory")
+    other("--timeline", type=options.location, metavar="DIR", help="draw what holds memory")
     add("--json", action="store_true", help="print a list of records instead of tables")
     return parser
 
 
 def parse(argv):
-    """Parses the command line; fills in args.names, the scripts that the options are about."""
+    """Parse the command line, and set args.names: the scripts that the options apply to."""
     args = make_parser().parse_args(argv)
     args.command = options.command_of(["-m", "shared.predict"], argv)
-    # With these, --card does not tell which way leads to it.
+    # With these, --card does not search for configurations that fit.
     others = args.fits or args.timeline or args.one_by_one
     args.ways = args.card and not (others or args.tensors_only)
     if isinstance(args.fits, cards.Card):
@@ -70,26 +70,26 @@ def parse(argv):
     chosen = scripts.with_side_roads(chosen) if args.side_roads else chosen
     units = {name: scripts.get(name).load().TASK.unit for name in chosen}
     about = {IMAGES if m.startswith("vit_") else TEXTS for m in args.models if m}
-    about -= {TEXTS} if named else set()  # perhaps it is of pictures; the scripts know better
+    about -= {TEXTS} if named else set()  # it may be a model of images; the scripts decide
     about |= {IMAGES} if args.image_px else set()
     about |= {TEXTS} if args.max_length or args.one_by_one else set()
     others = [name for name in chosen if any(units[name] != task.unit for task in about)]
     args.names = [name for name in chosen if name not in others]
     if others and named or not args.names:
         unit = "texts" if units[others[0]] == "images" else "images"
-        raise UserError(f"an option is about {unit}, but {others[0]} is about {units[others[0]]}")
+        raise UserError(f"an option is for {unit}, but {others[0]} trains on {units[others[0]]}")
     return args
 
 
 def wanted(args, **changed):
-    """Returns what to simulate, as the options say but for some fields: [(script, Wanted), ...]."""
+    """Return the simulations that options ask for, with changes: [(script, Wanted), ...]."""
     given = {f.name for f in dataclasses.fields(Wanted)} & vars(args).keys()
     same = {name: getattr(args, name) for name in given} | changed
     found = []
     for model in args.models:
         for name in args.names:
             steps = [None]
-            if args.one_by_one:  # the techniques lead from the folder's first script to its last
+            if args.one_by_one:  # from the first script of the folder to the last
                 devices = same["devices"] or scripts.get(name).load().DEVICES
                 every = one_by_one(name).techniques(devices)
                 firsts = [every[:n] for n in range(len(every) + 1)]
@@ -122,7 +122,7 @@ def main(argv=None):
 
 
 def show_tables(records, args, how=""):
-    """Prints the tables of predictions of one model."""
+    """Print the tables of predictions of one model."""
     r = records[0]
     if args.torch != cards.INSTALLED:
         how += f"as with torch {r['as_torch']}, "
@@ -130,11 +130,11 @@ def show_tables(records, args, how=""):
     print(f"\n{setting(r)}, on a {r['device']}, {how}. Figures are per device.\n")
     print("\n".join([*tables.predictions(records), "", *tables.costs(records)]))
     if args.card and not args.card.bf16:
-        print(f"\nA {args.card.title} has no instructions for bf16: it is slow there.")
+        print(f"\nA {args.card.title} has no bf16 instructions: bf16 is slow on it.")
 
 
 def show(records, args):
-    """Prints the tables of predictions, those of each model together."""
+    """Print the tables of predictions, grouped by model."""
     how = "tensors only, " * args.tensors_only + "with expandable segments, " * args.expandable
     for group in by_model(records):
         show_tables(group, args, how)
@@ -143,4 +143,4 @@ def show(records, args):
         if args.ways:
             print("\n" + "\n".join(card_fit.table(group, args.card)))
     if args.timeline:
-        print(f"\n{args.timeline}: who holds the memory during one update")
+        print(f"\n{args.timeline}: what holds the memory during one update")

@@ -1,7 +1,7 @@
-"""What an update costs, counted operation by operation: arithmetic, and bytes that are moved.
+"""The cost of an update, counted for each operation: arithmetic, and bytes moved.
 
 Arithmetic is that of matrix products, convolutions and attention, by the formulas of
-torch.utils.flop_counter, and one more. That of other operations does not count: moving operands
+torch.utils.flop_counter, and one more. That of other operations is ignored: moving their operands
 takes longer. An operation reads its operands once and writes its results once; a view does neither.
 """
 
@@ -17,64 +17,64 @@ from shared.memory.blocks import tensors
 from shared.predict import processes
 from shared.predict.gpu import Stream
 
-# Operations that only write into what they are given.
+# Operations that overwrite their argument without reading it.
 ONLY_WRITE = re.compile(r"(_foreach_)?(zero|fill|copy|normal|uniform|random|bernoulli)_")
-# These neither read nor write numbers: they reserve memory, or change what a tensor shows of it.
+# These neither read nor write values: they allocate memory, or change a tensor's view of it.
 NOTHING = re.compile(
     r"(new_)?empty(_like|_strided|_permuted|_quantized)?|"
     r"(resize|set|detach|t|transpose|squeeze|unsqueeze|as_strided)_"
 )
-# These read no more of their first operand than they return, or write no more into it than they
-# are given.
+# These read only as much of their first operand as they return, or write only as much of it as
+# they are given.
 SOME = re.compile(r"embedding|index|index_select|gather|take|index_put_")
-COPY = re.compile(r"(_foreach_)?copy_|_to_copy")  # maybe from one device to another
-# What devices exchange: a part of the operation's name; whether tensors are gathered or reduced;
-# and how much of them each of n devices receives.
+COPY = re.compile(r"(_foreach_)?copy_|_to_copy")  # possibly between devices
+# Communication: a part of the operation's name; whether tensors are gathered or reduced; and the
+# share of them that each of n devices receives.
 EXCHANGES = (
     ("all_?reduce", "reduced", lambda n: 2 * (n - 1) / n),
     ("reduce_scatter", "reduced", lambda n: (n - 1) / n),
     ("reduce", "reduced", lambda n: 1),
     ("gather|all_?to_?all", "gathered", lambda n: (n - 1) / n),
-    ("", "gathered", lambda n: 1),  # broadcast, scatter, what two devices send each other
+    ("", "gathered", lambda n: 1),  # broadcast, scatter, point-to-point
 )
-# FSDP2's. It returns the part of its buffer that it has written; its schema does not tell.
+# From FSDP2. It returns the part of its buffer that it writes, which its schema does not declare.
 COPY_IN = "all_gather_copy_in"
-BESIDE = "exchange"  # the stream of what devices exchange while they compute
+BESIDE = "exchange"  # the stream of communication that overlaps with computation
 NAMES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 flop_registry[torch.ops.aten._grouped_mm] = lambda a, b, *_, **__: 2 * a.numel() * b.shape[-1]
 
 
 @dataclasses.dataclass(slots=True)
 class Operation:
-    """An operation, and what it costs; sizes are in bytes."""
+    """An operation and its cost; sizes are in bytes."""
 
-    stream: object  # that it runs on: the id of one of the device's streams, or BESIDE
+    stream: object  # the id of the stream of the device that it runs on, or BESIDE
     flop: int = 0
-    kind: str = "fp32"  # what does them: or "tf32", "fp16", "bf16", "attention" for that in fp32
+    kind: str = "fp32"  # of the flop; or "tf32", "fp16", "bf16", "attention" for attention in fp32
     read: dict = dataclasses.field(default_factory=dict)  # {name of a storage: bytes}
     written: dict = dataclasses.field(default_factory=dict)
-    freed: list = dataclasses.field(default_factory=list)  # storages, since the operation before
-    gathered: int = 0  # that devices exchange
+    freed: list = dataclasses.field(default_factory=list)  # storages, since the previous operation
+    gathered: int = 0  # exchanged between devices
     reduced: int = 0
-    received: float = 0  # of these, what comes from other devices
+    received: float = 0  # the part of these that comes from other devices
     to_device: int = 0
     to_host: int = 0
 
 
 class Cost:
-    """Notes the operations of an update on a type of device, and the bytes moved on the host."""
+    """The operations of an update on one type of device, and the bytes moved on the host."""
 
     def __init__(self, device):
         self.device = device
         self.operations, self.on_host, self._seen = [], 0, 0
 
     def start(self):
-        """Forgets the operations until now."""
+        """Forget the operations so far."""
         self.operations.clear()
         self.on_host = 0
 
     def totals(self):
-        """Returns what the operations cost together, a record's Cost."""
+        """Return the total cost of the operations, as a record's Cost."""
         found = self.operations
         return {
             "tflop": sum(o.flop for o in found) / 1e12,
@@ -88,7 +88,7 @@ class Cost:
         }
 
     def note(self, ledger, func, args, kwargs, out):
-        """Counts an operation, after a Recorder has noted its results."""
+        """Count an operation, after a Recorder has logged its results."""
         sends = torch_private.exchanges(func)
         found = (self._exchanged if sends else self._counted)(ledger, func, args, kwargs, out)
         if found:
@@ -103,7 +103,7 @@ class Cost:
         name = func._schema.name.partition("::")[2]
         kind, share = next((k, s) for part, k, s in EXCHANGES if re.search(part, name))
         nbytes = max(sum(t.nbytes for t in tensors(part)) for part in (*args, out))
-        # Those of DTensor are waited for at once.
+        # DTensor waits for its collectives at once.
         stream = BESIDE if func.namespace == "c10d" else Stream.current
         return Operation(stream, **{kind: nbytes}, received=nbytes * share(n))
 
@@ -136,7 +136,7 @@ class Cost:
             some = sum(map(touched, tensors(args[2] if name == "index_put_" else out)))
         for sizes, part in ((found.read, read), (found.written, written)):
             here = [t for t in part if t.device.type == self.device]
-            # An operand that is given twice, as in x * x, is read once.
+            # An operand that is passed twice, as in x * x, is read once.
             views = {(ledger.block(t), t.storage_offset(), t.shape, t.stride()): t for t in here}
             for (block, *_), t in views.items():
                 nbytes = touched(t) if some is None or t is not args[0] else some
@@ -146,13 +146,13 @@ class Cost:
 
 @functools.cache
 def _roles(func):
-    """Returns an operation's name, {argument: "read", "written" or "both"}; None if it is free."""
+    """Return an operation's name, {argument: "read", "written" or "both"}; None if it is free."""
     name, roles = func._schema.name.partition("::")[2], {}
     if NOTHING.fullmatch(name):
         return name, None
     for argument in func._schema.arguments:
         roles[argument.name] = "read"
-        # Fused optimizers may divide gradients by the scale of a loss, which none of ours has.
+        # Fused optimizers may divide gradients by a loss scale; none of the scripts gives them one.
         info = argument.alias_info
         if info and info.is_write and argument.name not in ("g", "grads"):
             alone = argument.is_out or (
@@ -165,7 +165,7 @@ def _roles(func):
 
 
 def touched(t):
-    """Returns the bytes of a tensor's numbers; what is repeated without memory counts once."""
+    """Return the bytes of a tensor's elements; those repeated with stride 0 count once."""
     n = t.element_size()
     for length, stride in zip(t.shape, t.stride()):
         n *= length if stride or not length else 1
@@ -174,7 +174,7 @@ def touched(t):
 
 @functools.cache
 def _formula(func):
-    """Returns PyTorch's formula for the floating-point operations of a product, or None."""
+    """Return PyTorch's formula for the floating-point operations of a product, or None."""
     # PyTorch 2.11 has none for attention on a CPU, which takes the same arguments as on a GPU.
     name = func._overloadpacket.__name__.replace("_for_cpu", "")
     alike = getattr(torch.ops.aten, name, None)
@@ -184,13 +184,13 @@ def _formula(func):
 
 
 def _of_convolution(gradient, x, weight, _, *options, out_val):
-    """Each gradient takes what the forward pass took. (PyTorch's formula ignores groups.)"""
+    """Count the forward pass once per gradient. (PyTorch's own formula ignores groups.)"""
     forward = flop_registry[torch.ops.aten.convolution]
     return forward(x, weight, None, *options[:4], out_val=gradient) * sum(options[-1][:2])
 
 
 def _arithmetic(func, args, kwargs, flop):
-    """Returns a product's floating-point operations, from those without a mask; and their kind."""
+    """Return a product's floating-point operations, given those without a mask; and their kind."""
     given = {a.name: value for a, value in zip(func._schema.arguments, args)} | kwargs
     name, first = func._schema.name, next(tensors(args))
     if given.get("is_causal"):  # of n x n pairs, those above the diagonal are left out

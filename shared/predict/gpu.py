@@ -1,10 +1,10 @@
-"""A simulated GPU for tensors without memory, which shared/predict/simulation.py runs scripts on.
+"""A simulated GPU for tensors without memory, on which shared/predict/simulation.py runs scripts.
 
-PyTorch's fake tensors have shape, type and device, but no data, so that a model of any size runs
+PyTorch's fake tensors have a shape, a type and a device, but no data, so a model of any size runs
 anywhere. The device is the one that PyTorch reserves for accelerators of other vendors, named "gpu"
-here, because with the real "cuda" the backward pass needs a driver. The private names of PyTorch
-that the predictor needs are here, in processes.py and module_tracker.py, each with what goes wrong
-without it. All this holds for a whole process for good, so every simulation needs its own process.
+here: with the real "cuda", the backward pass would need a driver. The private names of PyTorch that
+the predictor needs are here, in processes.py and in module_tracker.py, each with what goes wrong
+without it. The changes to PyTorch last, so every simulation needs a process of its own.
 """
 
 import contextlib
@@ -32,18 +32,18 @@ from shared.memory.torch_private import wrapped
 from shared.predict import attention, cards, processes
 
 DEVICE = "gpu"
-# What is raised by operations whose result, or its size, depends on numbers.
+# Raised by operations whose result, or its size, depends on data.
 NEEDS_NUMBERS = (DataDependentOutputException, DynamicOutputShapeException)
-# Which operations of our models CUDA's autocast runs in 16 bit, and which in 32 bit:
+# Operations of our models that CUDA's autocast runs in 16 bit, and those in 32 bit:
 # https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float16
 LOWER = ("conv2d", "linear", "matmul", "mm", "addmm", "bmm", "baddbmm")
 FULL = ("layer_norm", "cross_entropy_loss", "nll_loss")
-# Operations that CUDA has a kernel for, and that PyTorch composes of others for other devices.
+# Operations with a kernel on CUDA, which PyTorch composes of others on other devices.
 KERNELS = ("silu_backward", "mish_backward", "_fused_rms_norm")
 
 
 class Stream:
-    """A stream of the simulated device, or an event on one, which is done at once."""
+    """A stream of the simulated device, or an event on one; all work is done at once."""
 
     current = 0  # the id of the stream that operations run on
     device_index, device_type = 0, 20
@@ -71,8 +71,8 @@ numbers = itertools.count()
 
 
 # FSDP2 gathers weights and reduces gradients on streams of their own, and the caching allocator
-# lets no stream reuse the memory of another one. Without this, too little would seem to be
-# reserved.
+# lets no stream reuse the memory of another. Without this, predictions of reserved memory would be
+# too low.
 @contextlib.contextmanager
 def on(stream):
     before, Stream.current = Stream.current, stream.stream_id
@@ -83,7 +83,7 @@ def on(stream):
 
 
 default = Stream()
-# The module torch.gpu: what PyTorch and FSDP2 ask of an accelerator's module.
+# The module torch.gpu: what PyTorch and FSDP2 call in an accelerator's module.
 backend = types.SimpleNamespace(
     Event=Event,
     Stream=Stream,
@@ -100,7 +100,7 @@ backend = types.SimpleNamespace(
 
 
 class Accelerator(CUDAAccelerator):
-    """For Fabric(accelerator=...): treated as CUDA, but with the simulated device."""
+    """An accelerator for Fabric: treated as CUDA, but with the simulated device."""
 
     def setup_device(self, device):
         pass
@@ -119,12 +119,12 @@ class Accelerator(CUDAAccelerator):
 
 
 def register():
-    """Registers the simulated device with PyTorch, once."""
+    """Register the simulated device with PyTorch, once."""
     if libraries:
         return
     _setup_privateuseone_for_python_backend(DEVICE, backend_module=backend)
     # Optimizers take their fast path, which holds more, only for parameters of known types. Without
-    # this, Adam would take the slow one, unlike on CUDA.
+    # this, Adam would take the slow path, unlike on CUDA.
     _foreach_supported_types.append(FakeTensor)
     # Autocast has no rules for this device. Without this, 02 would compute in 32 bit.
     libraries.append(torch.library.Library("_", "IMPL"))
@@ -134,26 +134,26 @@ def register():
         kernel = _autocasting(getattr(torch.ops.aten, name), name in FULL)
         libraries[-1].impl(name, kernel, "AutocastPrivateUse1")
     # A kernel is never called, since fake tensors need none. But without one, the backward pass of
-    # SiLU would be put together from other operations, and hold seven tensors at once.
+    # SiLU would be composed of other operations, and hold seven tensors at once.
     for name in KERNELS:
         libraries[-1].impl(name, torch.library.fallthrough_kernel, "PrivateUse1")
 
 
 class Mode(FakeTensorMode):
-    """Makes tensors without memory, and says what operations return that depend on numbers."""
+    """Fake tensors, and substitutes for the results of operations that depend on data."""
 
-    # A small tensor that is made from numbers, such as an index, is computed with as far as
-    # possible. But the simulated device has no memory to move it to. Without this, DeBERTa and
+    # A small fake tensor created from constants, such as an index, keeps its values as long as
+    # possible. But the simulated device has no memory to move them to. Without this, DeBERTa and
     # Falcon could not be simulated.
     avoid_device_init = True
-    texts = None  # how many texts were found to have equally many ends
+    texts = None  # number of texts just found to have equally many end tokens
 
-    # DTensor waits until a tensor has come from the others, and goes on with it. A fake one would
-    # be another one. Without this, all that comes would seem to be there twice.
+    # DTensor waits for a collective and continues with the tensor it returns. A fake wait would
+    # return a new one. Without this, everything received would be counted twice.
     #
-    # T5 and BART classify by the last token of each text: they make sure that all texts of a batch
-    # have equally many ends, and then choose the ends with a mask. Every text has one. Without
-    # this, they could not be simulated.
+    # T5 and BART classify by the last token of each text: they check that all texts of a batch have
+    # equally many end tokens, and then select these with a mask. Every text has one. Without this,
+    # they could not be simulated.
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func is torch.ops._c10d_functional.wait_tensor.default:
             return args[0]
@@ -167,8 +167,8 @@ class Mode(FakeTensorMode):
 
 
 mode = Mode(allow_non_fake_inputs=True)  # only one, as tensors of two modes do not mix
-stepping = []  # has something in it while a script builds, or an optimizer steps
-libraries = []  # kept here, because what they register is removed with them
+stepping = []  # not empty while a script builds, or an optimizer steps
+libraries = []  # kept here, because deleting them removes what they register
 # id of a weight -> (the weight, its copy in 16 bit). Autocast makes one copy per forward pass.
 weight_copies = {}
 
@@ -195,10 +195,10 @@ def _autocasting(operation, full):
 
 @contextlib.contextmanager
 def tensors_without_memory(card=cards.DEFAULT, version=cards.INSTALLED):
-    """Makes every new tensor a fake one, and replaces what does not work with fake tensors."""
+    """Make every new tensor a fake one, and replace what does not work with fake tensors."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(mode)
-        # An error in a thread of the backward pass would end the process without a word.
+        # An error in a thread of the backward pass would end the process without a message.
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         for hook in (
             register_module_buffer_registration_hook(_forget_numbers),
@@ -213,8 +213,8 @@ def tensors_without_memory(card=cards.DEFAULT, version=cards.INSTALLED):
         yield
 
 
-# A fake tensor that is made from numbers remembers them and computes with them where it can. But
-# the simulated device has no memory to write them into. Without these two functions, models of
+# A fake tensor created from constants keeps their values and computes with them where it can. But
+# the simulated device has no memory to write them to. Without these two functions, models of
 # transformers could not be built there, or could not be moved if they have such buffers.
 def _by_way_of_the_host(original, *args, device=None, **kwargs):
     device = torch.device(device) if device else torch.empty(0).device
@@ -229,8 +229,8 @@ def _forget_numbers(module, name, buffer):
         buffer.constant = None
 
 
-# Fake tensors cache the results of operations, and the keys of this cache keep the storages alive
-# that a file was read into. Without this, the state dict would seem to stay in memory.
+# FakeTensorMode caches the results of operations, and the keys of this cache keep the storages of
+# a loaded file alive. Without this, the state dict would seem to stay in memory.
 def _forgetting(original, *args, **kwargs):
     try:
         with wrapped(torch.storage.TypedStorage, "_data_ptr", _somewhere):
@@ -239,20 +239,20 @@ def _forgetting(original, *args, **kwargs):
         FakeTensorMode.cache_clear()
 
 
-# Weights that share a storage find it again by its name in the file, but in PyTorch 2.11 only if it
-# is somewhere in memory. Without this, tied weights would seem to be loaded twice there.
+# Tied weights find their shared storage by its key in the file, but in PyTorch 2.11 only if it has
+# an address in memory. Without this, they would seem to be loaded twice there.
 def _somewhere(original, storage):
     return original(storage) or 1
 
 
-# Autocast drops its copies of weights when the forward pass ends. Without this, those that are kept
-# here would stay.
+# Autocast drops its copies of weights when the forward pass ends. Without this, the copies that are
+# kept here would stay.
 def _clear_copies(original):
     weight_copies.clear()
     original()
 
 
-# A copy of a fake tensor that goes by its storage would corrupt memory.
+# A deep copy of a fake tensor that copies its storage would corrupt memory.
 def _copied(original, tensor, memo):
     if not isinstance(tensor, FakeTensor):
         return original(tensor, memo)
@@ -265,12 +265,12 @@ def _copied(original, tensor, memo):
 
 
 REPLACED = (
-    # A decision that depends on data cannot be made without data. Initialising asks whether a
-    # random number was out of bounds and has to be drawn again. The answer is always no. Without
+    # A condition that depends on data cannot be evaluated without data. Initialization asks whether
+    # a random number is out of bounds and has to be drawn again; the answer is always no. Without
     # this, building the model would fail.
     (torch.Tensor, "__bool__", lambda true, t: not isinstance(t, FakeTensor) and true(t)),
-    # Adafactor computes with numbers that it reads from tensors, and so does bitsandbytes when its
-    # optimizers are made. No size depends on them. (In a model it may.) Without this, both fail.
+    # Adafactor computes with values that it reads from tensors, and so does bitsandbytes when it
+    # creates optimizers. No size depends on them. (In a model, one may.) Without this, both fail.
     (
         torch.Tensor,
         "item",
@@ -284,7 +284,7 @@ REPLACED = (
     (torch, "load", _forgetting),
     (torch, "clear_autocast_cache", _clear_copies),
     # Moving a model swaps the contents of fake tensors. PyTorch refuses that for a tensor with weak
-    # references to it, which fake tensors have, from their mode. Without this, no model could be
+    # references to it, and the mode of a fake tensor holds some. Without this, no model could be
     # moved or converted.
     (weakref, "getweakrefs", lambda original, object: []),
     *processes.REPLACED,

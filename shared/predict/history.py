@@ -1,4 +1,4 @@
-"""Who held memory during one update, condensed to what a page can show."""
+"""The history of the memory during one update, condensed for display on a page."""
 
 import heapq
 
@@ -8,26 +8,26 @@ from shared.memory.blocks import CATEGORIES
 from shared.records.views import on_host
 
 TEXTS = ("category", "module", "shape", "dtype")
-POINTS = 300  # of a condensed history: as many as can be told apart on a page
+POINTS = 300  # moments in a condensed history: as many as a page can resolve
 LARGEST = 10  # tensors of each category, at each moment
 
 
 def condensed(record, events, ledger, since, device):
-    """Returns about POINTS moments of the last update, in a form for JSON.
+    """Return about POINTS moments of the last update, in a form for JSON.
 
-    The events are divided into stretches. Of each, the moment with most on the device is taken; of
-    each run of a line of the script, too; and of all events the one with most on the host. The
-    events are the Recorder's from since on, or the same with the sizes of blocks.
+    The events are divided into stretches. The moment of each with the most on the device is kept,
+    also that of each run of one line of the script; and of all events the one with the most on the
+    host. The update begins at `since` in events, a Recorder's or the same with sizes of blocks.
 
-    Returns {"script", "record", "events": how many there were, "at": the number of each moment's
-    event, "phases", "modules", "lines" and "chosen": of each moment, "device": {category: MB at
-    each moment}, "host": the same, None if the host holds nothing to speak of, "tensors": {"device"
-    and "host": what tensors() returns, by columns}}. Modules, and texts in columns, are numbers of
-    entries in "texts".
+    Return {"script", "record", "events": their number, "at": the event number of each moment,
+    "phases", "modules", "lines" and "chosen": of each moment, "device": {category: MB at each
+    moment}, "host": the same, None if the host holds nothing worth showing, "tensors": {"device"
+    and "host": what tensors() returns, as columns}}. Modules, and texts in columns, are indexes
+    into "texts".
     """
     phases, watched, texts = ledger.phases[since:], ledger.watched[since:], {}
     last = max(i for i, phase in enumerate(phases) if phase == "backward")
-    # What follows is the step, with zero_grad(), which frees the gradients.
+    # What follows is the optimizer step, and zero_grad(), which frees the gradients.
     phases[last + 1 :] = ["step"] * (len(phases) - last - 1)
     gb = {"device": _held(events, since, device), "host": _held(events, since, "cpu")}
     total = gb["device"].sum(1)
@@ -69,7 +69,7 @@ def condensed(record, events, ledger, since, device):
 
 
 def _held(events, since, device):
-    """Returns the GB on a device after every event from a place on: (events, CATEGORIES)."""
+    """Return the GB on a device after each event from `since` on: (events, CATEGORIES)."""
     changes = np.zeros((len(events), len(CATEGORIES)), dtype=np.int64)
     for i, (block, change) in enumerate(events):
         if block.device == device:
@@ -78,7 +78,7 @@ def _held(events, since, device):
 
 
 def expanded(moments):
-    """Returns what condensed() returned with GB in arrays, (moments, CATEGORIES)."""
+    """Return the result of condensed(), its MB as arrays of GB, (moments, CATEGORIES)."""
     zeros, arrays = [0] * len(moments["at"]), {}
     for part in ("device", "host"):
         held = moments[part]
@@ -88,10 +88,10 @@ def expanded(moments):
 
 
 def tensors(events, since, at, device, count=LARGEST):
-    """Returns the `count` tensors that are the largest of their category at one of some moments.
+    """Return the tensors that are among the `count` largest of their category at some moment.
 
-    They are dictionaries, oldest first: "born" and "freed" are the moments at which a tensor
-    appears and is gone (None if it stays). What is not known is None, too.
+    They are dictionaries, oldest first: "born" and "freed" are the events at which a tensor is
+    allocated and freed (None if it stays). Values that are not known are None, too.
     """
     moments = {since + moment for moment in at}
     alive, found, freed = {}, {}, {}  # {category: {block: (nbytes, -born)}}, {block: the same}

@@ -1,6 +1,6 @@
-"""Runs simulations in processes of their own.
+"""Simulations, each in a process of its own.
 
-A simulation changes PyTorch in ways that hold for the whole process.
+A simulation changes PyTorch for the whole process.
 """
 
 import dataclasses
@@ -16,18 +16,18 @@ from shared.predict import cards, gpu
 from shared.records import scripts
 from shared.records.running import end_with_parent, forks
 
-# What simulations import, and in a ladder the scripts before them.
+# Modules that simulations import, and in a ladder the scripts before them.
 PRELOADED = ["shared.metrics", "shared.images.cli", "shared.text.cli", "lightning.fabric"]
-# The first update makes optimizer states and gradients. The second starts with all of them, and
+# The first update creates gradients and optimizer states. The second starts with all of them, and
 # every later update holds the same.
 STEADY = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What to simulate; what is None is as the preset or the script has it."""
+    """The settings of a simulation; None stands for the value of the preset or of the script."""
 
-    device: str  # "gpu", or "cpu" for what a script measures on a computer without one
+    device: str  # "gpu", or "cpu" for a computer without a GPU
     preset: str  # "tiny" or "full"
     model: str | None = None
     image_px: int | None = None
@@ -36,29 +36,28 @@ class Wanted:
     micro_batch_size: int | None = None
     devices: int | None = None
     num_classes: int | None = None
-    updates: int | None = None  # if None, as few as are needed to know what later ones hold
-    # Of texts, (n, length) for each update; if None, every length is max_length.
+    updates: int | None = None  # if None, STEADY, which show what all later ones hold
+    # For texts, the (n, length) of each update; if None, every length is max_length.
     input_shapes: list | None = None
     trust_remote_code: bool = False
-    # Of a folder with one_by_one.py, which to apply; None for the script itself.
+    # For a folder with one_by_one.py: those to apply; None for the script itself.
     techniques: tuple | None = None
     card: cards.Card | None = None  # cards.DEFAULT
-    torch: tuple = cards.INSTALLED  # whose behaviour to simulate, (major, minor)
-    # Leave out what kernels and libraries allocate for themselves, and by how much blocks of memory
-    # are larger than the tensors in them.
+    torch: tuple = cards.INSTALLED  # the version to simulate, (major, minor)
+    # Leave out the workspaces of kernels and libraries, and the rounding of tensors up to blocks.
     tensors_only: bool = False
     expandable: bool = False  # PyTorch's allocator under expandable_segments:True
-    rates: cards.Rates | None = None  # of a computer without a GPU; None for no bound of the time
+    rates: cards.Rates | None = None  # of a computer without a GPU; None: no bound
 
 
 def one_by_one(name):
-    """Returns the module one_by_one of a script's folder."""
+    """Return the module one_by_one of a script's folder."""
     folder = scripts.get(name).folder
     return scripts.Script(f"{folder}/one_by_one", "", "", None, False).load()
 
 
 def arguments(name, script, options):
-    """Returns the options that cli.parse and the data would give a script, a module."""
+    """Return the options that cli.parse() and the data would give a script (a module)."""
     task, micro = script.TASK, getattr(script, "MICRO_BATCH_SIZE", None)
     same = ("preset", "model", "max_length", "trust_remote_code", "input_shapes")
     args = types.SimpleNamespace(script=name, data="fake", pretrained=False, seed=123)
@@ -72,7 +71,7 @@ def arguments(name, script, options):
     devices = (options.devices or script.DEVICES) if script.DEVICES > 1 else 1
     args.devices = args.world_size = devices
     args.num_nodes = 1
-    args.updates = options.updates or STEADY  # of the whole training, for schedules
+    args.updates = options.updates or STEADY  # of the whole run, for schedules
     args.shares = getattr(script, "SHARES", devices)
     if args.batch_size % devices:
         batch = f"a batch of {args.batch_size} {task.unit}"
@@ -81,9 +80,9 @@ def arguments(name, script, options):
 
 
 def run_jobs(jobs):
-    """Runs functions, (function, *arguments), each in a process of its own, two at a time.
+    """Run jobs, (function, *arguments), each in a process of its own, two at a time.
 
-    Returns what they return, in order.
+    Return their results, in order.
     """
     workers, context = min(2, os.cpu_count()), forks(PRELOADED)
     bar = {"total": len(jobs), "unit": "script", "leave": False, "disable": None}  # on a terminal
@@ -94,7 +93,7 @@ def run_jobs(jobs):
             raise UserError("a simulation was killed; each needs about 1 GB of memory") from None
 
 
-def _alone():  # a process computes the same whether there is a GPU or not
+def _alone():  # hide GPUs, so that results are the same on every machine
     end_with_parent()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
@@ -104,7 +103,7 @@ def _run(job):
 
 
 def call(function, *arguments):
-    """Calls the function of a job; any error becomes a UserError, as a model may be to blame."""
+    """Call the function of a job; raise any error as a UserError, as the model may cause it."""
     try:
         return function(*arguments)
     except UserError:

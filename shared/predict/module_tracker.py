@@ -1,4 +1,4 @@
-"""Which module and which lines of a script are at work, at any moment of its training."""
+"""Trackers of the running module and the running lines of a script."""
 
 import ast
 import bisect
@@ -12,42 +12,42 @@ import threading
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-# These functions choose what works later on: an optimizer, checkpointing, sharding.
+# Functions that choose what runs later: an optimizer, checkpointing, sharding.
 CHOOSING = ("build", "parallelize")
 
 
 def node_at_work():
-    """Returns the number of the node whose backward is running, None outside of a backward pass.
+    """Return the number of the node whose backward is running, None outside of a backward pass.
 
-    Without this private name, it would not be known for which module a gradient is computed.
+    Without this private name, the module that a gradient is computed for would not be known.
     """
     node = torch._C._current_autograd_node()
     return node._sequence_nr() if node else None
 
 
 def plain(name):
-    """Returns the name of a module or a parameter as in the model's state dict."""
+    """Return the name of a module or a parameter as in the model's state dict."""
     # Fabric's wrapper holds the model as _forward_module, and DDP's as module.
     return re.sub(r"^(_forward_module(\.|$))?(module(\.|$))?", "", name)
 
 
 class Whereabouts:
-    """Follows the modules of a model, one update at a time.
+    """Tracker of the running module of a model, one update at a time.
 
     torch.utils.module_tracker does the same with hooks on tensors, but these keep recomputed
-    activations alive for too long. Here a node of the backward pass belongs to the module that was
-    at work when the forward pass made it.
+    activations alive for too long. Here, a node of the backward pass belongs to the module that was
+    running when the forward pass created it.
     """
 
     def __init__(self):
-        self._names = {}  # module -> its name
+        self._names = {}  # {module: its name}
         self._running = []  # names of the modules whose forward pass is running, the innermost last
-        # _makers[i] has made the nodes from number _nodes[i] on.
+        # _makers[i] created the nodes from number _nodes[i] on.
         self._nodes, self._makers = [], []
 
     @contextlib.contextmanager
     def update(self):
-        """Follows the modules during an update."""
+        """Track the modules during an update."""
         self._nodes.clear()
         self._makers.clear()
         with (
@@ -57,7 +57,7 @@ class Whereabouts:
             yield
 
     def module(self):
-        """Returns the name of the module at work: "" for the model, None if none is at work."""
+        """Return the name of the running module: "" for the model, None if none is running."""
         if self._running:
             return self._running[-1]
         node = node_at_work()
@@ -75,31 +75,31 @@ class Whereabouts:
         self._changed()
 
     def _changed(self):
-        # Nodes that are made in the backward pass belong to recomputation, and do not count.
+        # Nodes created in the backward pass belong to recomputation, and do not count.
         if node_at_work() is None:
             self._nodes.append(torch.autograd._get_sequence_nr())
             self._makers.append(self._running[-1] if self._running else None)
 
 
 class Lines:
-    """Finds the lines of a script, a module, that are at work, in the thread that makes this.
+    """Finder of the running lines of a script (a module), in the thread that creates this.
 
     One is the line of train_step() that is running; during the backward pass, the one that started
-    it. Another may be the line of build() or parallelize() which chose what is running there. That
-    is told from where the code that runs stands: under `optimizer.step()` runs code of the module
-    that defines torch.optim.SGD, and this name is in build().
+    it. Another may be the line of build() or parallelize() that chose what is running. It is found
+    on the call stack: below `optimizer.step()` runs code of the module that defines
+    torch.optim.SGD, a name that build() uses.
     """
 
     def __init__(self, script):
         self._file, self._thread = script.__file__, threading.get_ident()
-        self._chosen = _chosen(script)  # name of a module or a package -> line
+        self._chosen = _chosen(script)  # {name of a module or a package: line}
         self._of = functools.cache(self._line)
 
     def __call__(self):
-        """Returns the numbers of the line at work and of the line that chose it, or None."""
+        """Return the numbers of the running line and of the line that chose it, or None."""
         chosen = None
-        # A simulated GPU's backward pass runs in a thread of its own, as a real one's does, while
-        # the script's thread waits.
+        # A backward pass may run in a thread of its own, as on a real GPU, while the script's
+        # thread waits.
         for frame in (sys._getframe(1), sys._current_frames()[self._thread]):
             while frame:
                 if frame.f_code.co_filename == self._file:
@@ -114,11 +114,11 @@ class Lines:
 
 
 def _chosen(script):
-    """Returns {name of the module that defines what a line of the script names: the line}.
+    """Return {module: line of the script that names a function or class defined in it}.
 
-    What is defined in a private module belongs to the public package around it. Large packages,
-    such as torch.utils, tell nothing. Of several lines the last one counts, where a function is
-    called and its arguments are made already.
+    A private module stands for the public package around it. Large packages, such as torch.utils,
+    are too broad and left out. Of several lines the last one counts, where a function is called and
+    its arguments exist already.
     """
     found = {}
     for function in filter(None, (getattr(script, name, None) for name in CHOOSING)):
@@ -133,7 +133,7 @@ def _chosen(script):
 
 
 def _named(node, script):
-    """Returns what a name such as torch.optim.SGD means in a script, None if it is a variable."""
+    """Return what a name such as torch.optim.SGD means in a script, None if it is a variable."""
     if isinstance(node, ast.Name):
         return getattr(script, node.id, None)
     return getattr(_named(node.value, script), node.attr, None) if hasattr(node, "attr") else None

@@ -1,4 +1,4 @@
-"""Simulated processes: a script for several runs as the first of them, without the others."""
+"""Simulated processes: a script for several runs as rank 0, without the other ranks."""
 
 import os
 
@@ -13,9 +13,9 @@ from torch.testing._internal.distributed import fake_pg
 
 
 def pretend_processes(n, device):
-    """Makes this process the first of n, as torchrun would, once; the others do not exist.
+    """Make this process rank 0 of n, as torchrun would, once; the other ranks do not exist.
 
-    They exchange tensors on one type of device, "cpu" or that of gpu.py.
+    The tensors that they exchange are on one type of device, "cpu" or that of gpu.py.
     """
     if dist.is_initialized():
         return
@@ -25,7 +25,7 @@ def pretend_processes(n, device):
     os.environ["TORCHELASTIC_RUN_ID"] = "none"
     backend = "fake"  # sends nothing, returns at once
     if device != "cpu":
-        # For this device alone, as NCCL is. The backend named "fake" would serve the CPU too.
+        # For this device alone, like NCCL. The backend named "fake" would serve the CPU, too.
         backend = "fake_nccl"
         dist.Backend.register_backend(
             backend, fake_pg._create_fake_pg, extended_api=True, devices=[device]
@@ -34,25 +34,25 @@ def pretend_processes(n, device):
     dist.init_process_group = lambda *_, **__: None  # for scripts that call it themselves
     _fsdp_init._move_states_to_device = _moved
     _init_utils._move_states_to_device = _moved  # of FSDP1
-    # DDP does without what it would read from tensors, and from the other processes: whether all
-    # have the same model.
+    # DDP would check that all processes have the same model, by reading values of tensors, which
+    # fake tensors do not have.
     dist._verify_params_across_processes = lambda *_: None
-    # In its first update DDP has one bucket for all gradients; then it makes smaller ones, in the
-    # order in which gradients came. Here it has the small ones from the beginning.
+    # In its first update, DDP has one bucket for all gradients; then it makes smaller ones, in the
+    # order in which gradients arrived. Here, it has the small ones from the beginning.
     dist.Reducer._rebuild_buckets = lambda reducer: False
     buckets = [dist._DEFAULT_FIRST_BUCKET_BYTES, 25 * 2**20]
     assign = dist._compute_bucket_assignment_by_size
     dist._compute_bucket_assignment_by_size = lambda ts, _, *more: assign(ts, buckets, *more)
-    # It measures times, and warns that it cannot on this device.
+    # It would measure times, and warn that it cannot on this device.
     dist.Logger.set_runtime_stats_and_log = lambda logger: None
-    # Else Fabric makes a stream of CUDA.
+    # Otherwise Fabric would create a CUDA stream.
     DDPStrategy._determine_ddp_device_ids = lambda strategy: None
 
 
 def group_size(func, args):
-    """Returns how many processes take part in an operation that sends tensors to other processes.
+    """Return the number of processes in the group of a communication operation.
 
-    Without this, it would not be known how much of a tensor comes from the others.
+    Without this, the share of a tensor that comes from the other processes would not be known.
     """
     if func.namespace == "c10d":
         groups = (
@@ -66,7 +66,7 @@ def group_size(func, args):
 
 
 def _moved(params, buffers, device):
-    """Moves what is to be sharded to the device, as FSDP does with data that can be set."""
+    """Move what is to be sharded to the device; FSDP sets `data`, which fake tensors refuse."""
     for t in (*params, *buffers):
         if t.device.type not in (device.type, "meta"):
             moved = t.detach().to(device)
@@ -75,16 +75,16 @@ def _moved(params, buffers, device):
             torch.utils.swap_tensors(t, moved)
 
 
-# A mesh of devices, and the rows of a weight that a process gets, are computed with small tensors
-# whose values are then read. Without this, making a mesh and loading a sharded model would fail.
+# A device mesh, and the rows of a weight in a shard, are computed with small tensors whose values
+# are then read. Without this, creating a mesh and loading a sharded model would fail.
 def _with_real_tensors(original, *args, **kwargs):
     with unset_fake_temporarily():
         return original(*args, **kwargs)
 
 
-# The first process has the file. The others, if any, receive its tensors into memory of their own,
-# and may need more for it. Here the first process does so too. Without this, loading on a CPU would
-# be predicted for the process that needs least.
+# Rank 0 has the file. Other ranks, if any, receive its tensors into memory of their own, and may
+# need more for it. Here, rank 0 does so, too. Without this, loading on a CPU would be predicted for
+# the process that needs least.
 def _receiving(original, full_state, local_state, keys, device, group=None):
     with torch.device(dist.group.WORLD._device_types[0]):
         received = {}
@@ -94,10 +94,10 @@ def _receiving(original, full_state, local_state, keys, device, group=None):
     return original({**full_state, **received}, local_state, keys, device, group)
 
 
-# What gpu.tensors_without_memory() replaces besides its own: (owner, name, wrapper).
+# Further replacements made by gpu.tensors_without_memory(): (owner, name, wrapper).
 REPLACED = (
-    # The first process tells the others what it will send, packed into the numbers of a tensor,
-    # which fake tensors do not have. Without this, loading a sharded model would fail.
+    # Rank 0 announces to the others what it will send, serialized as the data of a tensor, which
+    # fake tensors do not have. Without this, loading a sharded model would fail.
     (dist, "broadcast_object_list", lambda original, *args, **kwargs: None),
     (dist, "init_device_mesh", _with_real_tensors),
     (_state_dict_utils, "compute_local_shape_and_global_offset", _with_real_tensors),

@@ -1,4 +1,4 @@
-"""A ledger for simulations, which notes besides what led to each event of its log."""
+"""A ledger for simulations that also records what led to each event of its log."""
 
 import torch
 
@@ -8,34 +8,34 @@ from shared.predict.gpu import Stream
 
 
 class RecordedBlock(Block):
-    """A storage, and where in the training it was allocated; None is what is not known."""
+    """A storage, and where in the run it was allocated; None where that is not known."""
 
     __slots__ = ("phase", "module", "stream", "name", "shape", "dtype")
 
     def __init__(self, nbytes, device, label):
         super().__init__(nbytes, device, label)
-        self.phase = self.module = None  # what the training was doing, and the module at work
+        self.phase = self.module = None  # the phase of the run, and the running module
         self.name = None  # of the parameter that it belongs to
         self.shape = self.dtype = None  # of the first tensor in it
         self.stream = 0
 
 
 class Recorder(Ledger):
-    """A ledger that also knows modules, streams, workspaces and the operations themselves."""
+    """A ledger that also records modules, streams, workspaces and the operations themselves."""
 
     def __init__(self, module=lambda: None, hidden=None, seen=None, watch=None):
-        """Begins with an empty log.
+        """Begin with an empty log, and keep the functions to call.
 
-        Calls functions: module() is the module at work; hidden(operation, arguments, results) what
-        that allocates for itself, such as Workspaces.of(); seen(ledger, operation, arguments,
-        results) notes them, such as Cost.note(); watch() what to keep of each event.
+        module() returns the running module; hidden(operation, arguments, results) the workspaces,
+        such as Workspaces.of_gpu(); watch() what to keep of each event. seen(ledger, operation,
+        arguments, keyword arguments, results), such as Cost.note(), is told of each operation.
         """
         super().__init__()
         self.module, self.hidden, self.seen, self.watch = module, hidden, seen, watch
         self.phases, self.watched = [], []  # of each event
 
     def name(self, tensor, name):
-        """Notes to which parameter the storages of a tensor belong."""
+        """Record the name of the parameter that the storages of a tensor belong to."""
         if parts := parts_of(tensor):
             for part in parts:
                 self.name(part, name)
@@ -43,12 +43,12 @@ class Recorder(Ledger):
             block.name = name
 
     def block(self, tensor):
-        """Returns a name of the storage of a tensor, which no other storage gets."""
+        """Return an identifier of a tensor's storage that no other storage gets."""
         storage = id(tensor.untyped_storage())
         return id(self._live[storage]) if storage in self._live else storage
 
     def label(self, tensor):
-        """Returns the category of the storage of a tensor, None if it is not in the log."""
+        """Return the category of a tensor's storage, None if it is not in the log."""
         block = self._live.get(id(tensor.untyped_storage()))
         return block and block.label
 
@@ -78,16 +78,16 @@ class Recorder(Ledger):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func is torch.ops.prim.device.default:
-            # Two thirds of all calls in a simulation: PyTorch asks on what device a fake tensor
-            # pretends to be. It knows itself; asking the modes below would take much longer.
+            # Two thirds of all calls in a simulation: PyTorch asks for the device of a fake tensor.
+            # The tensor knows it; asking the modes below would take much longer.
             return args[0].device
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 
 def peaks(events, device, since=0, until=None, reserved=None):
-    """Returns a record's phase from a log, with the most bytes that were reserved.
+    """Return a record's phase from a log, given the peak of reserved bytes, and where its peak is.
 
-    And where its peak is, what the host held at its own, in GB, and the block that led to the peak.
+    Return also what the host held at its own peak, in GB, and the block that led to the peak.
     """
     both = [summit(events, kind, since, until) for kind in (device, "cpu")]
     held, on_host = ({label: n / 1e9 for label, n in its.items()} for _, its, _ in both)

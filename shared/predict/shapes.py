@@ -1,7 +1,7 @@
-"""The shapes of known models, in shapes.csv: how many blocks they have, how wide they are.
+"""The shapes of known models, from shapes.csv: layers, widths, heads and so on.
 
-Those of vision transformers are torchvision's at the size of its weights, with the 10 classes of
-CIFAR-10; those of language models are from their configurations. The columns are named as in
+Vision transformers are torchvision's, at the resolution of its weights, with the 10 classes of
+CIFAR-10; the shapes of language models are from their configurations. Columns are named as in
 report/formulas.toml.
 """
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def known():
-    """Returns {name of a model: {column: its kind, or a number}}."""
+    """Return {name of a model: {column: a number, or its kind}}."""
     with Path(__file__).with_name("shapes.csv").open(newline="") as file:
         rows = {row.pop("name"): row for row in csv.DictReader(file)}
     return {

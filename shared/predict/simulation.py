@@ -1,6 +1,6 @@
-"""Runs a script's own functions on tensors without memory, and returns what the ledger counted.
+"""Simulation of a script: its own functions run on tensors without memory, and a ledger counts.
 
-One process can simulate one script on one kind of device; jobs.py starts them.
+One process can simulate one script on one kind of device; jobs.py starts the processes.
 """
 
 import contextlib
@@ -33,13 +33,13 @@ from shared.records import record as records
 # Warnings that do not matter in a simulation.
 WARNINGS = (
     "You passed `Fabric.accelerator='cpu', precision='16-mixed'.` but",
-    "FSDP2-wrapped module .* returned a view tensor",  # the training itself says so
+    "FSDP2-wrapped module .* returned a view tensor",  # real runs show it
     "(.*GradScaler.*|User provided device_type of 'cuda').*CUDA is not available",
 )
 
 
 def fake_batch(args, n, update, device):
-    """Returns n inputs and labels, uninitialised; texts as long as recorded, else as possible."""
+    """Return n uninitialized inputs and labels; texts as long as recorded, else max_length."""
     numbers = functools.partial(torch.empty, dtype=torch.long, device=device)
     if args.task.unit == "images":
         return torch.empty(n, 3, args.image_px, args.image_px, device=device), numbers(n)
@@ -51,7 +51,7 @@ def fake_batch(args, n, update, device):
 
 
 class Results:
-    """Keeps what a Meter keeps of an update's results; tensors of the same sizes."""
+    """Results of an update, kept as a Meter keeps them, in tensors of the same sizes."""
 
     def __init__(self, task, device):
         self.losses = Losses()
@@ -64,14 +64,14 @@ class Results:
 
 
 class Simulation:
-    """A script, built with its own functions; its updates can be run with batches of any size."""
+    """A script, built by its own functions; its updates can run with batches of any size."""
 
     def __init__(self, name, options, watched=False):
-        """Loads the script of a name, and builds model and optimizer.
+        """Load the script of a name, and build its model and optimizer.
 
-        If watched, it notes which module and which lines are at work.
+        If watched, the ledger also keeps the running module and lines of each event.
         """
-        # What fails there ends in one line.
+        # Failures of fake tensors end in one line of our own.
         logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
         warnings.filterwarnings("ignore", category=PossibleUserWarning)
         for message in WARNINGS:
@@ -102,7 +102,7 @@ class Simulation:
             self.model, optimizer, *self.schedulers = built
         self.folder.cleanup()
         if any(isinstance(module, torch.nn.RNNBase) for module in self.model.modules()):
-            raise UserError(f"{name}: what recurrent layers hold for themselves is not known here")
+            raise UserError(f"{name}: the buffers of recurrent layers cannot be simulated")
         self.optimizer = optimizer
         self.optimizers = optimizer if isinstance(optimizer, list) else [optimizer]
         self.loaded = len(self.ledger.events)
@@ -110,17 +110,17 @@ class Simulation:
         self.ledger.training()
 
     def _seen(self):
-        """Returns a context in which scalers of losses find the GPU, if one is simulated."""
+        """Return a context in which a GradScaler finds the GPU, if one is simulated."""
         on = wrapped(torch.amp.GradScaler, "__init__", _scaling)
         return on if self.on_gpu else contextlib.nullcontext()
 
     def _prepare(self):
-        """Makes what build() needs: device, processes, Fabric if it is used, a file to load."""
+        """Create what build() needs: device, processes, Fabric if it is used, a file to load."""
         args, with_fabric = self.args, hasattr(self.script, "make_fabric")
         if self.on_gpu:
             gpu.register()
             args.accelerator = gpu.Accelerator() if with_fabric else gpu.DEVICE
-        if self.script.DEVICES > 1:  # even if only one is wanted, as in main()
+        if self.script.DEVICES > 1:  # even for a single one, as in main()
             processes.pretend_processes(args.world_size, gpu.DEVICE if self.on_gpu else "cpu")
         if with_fabric:
             with self._seen():
@@ -130,27 +130,27 @@ class Simulation:
             precision = self.fabric.strategy.precision
             args.precision = precision.precision
             if self.on_gpu and hasattr(precision, "device"):
-                # For autocast. Fabric takes "cuda" for any device that is not a CPU.
+                # For autocast. Fabric assumes "cuda" for any device that is not a CPU.
                 precision.device = gpu.DEVICE
         else:
             self.fabric, self.device = None, self.script.make_device(args)
             kind = torch.device("cuda" if self.on_gpu else "cpu")
             args.precision = precision_on(kind, self.script.PRECISION)
-        # The same file as models.weights() writes, but without data.
+        # The same file that models.weights() writes, but without data.
         self.folder = tempfile.TemporaryDirectory()
         file = Path(self.folder.name) / "weights.pt"
         without_data = torch.serialization.skip_data(materialize_fake_tensors=True)
         with self.without_memory(), without_data:
             torch.save(args.task.model(args).state_dict(), file)
         args.weights_file = file
-        # Nobody writes to it. If it were mapped privately, it would have to fit into memory.
+        # The file is only read. If it were mapped privately, it would have to fit into memory.
         torch.serialization.set_default_mmap_options(mmap.MAP_SHARED)
 
     def run(self, batch_size, micro_batch_size, updates=None):
-        """Runs updates, as main() does in its loop; returns where in the log each one began.
+        """Run updates, as the loop of main() does; return the place in the log where each began.
 
-        Batches are as the script's options call them. By default it runs STEADY updates, the last
-        of which is as any later one.
+        Batch sizes are those of the script's options. By default, run STEADY updates, the last of
+        which is like any later one.
         """
         args = self.args
         self.script.MICRO_BATCH_SIZE = micro_batch_size
@@ -161,7 +161,7 @@ class Simulation:
         with self.without_memory():
             for update in range(updates or STEADY):
                 starts.append(len(self.ledger.events))
-                # What the last update costs, every later one does, too.
+                # Every later update costs as much as the last.
                 counting = update + 1 == (updates or STEADY)
                 self.ledger.seen = self.cost.note if counting else None
                 self.cost.start()
@@ -175,13 +175,13 @@ class Simulation:
                         scheduler.step()
                     results.losses.end()
                     if update == 0 and not updates:
-                        # From the third update on, the first loss and the last are two tensors.
+                        # From the third update on, the first and the last loss are two tensors.
                         results.losses.first = results.losses.first.clone()
         self._name("optimizer states")
         return starts
 
     def anew(self, batch_size, micro_batch_size, updates=None):
-        """Runs updates as if the training began anew; returns the log with them in their place."""
+        """Run updates as in a new run; return the log of loading, followed by these updates."""
         for optimizer in self.optimizers:
             optimizer.state.clear()
         if self.workspaces:
@@ -191,19 +191,19 @@ class Simulation:
         return self.ledger.events[: self.loaded] + self.ledger.events[start:]
 
     def replay(self, events, *part, limit_gb=None):
-        """Returns what allocator.replay() does of a log, with the policy that is wanted."""
+        """Return allocator.replay() of a log, with the policy of the options."""
         policy = {"expandable": self.expandable, "limit_gb": limit_gb}
         return allocator.replay(events, self.device.type, *part, **policy)
 
     def _name(self, what):
-        """Names the storages of parameters, or of what the optimizer keeps, by the parameters."""
+        """Name the storages of parameters, or of optimizer states, after the parameters."""
         for name, p in self.model.named_parameters():
             mine = p if what == "parameters" else [o.state.get(p, {}) for o in self.optimizers]
             for t in tensors(mine):
                 self.ledger.name(t, plain(name))
 
     def peaks(self, since=0, until=None):
-        """Returns a record's phase, where its peak is, and what the host held at its own peak."""
+        """Return a record's phase, the place of its peak, and what the host held at its own."""
         part, events = (self.device.type, since, until), self.ledger.events
         if not self.on_gpu:
             phase, at, *_ = peaks(events, *part)
@@ -213,23 +213,23 @@ class Simulation:
         return peaks(events, *part, replayed.allocator.peak)[:3]
 
     def bound(self):
-        """Returns a record's Bound of the last update, None without rates."""
+        """Return a record's Bound of the last update, None without rates."""
         return bound(self.cost.operations, self.rates) if self.rates else None
 
 
-# A script asks whether there is CUDA, and passes that on; PyTorch asks again.
+# A script passes on whether CUDA is available; GradScaler checks again.
 def _scaling(init, scaler, *args, **options):
     with mock.patch.object(torch.cuda, "is_available", lambda: True):
         init(scaler, *args, **{**options, "enabled": True})
 
 
 def predict(name, options):
-    """Returns a record of what a script needs and costs; what only a training shows is None."""
+    """Return a record of a script's memory and cost; what only a real run shows is None."""
     return predicted(name, options)[0]
 
 
 def predict_moments(name, options):
-    """Returns who holds the memory in the last of the updates, as history.condensed() does."""
+    """Return what holds the memory in the last update, as history.condensed() returns it."""
     record, simulation, since = predicted(name, options, watched=True)
     ledger, device, events = simulation.ledger, simulation.device.type, simulation.ledger.events
     if simulation.workspaces:
@@ -238,7 +238,7 @@ def predict_moments(name, options):
 
 
 def predicted(name, options, watched=False):
-    """Returns a record, its Simulation, and the place in its log at which the last update began."""
+    """Return a record, its Simulation, and the place in its log where the last update began."""
     torch.set_num_threads(1)
     started = time.perf_counter()
     simulation = Simulation(name, options, watched)

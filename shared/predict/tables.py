@@ -1,27 +1,27 @@
-"""What was predicted, as tables of text: peaks, who holds the memory, what fits on a card."""
+"""Predictions as tables of text: peaks, what holds the memory, what fits on a card."""
 
 from shared.memory.blocks import CATEGORIES
 from shared.records import scripts, views
 from shared.records.tables import parent
 from shared.records.views import name, unit
 
-# What a card holds besides what PyTorch's allocator has taken: an allowance, not measured here.
-# Others found 0.3 to 0.8 GB for the CUDA context with its kernels, most on the newest cards:
+# Memory of a card that PyTorch's allocator does not reserve: an allowance, not measured here.
+# Others report 0.3 to 0.8 GB for the CUDA context with its kernels, most on the newest cards:
 # https://github.com/pytorch/pytorch/pull/86509, https://github.com/Lightning-AI/litgpt/issues/1892;
 # and 0.5 to 0.7 GB for the buffers of NCCL with up to four GPUs, more with more communicators:
 # https://github.com/NVIDIA/nccl/issues/964, https://github.com/NVIDIA/nccl/issues/864.
 CONTEXT_GB = 0.8
 NCCL_GB = 0.8
-TIGHTLY = "tightly: PyTorch has to give back what it holds idle, which takes time"
+TIGHTLY = "tightly: PyTorch has to give idle memory back, which takes time"
 
 
 def table(records, columns):
-    """Returns a table as lines of text; columns are {heading: function of a record}."""
+    """Return a table as lines of text; columns are {heading: function of a record}."""
     return views.aligned([*columns], [[str(show(r)) for show in columns.values()] for r in records])
 
 
 def predictions(records):
-    """Returns the predictions of one model as lines of text: peaks, then who holds the memory."""
+    """Return the predictions of one model as lines of text: peaks, and what holds the memory."""
     gb_or_mb, factor = views.scale(records)
     width = max(len(views.where(r)) for r in records)
 
@@ -54,7 +54,7 @@ def predictions(records):
         "allocated vs parent": against_parent,
         "peak in": lambda r: views.where(r).ljust(width),
     }
-    held = []  # (who, {category: GB})
+    held = []  # (label, {category: GB})
     for r in records:
         held.append((name(r), r["train"]["breakdown_gb"]))
         if views.on_host(r):
@@ -63,13 +63,13 @@ def predictions(records):
     return [
         *table(records, peaks),
         "",
-        f"Who holds it at the peak, in {gb_or_mb}:",
+        f"What holds it at the peak, in {gb_or_mb}:",
         *table(held, {"script": lambda its: its[0], **categories}),
     ]
 
 
 def costs(records):
-    """Returns what an update costs each device, and its least time, as lines of text."""
+    """Return the cost of an update per device, and its least time, as lines of text."""
 
     def gb(key):
         def show(r):
@@ -92,7 +92,7 @@ def costs(records):
     }
     if all(r["bound"] for r in records):
         above += (
-            ", and how long it takes at least, by the highest rates; in cache: if whatever fits "
+            ", and the least time it takes, at the highest rates; in cache: if whatever fits "
             "in the L2 cache stays there"
         )
         columns |= {
@@ -105,23 +105,23 @@ def costs(records):
 
 
 def allowance(record):
-    """Returns how much of a card is left for what is not simulated, in GB."""
+    """Return the GB of a card that are set aside for what is not simulated."""
     return CONTEXT_GB + NCCL_GB * (record["world_size"] > 1)
 
 
 def needs(record):
-    """Returns what a script needs of a card, in GB."""
+    """Return the GB of a card that a script needs."""
     reserved = max(record[phase]["device_reserved_gb"] for phase in ("load", "train"))
     return reserved + allowance(record)
 
 
 def tight(its):
-    """Tells whether what fits, a record's "fits" or "way", needs PyTorch to give memory back."""
+    """Return whether a record's "fits" or "way" fits only if PyTorch gives idle memory back."""
     return its["needs_gb"] > its["card_gb"]
 
 
 def fitting(records):
-    """Returns which scripts, whose records have "fits", fit on a card, as lines of text."""
+    """Return which scripts, whose records have "fits", fit on a card, as lines of text."""
     columns = {
         "script": name,
         "GPUs": lambda r: r["world_size"],
@@ -133,11 +133,11 @@ def fitting(records):
     }
     above = (
         f"On a card of {records[0]['fits']['card_gb']:.4g} GB. Each takes what PyTorch reserves if "
-        f"there is room, {CONTEXT_GB:g} GB for CUDA's context with its kernels, and with several "
-        f"GPUs {NCCL_GB:g} GB for NCCL, which are not simulated:"
+        f"there is room, {CONTEXT_GB:g} GB for the CUDA context with its kernels and, with several "
+        f"GPUs, {NCCL_GB:g} GB for NCCL. The latter two are not simulated:"
     )
     below = "None of these fits as it is."
     if first := next((r for r in records if r["fits"]["fits"]), None):
         n = first["world_size"]
         below = f"The first that fits: {name(first)} on {n} GPU{'s' * (n > 1)}"
-    return [above, *table(records, columns), f"Fits {TIGHTLY}; so may the largest.", below]
+    return [above, *table(records, columns), f"Fits {TIGHTLY}. So may the largest.", below]

@@ -1,4 +1,4 @@
-"""Pictures of one update: who holds the memory, from moment to moment."""
+"""Pictures of one update: what holds the memory, from moment to moment."""
 
 import json
 
@@ -6,9 +6,10 @@ import matplotlib
 
 from shared.memory.blocks import CATEGORIES
 from shared.predict.history import expanded
+from shared.records import bars
 from shared.records.atomic_files import write_text
-from shared.records.bars import COLORS, save
-from shared.records.views import at_once, by_model, folder, on_host, setting, unit, where
+from shared.records.bars import COLORS
+from shared.records.views import at_once, on_host, setting, unit, where
 
 matplotlib.use("Agg")  # draws into files, needs no screen
 import matplotlib.pyplot as plt
@@ -20,24 +21,48 @@ ABOVE = {"textcoords": "offset points", "fontsize": 9}  # a text above a point
 
 
 def draw_all(every, out):
-    """Draws a picture per script, such as 06_sgd_train.png, and one of all scripts of each model.
+    """Draw a picture per script, such as 06_sgd_train.png, and of several peaks.png with all peaks.
 
-    The latter is timeline.png, on a common scale; for a second model, timeline_FOLDER.png. What the
-    pictures show, a list of what history.condensed() returned, is written to timelines.json.
+    What the pictures show, a list of what history.condensed() returned, goes to timelines.json.
     """
     for moments in every:
         picture, record = out / f"{moments['script'].replace('/', '_')}.png", moments["record"]
         slide(record, moments, picture, (11, 4.8 * (1 + on_host(record))))
     write_text(out / "timelines.json", json.dumps(every) + "\n")
-    for n, group in enumerate(by_model([moments["record"] for moments in every])):
-        if len(group) > 1:
-            name = f"timeline_{folder(group[0])}" if n else "timeline"
-            together = [expanded(moments) for moments in every if moments["record"] in group]
-            _draw_together(together, out / f"{name}.png")
+    if len(every) > 1:
+        bars.draw([moments["record"] for moments in every], out / "peaks.png")
+
+
+def beside(every, file):
+    """Draw what scripts hold on the device beside each other, on one scale."""
+    figure, axes = _figure(1, len(every), 8.5, 3.6)
+    held = [expanded(moments) for moments in every]
+    top = max(its["device"].sum(1).max() for its in held)
+    for n, (ax, its) in enumerate(zip(axes[0], held)):
+        gb_or_mb, factor = _area(ax, its, "device", top)
+        _mark_peak(ax, its["at"], its["device"].sum(1) * factor, gb_or_mb)
+        ax.set_title(its["script"], fontsize=10)
+        ax.set_xticks([])
+        ax.set_yticklabels([]) if n else ax.set_ylabel(f"{gb_or_mb} on the GPU")
+    records = [its["record"] for its in held]
+    _legend(figure, records)
+    said = "One update: allocations and frees in order, not time. White: forward pass, grey: "
+    figure.suptitle(f"{said}backward pass, darker: optimizer step", fontsize=9)
+    bars.save(figure, file, records)
+
+
+def _mark_peak(axes, at, total, gb_or_mb, more=""):
+    """Mark the largest of total, with its size and more text above it."""
+    i = int(total.argmax())
+    peak = at[i], total[i]
+    axes.plot(*peak, **MARK)
+    side = "right" if i > len(total) / 2 else "left"  # so that the text stays inside
+    said = f"{peak[1]:.3g} {gb_or_mb}{more}"
+    axes.annotate(said, peak, xytext=(0, 8), ha=side, fontweight="bold", **ABOVE)
 
 
 def slide(record, moments, file, size=(13, 7.3)):
-    """Draws what one script holds on the device and, if anything, below it on the host.
+    """Draw what one script holds on the device and, if anything, below it on the host.
 
     The size is in inches, by default 16:9.
     """
@@ -49,13 +74,8 @@ def slide(record, moments, file, size=(13, 7.3)):
         gb_or_mb, factor = _area(ax, held, part)
         ax.set_ylabel(f"{gb_or_mb} on the {name}")
         ax.set_xlabel("allocations and releases during one update, in order")
-        total = held[part].sum(1) * factor
-        i = int(total.argmax())
-        peak = held["at"][i], total[i]
-        ax.plot(*peak, **MARK)
-        text = f"{peak[1]:.3g} {gb_or_mb}" + (f", {where(record)}" if part == "device" else "")
-        side = "right" if i > len(total) / 2 else "left"  # so that the text stays inside
-        ax.annotate(text, peak, xytext=(0, 8), ha=side, fontweight="bold", **ABOVE)
+        more = f", {where(record)}" if part == "device" else ""
+        _mark_peak(ax, held["at"], held[part].sum(1) * factor, gb_or_mb, more)
     _legend(figure, [record], PEAK)
     micro = f", {at_once(record)} at a time" if record["micro_batch_size"] else ""
     devices = f" over {record['world_size']} devices" if record["world_size"] > 1 else ""
@@ -63,47 +83,7 @@ def slide(record, moments, file, size=(13, 7.3)):
         f"{record['script']}: {setting(record)}, {record['batch_size']}"
         f" {unit(record)}{devices}{micro}, {record['precision']}, {record['device']}"
     )
-    save(figure, file, [record])
-
-
-def _draw_together(every, file):
-    """Draws all stages in one row, and those that are too small there in further rows.
-
-    The stages in a row have one scale; each further row has a larger one.
-    """
-    rows = [every]
-    while len(small := [m for m in rows[-1] if _peak_gb(m) < max(map(_peak_gb, rows[-1])) / 5]) > 1:
-        rows.append(small)
-    columns = [moments["script"] for moments in every]
-    figure, axes = _figure(len(rows), len(every), max(1.6 * len(every) + 1, 9), 3.4 * len(rows) + 1)
-    for ax in axes.flat:
-        ax.set_visible(False)
-    for line, row in zip(axes, rows):
-        largest = max(map(_peak_gb, row))
-        for moments in row:
-            ax, record = line[columns.index(moments["script"])], moments["record"]
-            ax.set_visible(True)
-            gb_or_mb, factor = _area(ax, moments, "device", largest)
-            gpus = f", {record['world_size']} devices" if record["world_size"] > 1 else ""
-            stage = record["script"].replace("_", "\n", 1).replace("_", " ")
-            ax.set_title(f"{stage}\n{record['batch_size']} {unit(record)}{gpus}", fontsize=9)
-            peak = moments["device"].sum(1).max() * factor
-            inside = {"xycoords": ("axes fraction", "data"), "ha": "center", "xytext": (0, 3)}
-            ax.annotate(f"{peak:.3g}", (0.5, peak), **inside, **ABOVE)
-            ax.set_xticks([])
-            if moments is row[0]:
-                ax.set_ylabel(f"{gb_or_mb} on the device")
-            else:
-                ax.set_yticklabels([])
-    records = [moments["record"] for moments in every]
-    _legend(figure, records)
-    figure.suptitle(
-        f"One update of every script: {setting(records[0])}, on each {records[0]['device']}.\nFrom"
-        " left to right: allocations and releases in order, not time. White: forward, grey:"
-        " backward, darker: step",
-        fontsize=11,
-    )
-    save(figure, file, records)
+    bars.save(figure, file, [record])
 
 
 def _figure(rows, columns, width, height):
@@ -111,12 +91,8 @@ def _figure(rows, columns, width, height):
     return plt.subplots(rows, columns, squeeze=False, **size)
 
 
-def _peak_gb(moments):
-    return moments["record"]["train"]["device_peak_gb"]
-
-
 def _area(axes, moments, part, largest_gb=None):
-    """Draws what is held, on a scale up to `largest_gb`; returns its unit, and that in GB."""
+    """Draw what is held, on a scale up to `largest_gb`; return its unit, and the factor from GB."""
     phases, held, x = moments["phases"], moments[part], moments["at"]
     top = largest_gb or held.sum(1).max()
     gb_or_mb, factor = ("GB", 1) if top >= 1 else ("MB", 1000)

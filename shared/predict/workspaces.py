@@ -1,10 +1,10 @@
-"""What CUDA's kernels and libraries allocate for themselves, besides the tensors they return.
+"""Workspaces: memory that CUDA's kernels and libraries allocate besides the tensors they return.
 
-They take it from PyTorch's caching allocator, so that PyTorch's counters contain it, but no tensor
-shows it. Mostly it is freed before the operation returns. The formulas are those of PyTorch's
-sources, which its packages contain in part: reductions in `ATen/native/cuda/Reduce.cuh`,
-memory-efficient attention in `ATen/native/transformers/cuda/mem_eff_attention/`. Of cuDNN only what
-its front end asks for is known, and of its convolutions nothing.
+It comes from PyTorch's caching allocator, so PyTorch's counters include it, but no tensor owns it.
+Most of it is freed before the operation returns. The formulas are those of PyTorch's sources, which
+its packages contain in part: reductions in `ATen/native/cuda/Reduce.cuh`, memory-efficient
+attention in `ATen/native/transformers/cuda/mem_eff_attention/`. Of cuDNN, only what its front end
+requests is known, and of its convolutions nothing.
 """
 
 import math
@@ -20,15 +20,15 @@ MIB = 2**20
 CUBLAS = 4096 * 1024 * 2 + 16 * 1024 * 8
 CUBLAS_HOPPER = 32 * MIB
 CUBLASLT = MIB
-# Before PyTorch 2.0, cuBLAS had its own memory: https://github.com/pytorch/pytorch/pull/85447
+# Before PyTorch 2.0, cuBLAS allocated its own memory: https://github.com/pytorch/pytorch/pull/85447
 COUNTED = (2, 0)
-# Until PyTorch 2.6, cuBLASLt's was freed at once: https://github.com/pytorch/pytorch/pull/145130
+# Up to PyTorch 2.6, cuBLASLt's was freed at once: https://github.com/pytorch/pytorch/pull/145130
 LT_KEPT = (2, 7)
-# Since PyTorch 2.15, https://github.com/pytorch/pytorch/pull/194311, they are freed at once.
+# Since PyTorch 2.15, both are freed at once: https://github.com/pytorch/pytorch/pull/194311
 FREED_AT_ONCE = (2, 15)
-# Since PyTorch 2.14, more architectures get the large one, and cuBLASLt shares it.
+# Since PyTorch 2.14, more architectures get cuBLAS's large one, and cuBLASLt shares it.
 SHARED = (2, 14)
-# aten/src/ATen/native/cuda/Embedding.cu: as many indices or fewer need no sorting.
+# aten/src/ATen/native/cuda/Embedding.cu: up to this many indices are not sorted.
 UNSORTED_INDICES = 3072
 # aten/src/ATen/native/cuda/layer_norm_kernel.cu: with more rows, a reduction in two steps.
 MANY_ROWS = 65_536
@@ -39,14 +39,14 @@ class Workspaces:
 
     def __init__(self, card, version):
         self.card, self.version = card, version
-        self._kept = set()  # which workspaces of cuBLAS are there already
+        self._kept = set()  # the workspaces of cuBLAS that exist already
 
     def of(self, operation, args, results, thread):
-        """Returns what an operation of aten on the GPU allocates besides its results.
+        """Return what an operation of aten on the GPU allocates besides its results.
 
-        The thread is "forward" or "backward", which PyTorch runs in a thread of its own. Returns
-        lists of bytes, each of which are there at once, and freed before the next; and a list of
-        bytes that stay allocated.
+        `thread` is "forward" or "backward", which PyTorch runs in a thread of its own. Return lists
+        of sizes in bytes, each list allocated together and freed before the next; and a list of
+        sizes that stay allocated.
         """
         function = TABLE.get(operation)
         if function is None:
@@ -56,7 +56,7 @@ class Workspaces:
             return found, ()
         if self.version < COUNTED:
             return (), ()
-        # Until 2.14, what a thread has needed once it keeps; cuBLASLt needs cuBLAS's, too.
+        # Up to 2.14, a thread keeps its workspaces; cuBLASLt needs cuBLAS's, too.
         lt = found == [[CUBLASLT]]
         sizes = [self.cublas(), CUBLASLT] if lt and LT_KEPT <= self.version < SHARED else []
         new = [(thread, n) for n in sizes or [self.cublas()] if (thread, n) not in self._kept]
@@ -64,11 +64,11 @@ class Workspaces:
         return found if lt and self.version < LT_KEPT else (), [n for _, n in new]
 
     def forget(self):
-        """Forgets what is kept, as if the process began anew."""
+        """Forget the kept workspaces, as in a new process."""
         self._kept.clear()
 
     def of_gpu(self, operation, args, results):
-        """Returns what of() does for an operation on the simulated GPU, nothing for any other."""
+        """Return of() for an operation on the simulated GPU, nothing for any other."""
         if operation not in TABLE or args[0].device.type != gpu.DEVICE:
             return (), ()
         thread = "backward" if torch_private.in_backward() else "forward"
@@ -81,30 +81,30 @@ class Workspaces:
 
 
 def gemm(here, args, results):
-    """Matrix products: one workspace of cuBLAS."""
+    """A matrix product: one workspace of cuBLAS."""
     return [[here.cublas()]]
 
 
 def addmm(here, args, results):
-    """A product with a bias of one dimension is cuBLASLt's; one with more, cuBLAS's."""
+    """A product with a bias: cuBLASLt if the bias has one dimension, otherwise cuBLAS."""
     return [[CUBLASLT]] if args[0].ndim == 1 else gemm(here, args, results)
 
 
 def column_sums(here, args, results):
-    """Sums over rows, as for the gradients of biases, in several steps if there are many rows."""
+    """A sum over rows, as for the gradient of a bias, in several steps if there are many rows."""
     x, dims = args[0], args[1] if len(args) > 1 else None
     dims = {d % x.ndim for d in dims} if dims and x.ndim else set(range(x.ndim))
     if x.ndim - 1 in dims or not x.numel() or x.stride(-1) != 1:
-        return ()  # along a row a sum needs a few bytes only
+        return ()  # a sum along a row needs only a few bytes
     rows = math.prod(n for d, n in enumerate(x.shape) if d in dims)
     size = 8 if x.dtype in (torch.float64, torch.int64) else 4
     return staged(rows, x.numel() // rows, here.card, size)
 
 
 def staged(rows, columns, card, size=4):
-    """Returns the buffers of a sum over the rows of a matrix, as Workspaces.of() returns them.
+    """Return the buffers of a sum over the rows of a matrix, as Workspaces.of() returns them.
 
-    A number that is summed up has `size` bytes. The buffer is 128 times as large as what its kernel
+    An element of the sum has `size` bytes. The buffer is 128 times as large as what its kernel
     writes. Source: setReduceConfig() and global_memory_size() in `ATen/native/cuda/Reduce.cuh`.
     """
     vector = next(n for n in (4, 2, 1) if columns % n == 0)  # columns that a thread adds up at once
@@ -130,7 +130,7 @@ def _power_of_two(n):
 
 
 def flash_forward(here, args, results):
-    """FlashAttention divides the keys among blocks if there are too few queries for the card.
+    """FlashAttention's partial results: it splits the keys if queries are too few for the card.
 
     Source: num_splits_heuristic() in `flash_api.cpp`.
     """
@@ -155,7 +155,7 @@ def flash_forward(here, args, results):
 def flash_backward(here, args, results):
     """FlashAttention: the sums of its softmax, and the gradient of the queries in fp32.
 
-    Gradients of keys that several heads share are first made for each head.
+    Gradients of keys that several heads share are first computed for each head.
     """
     query, key = args[1], args[2]
     batch, heads, queries, width = query.shape
@@ -170,7 +170,7 @@ def flash_backward(here, args, results):
 def efficient_backward(here, args, results):
     """Memory-efficient attention: rows of sums, and gradients of the queries in tiles, in fp32.
 
-    In fp32 the rows are computed from a product of two tensors, which is gone before the tiles.
+    In fp32, the rows are computed from a product of two tensors, which is freed before the tiles.
     """
     gradient, query, keys = args[0], args[1], args[2].shape[2]
     batch, heads, queries, width = query.shape
@@ -186,28 +186,28 @@ def efficient_backward(here, args, results):
 
 
 def _tile(card, half, width):
-    """Returns how many queries and keys a block of threads computes with at once.
+    """Return the numbers of queries and keys that a thread block processes at once.
 
-    Source: `kernels/cutlassB.h`, whose first kernel that suits is taken; for older cards the first
-    that surely does.
+    Source: `kernels/cutlassB.h`, whose first suitable kernel is used; for older cards, the first
+    that is suitable for certain.
     """
     if width <= 64:
         return 64, 64
-    # Where a block can share 160 KB and more, by the table of compute capabilities in NVIDIA's CUDA
-    # C++ Programming Guide.
+    # Where a block has 160 KB of shared memory or more, by the table of compute capabilities in
+    # NVIDIA's CUDA C++ Programming Guide.
     if card.capability == (8, 0) or card.capability[0] in (9, 10):
         return (128, 128) if half and width <= 128 else (128, 64)
     return (128, 64) if half and width <= 96 and card.capability in ((8, 6), (8, 9)) else (64, 64)
 
 
 def cudnn_backward(here, args, results):
-    """cuDNN's attention: what its front end asks for. What its kernels add is not known."""
+    """cuDNN's attention: what its front end requests. What its kernels add is not known."""
     batch, heads, queries, width = args[1].shape
     return [[4 * batch * heads * queries * width + 4 * batch * heads * queries]]
 
 
 def embedding_backward(here, args, results):
-    """The gradient of an embedding: many indices are sorted, and equal ones added up, in fp32.
+    """The gradient of an embedding: many indices are sorted, and rows of equal ones summed in fp32.
 
     Each sum is made of parts of 10 rows. Source: `EmbeddingBackwardKernel.cu`.
     """
@@ -230,13 +230,13 @@ def layer_norm_backward(here, args, results):
 
 
 def rms_norm_backward(here, args, results):
-    """The gradient of an RMS norm's weight: like a layer norm's, which has a bias, too."""
+    """The gradient of an RMS norm's weight: like a layer norm's, but without a bias."""
     return [step[:1] for step in layer_norm_backward(here, args, results)]
 
 
-# For every operation that allocates more than a few KB for itself: a function of Workspaces, the
-# operation's arguments and its results, which returns what Workspaces.of() does. They are allocated
-# when the results are there.
+# For every operation with a workspace of more than a few KB: a function of Workspaces, the
+# operation's arguments and its results, which returns lists as the first of Workspaces.of(). They
+# are allocated after the results.
 TABLE = {
     aten.mm.default: gemm,
     aten.bmm.default: gemm,

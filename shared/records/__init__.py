@@ -1,1 +1,1 @@
-"""Records of what was measured and predicted, and how they are shown."""
+"""Records of measurements and predictions: making, storing and showing them."""

@@ -1,10 +1,10 @@
-"""Files that are written whole, or not at all."""
+"""Atomic writes: a file is written whole, or not at all."""
 
 import os
 
 
 def write_text(path, text):
-    """Writes a file whole: whoever reads it sees the old text or the new one."""
+    """Write a file atomically: a reader sees either the old text or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
     part.write_text(text)

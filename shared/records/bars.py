@@ -1,4 +1,4 @@
-"""The picture of a ladder: a bar per script, stacked by who holds the memory."""
+"""The picture of a ladder: a bar per script, stacked by what holds the memory."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import matplotlib
 from shared.memory.blocks import CATEGORIES
 from shared.records.views import by_model, one_line, scale, setting
 
-matplotlib.use("Agg")  # draws into files, needs no screen
+matplotlib.use("Agg")  # draws to files, needs no display
 matplotlib.rcParams["text.parse_math"] = False  # a dollar in a name is a dollar
 import matplotlib.pyplot as plt
 
@@ -17,9 +17,9 @@ COLORS = dict(zip(CATEGORIES, plt.get_cmap("tab10").colors))
 
 
 def draw(records, file):
-    """Draws a bar per script: the peak while training, stacked by category; a mark for loading.
+    """Draw a bar per script: the peak while training, stacked by category; a mark for loading.
 
-    Every model has a scale of its own. Bars that are too small there are drawn a second time.
+    Every model has a scale of its own. Bars too small on it are drawn again on a larger one.
     """
     parts, groups = [], by_model(records)
     for group in groups:
@@ -27,32 +27,38 @@ def draw(records, file):
         parts += [group, [r for r in group if r["train"]["device_peak_gb"] < most / 5]]
     parts = [part for part in parts if part]
     widths = [len(part) for part in parts]
-    wide = max(13, 0.5 * sum(widths))  # so that the names below the bars have room
-    figure, axes = plt.subplots(
-        1, len(parts), figsize=(wide, 5.5), width_ratios=widths, layout="constrained", squeeze=False
-    )
+    size = max(8.5, 0.5 * sum(widths)), 4.5  # so that the names below the bars have room
+    ratios = {"width_ratios": widths, "layout": "constrained", "squeeze": False}
+    figure, axes = plt.subplots(1, len(parts), figsize=size, **ratios)
     for ax, part in zip(axes[0], parts):
         _draw_bars(ax, part)
-    axes[0][0].legend(frameon=False)
+        ax.set_title("" if part in groups else "enlarged", fontsize=9)
+    axes[0][0].legend(frameon=False, fontsize=8)
     on = [f", on {one_line(r['dataset'])}" if r["dataset"] else "" for r, *_ in groups]
     what = "; ".join(setting(group[0]) + data for group, data in zip(groups, on))
     r = records[0]
     made = f"{one_line(r['device'])}, torch {r['versions']['torch']}, {r['date']}"
-    figure.suptitle(f"Peak device memory: {what}; {made}", fontsize=10)
+    figure.suptitle(f"Peak of allocated device memory: {what}\n{made}", fontsize=9)
     save(figure, file, records)
 
 
-def save(figure, file, records):
-    """Writes a figure as a PNG file, and closes it.
+def peaks(records):
+    """Return what a picture's metadata tell of the records it shows, {script: peak in GB}."""
+    return {r["script"]: r["train"]["device_peak_gb"] for r in records}
 
-    The records' peaks are in its metadata: by them a test can tell when the picture is stale.
+
+def save(figure, file, records):
+    """Write a figure as a PNG file, and close it.
+
+    The records' peaks() are in its metadata: they tell when the picture is stale.
     """
-    told = json.dumps({r["script"]: r["train"]["device_peak_gb"] for r in records})
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f"{file.name}.part")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")  # in a name, such as CJK
-        figure.savefig(part, format="png", dpi=130, metadata={"Description": told})
+        figure.savefig(
+            part, format="png", dpi=130, metadata={"Description": json.dumps(peaks(records))}
+        )
     os.replace(part, file)
     plt.close(figure)
 
@@ -67,15 +73,15 @@ def _draw_bars(axes, records):
         bottoms = [a + b for a, b in zip(bottoms, heights)]
     loading = [r["load"]["device_peak_gb"] * factor for r in records]
     axes.plot(positions, loading, "ko", ms=5, label="peak while loading")
-    reserved = [r["train"]["device_reserved_gb"] for r in records]
-    reserved = [(x, gb * factor) for x, gb in zip(positions, reserved) if gb]
-    if reserved:
-        axes.plot(*zip(*reserved), "k_", ms=18, label="reserved by the allocator")
     for x, r in zip(positions, records):
         peak = r["train"]["device_peak_gb"] * factor
-        at, above = (x, max(peak, bottoms[x])), {"xytext": (0, 4), "textcoords": "offset points"}
-        axes.annotate(f"{peak:.3g}", at, ha="center", **above)
-    names = [one_line(r["script"]).replace("_", "\n").replace("/", "\n") for r in records]
-    axes.set_xticks(positions, names, fontsize=8)
+        at, above = (x, max(peak, bottoms[x])), {"xytext": (0, 3), "textcoords": "offset points"}
+        text = f"{peak:.2f}" if factor == 1 else f"{peak:.3g}"
+        axes.annotate(text, at, ha="center", fontsize=9, **above)
+    names = [
+        one_line(r["script"]).removesuffix("/train").replace("_", "\n").replace("/", "\n")
+        for r in records
+    ]
+    axes.set_xticks(positions, names, fontsize=7)
     axes.set_ylabel(gb_or_mb)
     axes.spines[["top", "right"]].set_visible(False)

@@ -1,4 +1,4 @@
-"""The fields of a record; fields.toml says what each is."""
+"""The fields of a record, which fields.toml describes."""
 
 import tomllib
 from pathlib import Path
@@ -7,6 +7,6 @@ FIELDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 
 def unknown(task):
-    """Returns the fields of a measurement, all None: what was not measured is null, never 0."""
+    """Return the fields of a measurement, all None: what was not measured is null, never 0."""
     known = ("measured", task.unit, task.learned)
     return dict.fromkeys(name for part in known for name in FIELDS.get(part, ()))

@@ -1,4 +1,4 @@
-"""Pieces of pages in Markdown: tables, diffs, and what is folded up."""
+"""Parts of Markdown pages: tables, diffs and collapsible sections."""
 
 import difflib
 
@@ -9,23 +9,23 @@ ORIGIN = "Where these figures come from"
 
 
 def table(rows):
-    """Returns rows of texts as lines of Markdown; the first is the heading."""
+    """Return rows of texts as the lines of a Markdown table; the first is the heading."""
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     return [lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]
 
 
 def folded(summary, lines):
-    """Returns lines that a reader sees after opening them."""
+    """Return lines as a collapsible section, which is closed at first."""
     return [f"<details><summary>{summary}</summary>", "", *lines, "", "</details>"]
 
 
 def sources(records, file, what=None):
-    """Returns where figures come from, folded up, as lines; what they are about as in origin()."""
+    """Return the origin of figures as a collapsible section; `what` is as in origin()."""
     return folded(ORIGIN, [origin(records, file, what)])
 
 
 def text(*pieces):
-    """Joins pieces with a blank line: texts, lines, and tables as rows of tuples."""
+    """Join pieces with blank lines: texts, lists of lines, and tables as lists of tuples."""
     shown = []
     for piece in filter(None, pieces):
         lines = [piece] if isinstance(piece, str) else piece
@@ -34,32 +34,32 @@ def text(*pieces):
 
 
 def diff(before, after):
-    """Returns what changes between two scripts, as lines: the command that shows it, and the diff.
+    """Return the diff between two scripts, as lines, below the command that shows it.
 
-    It returns besides how much that is, in words.
+    Return its size as well, in words.
     """
     names = [f"{name}.py" for name in (before, after)]
     texts = [scripts.get(name).lines for name in (before, after)]
     changes = list(difflib.unified_diff(*texts, *names, n=1, lineterm=""))
     removed, added = (sum(line[0] == sign for line in changes[2:]) for sign in "-+")
-    how_much = f"{removed} lines removed, {added} added"
+    how_much = f"{removed} line{'s' * (removed != 1)} removed, {added} added"
     return [f"`diff -U1 {' '.join(names)}`", "", "```diff", *changes, "```"], how_much
 
 
 def changed(before, after):
-    """Returns how many lines are removed and added between two scripts."""
-    delta = difflib.ndiff(scripts.get(before).lines, scripts.get(after).lines)
+    """Return the number of lines removed or added between two scripts."""
+    delta = difflib.ndiff(scripts.get(before).code, scripts.get(after).code)
     return sum(line[0] in "+-" for line in delta)
 
 
 def against(before, now):
-    """Writes by how much a size has changed, in a table."""
+    """Return the change of a size for a table: "+1.3%", "the same" or "nearly the same"."""
     said = "the same" if now == before else change(before, now)
     return "nearly the same" if said in ("+0.0%", "-0.0%") else said
 
 
 def compared(before, now):
-    """Writes a figure beside the one before it: "new", "gone", "the same", "+1.3%", "2.4x less"."""
+    """Return the change of a figure: "new", "gone", "the same", "+1.3%", "2.4x less"."""
     if not before or not now:
         return "new" if now else "gone"
     if now >= 2 * before:
@@ -68,13 +68,13 @@ def compared(before, now):
 
 
 def heading(record):
-    """Returns the heading of a table of measurements like this one."""
+    """Return the heading of a table of measurements such as this one."""
     peaks = ("peak while loading", "peak while training")
     return ("script", *peaks, "test accuracy", f"{unit(record)}/s", "loss, first to last")
 
 
 def row(record):
-    """Returns the cells of a measurement, as heading() calls them."""
+    """Return the cells of a measurement below heading()."""
     return (
         record["script"],
         *(size(record[phase]["device_peak_gb"]) for phase in ("load", "train")),
@@ -85,6 +85,6 @@ def row(record):
 
 
 def device(record):
-    """Writes what a record was measured on, with the number of GPUs."""
+    """Return the device of a record, with the number of GPUs if there are several."""
     several = record["world_size"] > 1 and record["train"]["device_reserved_gb"] is not None
     return f"{record['world_size']} x {record['device']}" if several else record["device"]

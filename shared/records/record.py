@@ -1,4 +1,4 @@
-"""The record of a training: how it is made, and what a script prints of it.
+"""The record of a run: making and storing it, and the summary that a script prints.
 
 Scripts append records to a file, one JSON object per line; the predictor prints a list of them. A
 figure that was not measured is null, never 0.
@@ -19,31 +19,31 @@ from watermark import watermark
 ROOT = Path(__file__).resolve().parents[2]
 NOTHING = "–"  # in place of a figure that is 0 or missing
 PACKAGES = ("torch", "torchvision", "lightning", "torchmetrics")
-OF_SCRIPTS = ("torchao", "peft", "accelerate")  # what some scripts import besides
+OF_SCRIPTS = ("torchao", "peft", "accelerate")  # which some scripts import, too
 
 
 def new(task, **known):
-    """Returns a record: fields of fields.toml that are known, and versions, commit and date."""
+    """Return a record: the known fields of fields.toml, and versions, commit and date."""
     made = {"versions": versions(task, known.get("script")), "git_commit": git_commit()}
     return {**known, **made, "date": str(datetime.date.today())}
 
 
 def settings(args):
-    """Returns what a record tells of a script's options."""
+    """Return the options of a script that its record holds."""
     names = "script preset model pretrained dataset shares batch_size micro_batch_size seed"
     told = {name: getattr(args, name) for name in f"{names} world_size epochs".split()}
     return {**told, **args.task.settings(args)}
 
 
 def append(path, record):
-    """Appends a record to a file, as one line of JSON."""
+    """Append a record to a file, as one line of JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         file.write(json.dumps(record) + "\n")
 
 
 def device_name(device):
-    """Returns the name of the GPU, or of the processor and its number of cores."""
+    """Return the name of the GPU, or of the CPU with its number of cores."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     cpuinfo = Path("/proc/cpuinfo")
@@ -54,30 +54,30 @@ def device_name(device):
 
 
 def versions(task, script=None):
-    """Returns the versions of Python and of the packages that a task or a script depends on."""
+    """Return the versions of Python and of the packages that a task or a script depends on."""
     names = (*PACKAGES, *task.packages, *imported(script))
     found = {name: importlib.metadata.version(name) for name in names}
     return {"python": platform.python_version(), **found}
 
 
 def imported(script):
-    """Returns which of OF_SCRIPTS a script imports."""
+    """Return the packages of OF_SCRIPTS that a script imports."""
     file = ROOT / f"{script}.py"
     text = file.read_text() if file.exists() else ""
     return [name for name in OF_SCRIPTS if re.search(rf"^(from|import) {name}\b", text, re.M)]
 
 
 def in_use(task):
-    """Returns the versions for people, a line each."""
+    """Return the versions as text, one per line."""
     lines = watermark(packages=",".join((*PACKAGES, *task.packages))).strip()
     return f"{lines}\npython      : {platform.python_version()}"
 
 
 def git_commit():
-    """Returns the commit that is checked out, with "-dirty" if files differ from it.
+    """Return the commit that is checked out, with "-dirty" if files differ from it.
 
-    Stored records do not count: several commands write them, one after the other. Outside of git
-    it is what the variable GIT_COMMIT says, or None.
+    Stored records do not count: several commands write them, one after the other. Outside of git,
+    return the environment variable GIT_COMMIT, or None.
     """
     git = {"cwd": ROOT, "capture_output": True, "text": True}
     changed = ["git", "diff", "--quiet", "HEAD", "--", ".", ":(exclude)shared/evidence/results"]
@@ -89,25 +89,25 @@ def git_commit():
 
 
 def size(gb):
-    """Writes a size in GB (1e9 bytes) for people: in GB if it is 1 or more, else in MB."""
+    """Format a size in GB (1e9 bytes): in GB if it is 1 or more, else in MB."""
     return f"{gb:.2f} GB" if gb >= 1 else f"{gb * 1e3:.1f} MB"
 
 
 def quality(name, value):
-    """Writes how good a model is, for people, by "accuracy" (from 0 to 1) or "perplexity"."""
+    """Format the value of a metric, "accuracy" (from 0 to 1) or "perplexity"."""
     if value is None:
         return NOTHING
     return f"{value:.1%}" if name == "accuracy" else f"{value:.2f}"
 
 
 def breakdown(phase):
-    """Returns what a phase held at its peak: (category, GB), largest first, from 0.05 MB on."""
+    """Return the breakdown of a phase's peak: (category, GB), largest first, from 0.05 MB on."""
     parts = sorted(phase["breakdown_gb"].items(), key=lambda part: -part[1])
     return [(label, gb) for label, gb in parts if gb >= 5e-5]
 
 
 def summary(task, record):
-    """Writes what a script prints at its end: a line per phase, and one on speed and accuracy."""
+    """Return what a script prints at its end: a line per phase, and one on speed and metric."""
     lines = []
     for name in ("load", "train"):
         peak, reserved, host = list(record[name].values())[:3]

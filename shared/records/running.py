@@ -1,4 +1,4 @@
-"""Runs a script in processes of its own, for its record."""
+"""Run a script in processes of its own, and return its record."""
 
 import contextlib
 import multiprocessing
@@ -21,13 +21,13 @@ from shared.records.views import read
 
 
 def forks(preload):
-    """Returns the multiprocessing context whose processes are forks of one with all imports.
+    """Return a multiprocessing context that forks processes from one with all imports done.
 
     The first call decides what that one imports, which takes seconds; forks have it at once.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(preload)
-    if threading.current_thread() is threading.main_thread():  # only it can set a handler
+    if threading.current_thread() is threading.main_thread():  # others cannot set a handler
         # Only this process must react to Ctrl-C: it ends the others.
         interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
         multiprocessing.forkserver.ensure_running()
@@ -36,11 +36,11 @@ def forks(preload):
 
 
 def run_script(name, options, log, processes=None, context=None):
-    """Runs a script with options, and shows its last line of output while it runs, on one line.
+    """Run a script with options, and show its last line of output while it runs, on one line.
 
-    `processes` is in how many, which find in the environment what torchrun puts there; None is the
-    script alone. `context` is forks(), without a GPU; None imports all that it needs anew. Returns
-    its record, or None, and its last line of output; if it failed, the line that says why.
+    `processes` is the number of processes, with the environment that torchrun would set; None runs
+    the script alone. `context` is forks(), without a GPU; None imports everything anew. Return the
+    record, or None, and the last line of output; if the script failed, the line that says why.
     """
     record_file = log.with_suffix(".jsonl")
     record_file.unlink(missing_ok=True)
@@ -55,7 +55,7 @@ def run_script(name, options, log, processes=None, context=None):
             process.join(0.2)
             _live(f"{name:24} {time.perf_counter() - started:3.0f} s  {_last_line(log)}")
     finally:
-        process.kill()  # first it alone: until it has a session of its own, there is no group
+        process.kill()  # the process first: before its setsid() there is no group to kill
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.join()
@@ -72,19 +72,19 @@ def run_script(name, options, log, processes=None, context=None):
 
 
 def become(command, log, processes=None):
-    """Turns this process into `python COMMAND` that prints into a file, or several of its forks."""
-    os.setsid()  # so that it can be ended together with its loaders' workers
+    """Run `python COMMAND` in this process, or in several forks of it; it prints into a file."""
+    os.setsid()  # so that it can be killed together with its DataLoader workers
     end_with_parent(os.killpg)
     out = os.open(log, os.O_WRONLY | os.O_APPEND)
     for standard in (sys.stdout, sys.stderr):
         os.dup2(out, standard.fileno())
-    # A process inherits how it was started itself. Loaders would start their workers in the same
+    # A process inherits its own start method. DataLoaders would start their workers in the same
     # way, and these would import PyTorch anew.
     multiprocessing.set_start_method(None, force=True)
     if processes:
         try:
             side_by_side(processes, run_python, command)
-        except ProcessExitedException as error:  # it has said why
+        except ProcessExitedException as error:  # the process has reported the reason
             sys.exit(error.exit_code)
     else:
         torch.set_num_threads(torch.get_num_threads())  # for the reason in _call()
@@ -92,7 +92,7 @@ def become(command, log, processes=None):
 
 
 def end_with_parent(kill=os.kill):
-    """Lets this process, or its group, end when the one that wanted it is gone, killed perhaps."""
+    """Kill this process, or its group, as soon as its parent is gone, even if that was killed."""
 
     def wait():
         multiprocessing.parent_process().join()
@@ -102,7 +102,7 @@ def end_with_parent(kill=os.kill):
 
 
 def run_python(command):
-    """Does what `python COMMAND` does: a script or "-m" and a module, and options."""
+    """Run what `python COMMAND` would: a script, or "-m" and a module, with options."""
     try:
         if command[0] == "-m":
             sys.argv = command[1:]
@@ -116,9 +116,9 @@ def run_python(command):
 
 
 def side_by_side(n, function, *arguments):
-    """Calls a function in n forks, which find in the environment what torchrun puts there.
+    """Call a function in n forks, with the environment that torchrun would set.
 
-    When one of them fails, the others are ended.
+    When one of them fails, end the others.
     """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -130,7 +130,7 @@ def side_by_side(n, function, *arguments):
 def _call(rank, told, function, arguments):
     told = {**told, "RANK": rank, "LOCAL_RANK": rank}
     os.environ.update({name: str(value) for name, value in told.items()})
-    # A fork gets a new pool of threads at its first use, which must not be by two threads at once.
+    # A fork creates its thread pool at the first use, which must not be by two threads at once.
     share = max(1, os.cpu_count() // told["WORLD_SIZE"])
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", share)))
     function(*arguments)

@@ -1,6 +1,6 @@
-"""The scripts in the numbered folders: which there are, what each is about, and which it builds on.
+"""The scripts in the numbered folders: their names, titles and ideas, and their parents.
 
-All of that is in the first line of a script's docstring, one of these:
+All of that is in the first line of a script's docstring, in one of these forms:
     Stage 06, SGD: an optimizer without states.
     Stage 11 from 11_llm/before.py, all of it on text: the techniques together.
     Side road from 06_sgd/train.py, Adafactor: rows and columns instead of every weight.
@@ -17,6 +17,7 @@ import re
 from shared.cli import UserError
 from shared.records.record import ROOT
 
+FLAGS = re.MULTILINE | re.DOTALL
 FOLDER = "[0-9][0-9]_*"
 FIRST_LINE = re.compile(
     r"(?P<kind>Stage|Side road)( \d\d)?( from (?P<parent>\S+)\.py)?, "
@@ -26,13 +27,14 @@ FIRST_LINE = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Script:
-    """A script."""
+    """A stage or a side road."""
 
     name: str  # folder and file, such as "06_sgd/train"
     title: str
     idea: str  # what it does, in a few words
     parent: str | None  # name of the script that it builds on
-    side_road: bool  # and not a stage
+    side_road: bool  # else a stage
+    docstring: str = ""
 
     @property
     def folder(self):
@@ -48,19 +50,34 @@ class Script:
 
     @property
     def plain(self):
-        """Returns the scripts in plain PyTorch beside others, by default those of the ladder."""
+        """Return whether this is a stage in plain PyTorch."""
         return self.file == "plain"
 
     @property
     def lines(self):
         return self.path.read_text().splitlines()
 
+    @property
+    def start(self):
+        """The number of lines of the docstring, with its quotes."""
+        return 1 + next(n for n, line in enumerate(self.lines) if line.endswith('"""'))
+
+    @property
+    def code(self):
+        """The lines, of the docstring only the first: what diffs between scripts are counted in."""
+        return self.lines[:1] + self.lines[self.start :]
+
+    @property
+    def cost(self):
+        """What a side road costs: the paragraph of its docstring that begins with "Cost: "."""
+        return " ".join(re.search(r"^Cost: (.+?)(\n\n|\Z)", self.docstring, FLAGS)[1].split())
+
     def load(self):
-        """Imports the script as a new module, another one with each call.
+        """Import the script as a module, a new one with each call.
 
         The module's constants are BATCH_SIZE, DEVICES, MICRO_BATCH_SIZE if it has micro-batches,
-        SHARES if not each device has its own share of a batch, and in plain.py PRECISION; and TASK,
-        what it is about, which it gets here from what it imports.
+        SHARES if some devices compute with the same share of a batch, and in plain.py PRECISION.
+        Its TASK is set here, to that of the command line that it imports.
         """
         spec = importlib.util.spec_from_file_location(self.name.replace("/", "_"), self.path)
         module = importlib.util.module_from_spec(spec)
@@ -72,7 +89,7 @@ class Script:
 
 @functools.cache
 def every():
-    """Returns all scripts in order, {name: Script}; in each folder the side roads come last.
+    """Return all scripts in order, {name: Script}; in each folder the side roads come last.
 
     Other files in the folders are left out.
     """
@@ -80,64 +97,65 @@ def every():
     for path in sorted(ROOT.glob(f"{FOLDER}/*.py")):
         docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
         if line := FIRST_LINE.fullmatch(docstring.partition("\n")[0]):
-            lines[f"{path.parent.name}/{path.stem}"] = line
+            lines[f"{path.parent.name}/{path.stem}"] = line, docstring
     found = []
-    for name, line in lines.items():
+    for name, (line, docstring) in lines.items():
         number, file = int(name[:2]), name.partition("/")[2]
         before = [other for other in lines if other[:2] == f"{number - 1:02d}"]
         follows = next((other for other in before if other.endswith(f"/{file}")), None)
         road = line["kind"] == "Side road"
-        found.append(Script(name, line["title"], line["idea"], line["parent"] or follows, road))
+        parent = line["parent"] or follows
+        found.append(Script(name, line["title"], line["idea"], parent, road, docstring))
     found.sort(key=lambda script: (script.folder, script.side_road))
     return {script.name: script for script in found}
 
 
 def get(name):
-    """Returns the Script of a name such as "06_sgd/train"."""
+    """Return the Script with a name such as "06_sgd/train"."""
     if name not in every():
         raise UserError(f"there is no script {name}; 06_sgd/train is the name of 06_sgd/train.py")
     return every()[name]
 
 
 def folders():
-    """Returns the numbered folders that have a page, in order, such as "01_baseline"."""
+    """Return the numbered folders that have a page, in order, such as "01_baseline"."""
     found = {script.folder for script in every().values()}
     return sorted(name for name in found if (ROOT / name / "README.md").exists())
 
 
 def stages(among=None):
-    """Returns the scripts that folders, or all, stand for: before.py, if any, and train.py."""
+    """Return the stages of folders, by default of all: before.py, if any, and train.py."""
     wanted = folders() if among is None else among
     names = [f"{folder}/{file}" for folder in wanted for file in ("before", "train")]
     return [name for name in names if name in every()]
 
 
 def ladder():
-    """Returns the train.py of the stages that each build on the folder before."""
+    """Return the ladder: each train.py that builds on the train.py of the folder before."""
     found = [name for name in stages() if every()[name].file == "train"]
     return [n for n in found if not every()[n].parent or every()[n].parent.endswith("/train")]
 
 
 def plain(names=None):
-    """Returns the scripts in plain PyTorch beside others, by default those of the ladder."""
+    """Return the plain PyTorch versions of scripts, by default of the ladder."""
     return [get(f"{name.partition('/')[0]}/plain").name for name in names or ladder()]
 
 
 def side_roads(among=None):
-    """Returns the side roads in order, by default of all folders."""
+    """Return the side roads in order, by default of all folders."""
     found = (script for script in every().values() if script.side_road)
     return [script.name for script in found if among is None or script.folder in among]
 
 
 def with_side_roads(names):
-    """Returns scripts, the side roads in their folders, and the parents of these, in order."""
-    roads = side_roads({get(name).folder for name in names})
-    wanted = {*names, *roads, *(get(name).parent for name in roads)}
+    """Return scripts, the side roads in their folders, and the parents of these, in order."""
+    further = side_roads({get(name).folder for name in names})
+    wanted = {*names, *further, *(get(name).parent for name in further)}
     return [name for name in every() if name in wanted]
 
 
 def select(texts, option):
-    """Returns the scripts that e.g. ["01-06", "08_fsdp,09", "06_sgd/plain"] means, in order."""
+    """Return the scripts that, e.g., ["01-06", "08_fsdp,09", "06_sgd/plain"] selects, in order."""
     numbers = {name[:2]: name.partition("/")[0] for name in every()}
     chosen = set()
     for part in ",".join(texts).split(","):
@@ -160,19 +178,19 @@ def select(texts, option):
 
 
 def add_stages(parser):
-    """Adds the arguments that tell a command which scripts; selected() reads them.
+    """Add the arguments that select scripts for a command; selected() reads them.
 
-    Stages may have spaces or commas between them. --stages is for commands written down earlier.
+    Spaces or commas separate stages. --stages is kept for older commands.
     """
     which = "which, such as 06, 01-06,08 or 06_sgd/plain (default: all stages that --model suits)"
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=which)
     older = {"dest": "further", "action": "append", "default": [], "help": argparse.SUPPRESS}
     parser.add_argument("--stages", metavar="LIST", **older)
-    beside = "and the side roads in their folders, other techniques, each with what it changes"
+    beside = "add the side roads in their folders, other techniques, each with its parent"
     parser.add_argument("--side-roads", "--all", action="store_true", help=beside)
 
 
 def selected(args):
-    """Returns the scripts that the arguments of add_stages() name, None if they name none."""
+    """Return the scripts that the arguments of add_stages() select, None without arguments."""
     texts = [*args.stages, *args.further]
     return select(texts, "stage") if texts else None

@@ -1,28 +1,28 @@
-"""What a ladder measured, as a table of text."""
+"""The measurements of a ladder, as a table of text."""
 
 from shared.records import scripts
 from shared.records.views import aligned, change, learned, less, scale, speed, unit
 
 
 def parent(record, records):
-    """Returns the record that another one is compared with, None if there is none.
+    """Return the record that another one is compared with, None if there is none.
 
-    That is the one of the script that its script builds on; for a stage whose parent is not among
-    the records, the one of the stage before.
+    That is the record of its parent script; for a stage whose parent is not among the records, the
+    record of the stage before.
     """
     script = scripts.every().get(record["script"])
     same = [r for r in records if script and r["script"] == script.parent]
     if same or script and script.side_road:
         return same[-1] if same else None
-    roads = scripts.side_roads()
-    before = [r for r in records[: records.index(record)] if r["script"] not in roads]
+    apart = scripts.side_roads()
+    before = [r for r in records[: records.index(record)] if r["script"] not in apart]
     return before[-1] if before else None
 
 
 def measured(records, predicted):
-    """Returns what was measured of one model as lines of text: a heading and a row per script.
+    """Return the measurements of one model as lines of text: a heading and a row per script.
 
-    predicted is {script: record of a prediction}, for some of them or none.
+    predicted is {script: record of a prediction}, for some of the scripts or none.
     """
     name, factor = scale(records)
     heading = f"script,load {name},train {name},predicted,train vs before,train vs first"
@@ -36,9 +36,9 @@ def measured(records, predicted):
     first, rows = records[0]["train"]["device_peak_gb"], []
     for r in records:
         before, load, train = parent(r, records), r["load"], r["train"]
-        foreseen = predicted.get(r["script"], nothing)["train"]
+        simulated = predicted.get(r["script"], nothing)["train"]
         peak, reserved = (train[f"device_{key}_gb"] for key in ("peak", "reserved"))
-        expected, kept = (foreseen[f"device_{key}_gb"] for key in ("peak", "reserved"))
+        expected, kept = (simulated[f"device_{key}_gb"] for key in ("peak", "reserved"))
         rows.append(
             [
                 r["script"],

@@ -1,10 +1,10 @@
-"""What pages and tables say of records: how they are read, named, grouped and written."""
+"""Reading, grouping and formatting of records, for pages and tables."""
 
 import json
 
 from shared.records.record import NOTHING, ROOT, breakdown, quality, size
 
-__all__ = ["NOTHING", "breakdown", "size"]  # and all that stands here
+__all__ = ["NOTHING", "breakdown", "size"]  # besides the names defined here
 
 RESULTS = ROOT / "shared" / "evidence" / "results"
 TINY_MEASURED = RESULTS / "tiny-cpu.jsonl"  # by `python -m shared.ladder --preset tiny`
@@ -12,7 +12,7 @@ LEAST = 5e-5  # GB; smaller sizes are shown as NOTHING
 
 
 def read(file):
-    """Returns the records in a file of one JSON object per line, and how many lines are none."""
+    """Return the records in a file of one JSON object per line, and the number of invalid lines."""
     found, broken = [], 0
     for line in file.read_bytes().splitlines() if file.exists() else []:
         try:
@@ -20,34 +20,34 @@ def read(file):
             record["script"], record["versions"], record["train"]["device_peak_gb"]
             found.append(record)
         except (ValueError, TypeError, KeyError):
-            broken += 1  # such as a last line that is incomplete
+            broken += 1  # such as an incomplete last line
     return found, broken
 
 
 def read_list(file):
-    """Returns the records in a file of one JSON list, as the predictor prints them."""
+    """Return the records in a file of one JSON list, as the predictor prints them."""
     return json.loads(file.read_text())
 
 
 def by_script(records):
-    """Returns records by their scripts' names; of those of one script, the last."""
+    """Return {script: record}; of several records of a script, the last."""
     return {record["script"]: record for record in records}
 
 
 def by_model(records):
-    """Returns the records in groups of one model each: only these can be compared."""
+    """Return the records in groups of one model and input size, which can be compared."""
     names = dict.fromkeys(map(setting, records))
     return [[record for record in records if setting(record) == name] for name in names]
 
 
 def folder(record):
-    """Returns the folder of a record's script."""
+    """Return the folder of a record's script."""
     return record["script"].partition("/")[0]
 
 
 def setting(record):
-    """Writes which model a record is of, and with what inputs, for people."""
-    if "inputs" in record:  # of a script of anyone's
+    """Return the model of a record and the size of its inputs, as text."""
+    if "inputs" in record:  # of a user's own script
         inputs = f" with inputs of {record['inputs']}" if record["inputs"] else ""
         return f"{record['model']}{inputs}"
     if "max_length" in record:
@@ -56,29 +56,29 @@ def setting(record):
 
 
 def unit(record):
-    """Returns what a record counts: "images", "texts", or of anyone's script "inputs"."""
+    """Return what a record counts: "images", "texts", or "inputs" of a user's own script."""
     if "unit" in record:
         return record["unit"]
     return "texts" if "max_length" in record else "images"
 
 
 def speed(record):
-    """Returns the images or texts per second, None if they were not measured."""
+    """Return the images or texts per second, None if they were not measured."""
     return record[f"{unit(record)}_per_second"]
 
 
 def most_per_second(record):
-    """Returns how many images or texts per second the bound of a prediction allows, all devices."""
+    """Return the upper bound of images or texts per second of a prediction, over all devices."""
     return record["batch_size"] / record["bound"]["ms"] * 1e3
 
 
 def least_ms(record):
-    """Returns how many milliseconds a GPU takes at least for one image or text, by the bound."""
+    """Return the lower bound of the time of one image or text on a GPU, in milliseconds."""
     return record["bound"]["ms"] * record["world_size"] / record["batch_size"]
 
 
 def learned(record):
-    """Writes the test accuracy for people, or the perplexity."""
+    """Format the test accuracy or perplexity."""
     if record["dataset"] == "fake":
         return "noise"
     if "test_perplexity" in record:
@@ -87,76 +87,76 @@ def learned(record):
 
 
 def name(record):
-    """Returns what to call a record in a table: its script, or the last technique applied."""
+    """Return the name of a record in a table: its script, or the last technique applied."""
     return f"+ {record['technique']}" if record.get("technique") else record["script"]
 
 
 def on_host(record):
-    """Tells whether a training holds more on the host than a few numbers."""
+    """Return whether a run holds more on the host than a few numbers."""
     return (record["train"]["host_peak_gb"] or 0) > 0.01 * record["train"]["device_peak_gb"]
 
 
 def computes_on_host(record):
-    """Tells whether the host computes more of an update than a few numbers, such as the step.
+    """Return whether the host computes a part of an update, such as the optimizer step.
 
-    What it computes takes time that is not in the bound.
+    The bound does not include the time that this takes.
     """
     return record["cost"]["moved_on_host_gb"] > 0.01 * record["cost"]["moved_gb"]
 
 
 def where(record):
-    """Returns where a prediction has its peak: "backward pass, encoder.layers.23.mlp.3"."""
+    """Return the place of a prediction's peak: "backward pass, encoder.layers.23.mlp.3"."""
     at = record["peak_at"]["train"]
     return f"{at['phase']} pass, {at['module']}" if at["module"] else at["phase"]
 
 
 def at_once(record):
-    """Returns how many images or texts a device takes in one forward pass."""
+    """Return the number of images or texts per device in one forward pass."""
     share = record["batch_size"] // (record.get("shares") or record["world_size"])
     return min(record["micro_batch_size"] or share, share)
 
 
 def scale(records):
-    """Returns the unit that suits the records' peaks, GB or MB, and how many of it are one GB."""
+    """Return the unit that suits the records' peaks, GB or MB, and the number of these per GB."""
     most = max(r["train"]["device_peak_gb"] for r in records)
     return ("GB", 1) if most >= 1 else ("MB", 1000)
 
 
 def duration(ms):
-    """Writes a time in ms for people."""
+    """Format a time in ms."""
     return f"{ms:,.0f} ms" if ms >= 100 else f"{ms:.3g} ms"
 
 
 def amount(gb):
-    """Writes a size for people, NOTHING for what is below 0.05 MB or missing."""
+    """Format a size; NOTHING stands for one that is below 0.05 MB or missing."""
     return size(gb) if gb and gb >= LEAST else NOTHING
 
 
 def less(before, now):
-    """Writes by what factor a size has fallen."""
+    """Format the factor by which a size has fallen."""
     return f"{before / now:.1f}x less"
 
 
 def change(before, now):
-    """Writes by how much a size has changed."""
+    """Format the relative change of a size."""
     return f"{now / before - 1:+.1%}"
 
 
 def one_line(text, most=80):
-    """Returns a name from outside as it can be shown: in one line, printable, and not too long."""
+    """Return a name from outside in a form that can be shown: one line, printable, not too long."""
     text = text if text.isprintable() else ascii(text)[1:-1]
     return text if len(text) <= most else f"{text[: most - 20]}...{text[-17:]}"
 
 
 def listed(texts):
-    """Returns different texts with commas between them."""
+    """Return the distinct texts, joined with commas."""
     return ", ".join(dict.fromkeys(map(str, texts)))
 
 
 def aligned(heading, rows):
-    """Returns a table of texts as lines, without columns that are empty in all rows.
+    """Return a table of texts as lines, without columns that are empty in all rows.
 
-    The first column is aligned on the left, the others on the right.
+    The first column is left-aligned, the others are right-aligned.
     """
     used = [any(column) for column in zip(*rows)]
     rows = [[cell for cell, use in zip(row, used) if use] for row in [heading, *rows]]
@@ -168,14 +168,14 @@ def aligned(heading, rows):
 
 
 def is_prediction(record):
-    """Tells a prediction from a measurement."""
+    """Return whether a record is a prediction; else it is a measurement."""
     return record["device"].startswith("simulated")
 
 
 def origin(records, file, what=None):
-    """Returns how, and on what machine, records in a file were made, in Markdown.
+    """Return the commands and the machine that made the records in a file, in Markdown.
 
-    All are measured, or all predicted. `what` they are about is by default their models.
+    All are measured, or all predicted. `what` is the subject, by default their models.
     """
     commands = [f"`{r.get('ladder') or r['command']}`" for r in records]
     models = what or listed(map(setting, records))

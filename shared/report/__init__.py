@@ -1,1 +1,1 @@
-"""`python -m shared.report`: writes the workshop page."""
+"""`python -m shared.report`: write the workshop page."""

@@ -1,4 +1,4 @@
-"""Runs `python -m shared.report`."""
+"""Run `python -m shared.report`."""
 
 from shared.report.command import main
 

@@ -1,7 +1,7 @@
-"""What the calculator of the page is given: formulas, shapes, the scripts' switches, and records.
+"""Data for the page's calculator: formulas, shapes, the scripts' switches, and records.
 
-The page computes with the formulas. Where a prediction by simulation is stored for exactly what is
-chosen, it tells by how much the formulas miss it.
+The page evaluates the formulas. Where a prediction by simulation is stored for exactly the chosen
+settings, it shows how far the formulas are from it.
 """
 
 import tomllib
@@ -16,7 +16,7 @@ from shared.records.views import read_list
 FORMULAS = Path(__file__).with_name("formulas.toml")
 FILES = (stored.PREDICTED, stored.VITS, stored.TEXT, stored.ONE_GPU, stored.SIDE_ROADS)
 TEXT_STAGE = "11_llm/train"
-# Switches as the first stage has them, and what a folder or side road changes for those after it.
+# The switches of the first stage; what each folder changes from there on, and a side road.
 FIRST = {"precision": "fp32", "states": 2, "checkpointing": 0, "offload": 0}
 CHANGES = {
     "02_mixed_precision": {"precision": "mixed"},
@@ -26,11 +26,11 @@ CHANGES = {
     "10_offload": {"offload": 1},
 }
 ROADS = {"06_sgd/momentum": {"states": 1}, "09_act_ckpt/one_gpu": {}}
-PRECISIONS = {"32-true": "fp32", "16-mixed": "mixed", "bf16-true": "bf16"}  # in Fabric's words
+PRECISIONS = {"32-true": "fp32", "16-mixed": "mixed", "bf16-true": "bf16"}  # by Fabric's names
 
 
 def ways():
-    """Returns the scripts and techniques that the calculator knows the switches of, in order.
+    """Return the scripts and techniques whose switches the calculator knows, in order.
 
     Each has a name, script, technique (None for the script itself), unit, the switches of FIRST,
     the script's batch, micro (None if it has no micro-batches) and gpus, and whether it shards.
@@ -80,7 +80,7 @@ def _way(name, switches):
 
 
 def records():
-    """Returns stored predictions that the formulas are about, with the formulas' inputs."""
+    """Return the stored predictions that the formulas cover, with the formulas' inputs."""
     found, known = [], {(w["script"], w["technique"], w["shards"]): w for w in ways()}
     for record in (r for file in FILES for r in read_list(file)):
         technique, gpus = record.get("technique"), record["world_size"]
@@ -107,7 +107,7 @@ def records():
 
 
 def moments(told):
-    """Returns the moments of formulas.toml one by one, each with all that is held, in order."""
+    """Return the moments of formulas.toml one by one, each with all that is held, in order."""
     found = []
     for its in told["moments"]:
         held = {**told["always"], **its["held"]}
@@ -119,12 +119,12 @@ def moments(told):
 
 
 def listed(parts):
-    """Returns the parts of formulas.toml as (name, expression, what it is)."""
+    """Return the parts of formulas.toml as (name, expression, description)."""
     return [(name, *its) for name, its in parts.items()]
 
 
 def of_page():
-    """Returns all that the page needs to calculate, to write into it as JSON."""
+    """Return all data that the page needs to calculate, for JSON."""
     told = tomllib.loads(FORMULAS.read_text())
     none = dict.fromkeys(told["features"], 0)
     return {

@@ -1,4 +1,4 @@
-"""What the page's chart shows: bars of records, with axes on a linear and a logarithmic scale."""
+"""Data for the page's chart: bars of records, with axes on a linear and a logarithmic scale."""
 
 import math
 
@@ -8,9 +8,9 @@ from shared.report import nearest_prediction
 
 
 def datasets(own=()):
-    """Returns what the chart can show: a dictionary for each model of each file of records.
+    """Return the choices of the chart: a dictionary for each model of each file of records.
 
-    Predictions for a GPU come first, side roads after the ladder, the reader's own files last.
+    Predictions for a GPU come first, side roads after the ladder, the user's own files last.
     """
     found = []
     for group in views.by_model([*stored.predictions().values()]):
@@ -27,7 +27,7 @@ def datasets(own=()):
 
 
 def measurements(file, name=""):
-    """Returns a dictionary as in datasets() for each model of a file of records."""
+    """Return dictionaries as in datasets(), one for each model of a file of records."""
     found = []
     for records in views.by_model(views.read(file)[0]):
         group = [record for _, record in sorted(views.by_script(records).items())]
@@ -39,12 +39,12 @@ def measurements(file, name=""):
 
 
 def dataset(records, name, from_where, published):
-    """Returns one choice of the chart: name, origin, bars, a table, and axes in both scales.
+    """Return one choice of the chart: name, origin, bars, a table, and axes in both scales.
 
     Positions are in % of the width. Measurements have their stored predictions beside them.
     """
-    foreseen = nearest_prediction.predictions(records)
-    shown = [*records, *(p for p, _ in foreseen.values())]
+    predicted = nearest_prediction.predictions(records)
+    shown = [*records, *(p for p, _ in predicted.values())]
     marks = [r["train"][key] for r in shown for key in ("device_peak_gb", "device_reserved_gb")]
     marks = [gb for gb in (*marks, *published.values()) if gb]
     top, decade = max(marks) * 1.02, math.floor(math.log10(min(marks)))
@@ -70,7 +70,7 @@ def dataset(records, name, from_where, published):
 
     rows = []
     for r in records:
-        second, _ = foreseen.get(r["script"], (None, None))
+        second, _ = predicted.get(r["script"], (None, None))
         peaks = [x["train"]["device_peak_gb"] for x in (r, second) if x]
         rows.append(
             {
@@ -78,7 +78,7 @@ def dataset(records, name, from_where, published):
                 "script": r["script"],
                 "gpus": r["world_size"],
                 "link": _shown(r["script"]),
-                "foreseen": second
+                "predicted": second
                 and {**bar(second), "difference": nearest_prediction.difference(*peaks)},
                 "published": mark(published.get(r["script"])),
                 "loading": views.size(r["load"]["device_peak_gb"]),
@@ -87,12 +87,12 @@ def dataset(records, name, from_where, published):
             }
         )
     measured = not views.is_prediction(records[0])
-    note, origins = nearest_prediction.note(records, foreseen) if measured else ("", [])
+    note, origins = nearest_prediction.note(records, predicted) if measured else ("", [])
     return {
         "name": name,
         "setting": views.setting(records[0]),
         "origins": [from_where, *origins],
-        "beside": bool(foreseen),
+        "beside": bool(predicted),
         "note": note,
         "rows": rows,
         "table": table(rows, measured),
@@ -102,19 +102,19 @@ def dataset(records, name, from_where, published):
 
 
 def held(phase):
-    """Returns what a phase held at its peak, as (category, GB, share), if it can be seen."""
+    """Return the visible parts of what a phase held at its peak, as (category, GB, share)."""
     peak = phase["device_peak_gb"]
     parts = [(label, phase["breakdown_gb"].get(label, 0)) for label in CATEGORIES]
     return [(label, gb, gb / peak) for label, gb in parts if gb >= 5e-5 * peak]
 
 
 def table(rows, measured):
-    """Returns the bars as a table: headings, and rows of cells; no columns without figures."""
+    """Return the bars as a table: headings, and rows of cells; empty columns are left out."""
     heads = ["script", "measured" if measured else "predicted", "predicted", "difference"]
-    heads += ["reserved", "predicted to be reserved", "published in 2023", "on the host", "loading"]
+    heads += ["reserved", "reserved, predicted", "published in 2023", "on the host", "loading"]
     lines = []
     for row in rows:
-        second, its = row["foreseen"] or {}, {label: text for label, _, text, _ in row["parts"]}
+        second, its = row["predicted"] or {}, {label: text for label, _, text, _ in row["parts"]}
         cells = [row["script"], row["peak"], second.get("peak"), second.get("difference")]
         marks = (row["reserved"], second.get("reserved"), row["published"])
         cells += [*(mark and mark[0] for mark in marks), row["host"], row["loading"]]
@@ -125,13 +125,13 @@ def table(rows, measured):
 
 
 def _shown(script):
-    """Returns the stage of the page that a script belongs to, None if there is none."""
+    """Return the stage of the page that a script belongs to, or None."""
     stage = script if script in scripts.stages() else f"{script.partition('/')[0]}/train"
     return stage if stage in scripts.stages() else None
 
 
 def _ticks(top, decade, factor, at):
-    """Returns the texts and positions of both axes; factor, how many of the unit are one GB."""
+    """Return the texts and positions of both axes' ticks; factor is the units per GB."""
     most = top * factor
     step = 10 ** math.floor(math.log10(most))
     step = next(s for s in (step / 5, step / 2, step, 2 * step) if most / s <= 8)
@@ -144,12 +144,12 @@ def _ticks(top, decade, factor, at):
 
 
 def round_size(gb):
-    """Writes a round size in GB (1e9 bytes) for people, in MB if it is less than 1."""
+    """Format a round size in GB (1e9 bytes), in MB if it is less than 1."""
     return f"{gb:g} GB" if gb >= 1 else f"{gb * 1e3:g} MB" if gb else "0"
 
 
 def costs(script, before, chosen):
-    """Returns what a script costs in speed and accuracy, as rows after the script before."""
+    """Return rows of measured speed and accuracy, of a script and of the one before."""
     rows = []
     for data in chosen:
         records = views.by_script(data["records"])

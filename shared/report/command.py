@@ -1,6 +1,6 @@
-"""Writes the workshop page: one file with diffs, who holds the memory, what fits, and exercises.
+"""Write the workshop page: one file of diffs, timelines, predictions and exercises.
 
-index.html contains everything that it shows, so that it opens from a disk without a network.
+index.html contains everything that it shows, so it opens from a disk without a network.
 """
 
 from shared.cli import Parser, UserError, location
@@ -12,7 +12,7 @@ from shared.report import page, timelines
 
 
 def parse(argv):
-    """Parses the command line."""
+    """Parse the command line."""
     parser = Parser(description=__doc__.splitlines()[0])
     records = "measurements to show besides the repository's, such as out/ladder.jsonl"
     out = "folder for index.html (default: out)"
@@ -27,7 +27,7 @@ def parse(argv):
     for file in args.records:
         if not file.is_file() or not read(file)[0]:
             right = "pass what --record or the ladder has written, such as out/ladder.jsonl"
-            raise UserError(f"--records {file}: there are no records of scripts; {right}")
+            raise UserError(f"--records {file}: it holds no records of scripts; {right}")
     return args
 
 
@@ -42,7 +42,7 @@ def main(argv=None):
 
 
 def slides(chosen, out):
-    """Draws the charts of the ladder and the timelines into a folder; returns how many."""
+    """Draw the charts of the ladder and the timelines into a folder; return their number."""
     for n, data in enumerate(chosen):
         bars.draw(data["records"], out / f"bars-{n + 1}.png")
     records = stored.predictions()

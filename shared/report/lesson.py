@@ -11,25 +11,25 @@ from markupsafe import Markup, escape
 from shared.lessons import exercises
 from shared.records import scripts
 from shared.records.scripts import ROOT
-from shared.report import words
 
-SECTIONS = ("Idea", "The diff", "Run it", "Why the memory changes", "What it costs")
-SHORT = ("Change", "Memory", "Cost", "Builds on")
-DIFF = re.compile(r"<!-- generated: diff -->.*?<!-- end -->\n", re.DOTALL)  # the page draws its own
+SECTIONS = ("The script", "The change", "Run it", "Why the memory changes", "What it costs")
+# The page draws diffs itself, including the folded one of page 01.
+FOLD = r"(<details><summary>[^\n]*\n\n)?{}(\n</details>\n)?"
+DIFF = re.compile(FOLD.format(r"<!-- generated: diff.*?<!-- end -->\n"), re.DOTALL)
 COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
-PEAK = re.compile(r"<!-- generated: peak -->\n(.*?)\n<!-- end -->", re.DOTALL)
-# The pages are our own, so their HTML, which folds things up, is HTML here too.
+HEAD = re.compile(r"# .*?\n\n(.*?)\n\n<!-- generated: glance -->\n(.*?)<!-- end -->", re.DOTALL)
+# The pages are trusted: their HTML, which makes sections collapsible, stays HTML.
 MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable("table")
-# A wide table is moved, not the whole page.
+# A wide table scrolls, not the whole page.
 MARKDOWN.add_render_rule("table_open", lambda *_: '<div class="wide"><table>\n')
 MARKDOWN.add_render_rule("table_close", lambda *_: "</table></div>\n")
-# Where a long name may be cut if the screen is narrow: a.b, a_b, a/b, a(b and aB.
+# Where a long name may break on a narrow screen: a.b, a_b, a/b, a(b and aB.
 CUT = re.compile(r"(?<=\w[._/(=])(?=[A-Za-z])|(?<=[a-z])(?=[A-Z])")
 LONG = re.compile(r"[^\s<>]{16,}")
 
 
 def sections(folder):
-    """Returns what the page shows of a stage's lesson, {title: its "id", "title" and "html"}."""
+    """Return the sections of a lesson on the page, {title: its "id", "title" and "html"}."""
     return {
         title: {"id": place(folder, slug(title)), "title": title, "html": _html(tokens, folder)}
         for title, tokens in _parsed(folder).items()
@@ -37,31 +37,34 @@ def sections(folder):
     }
 
 
-def short(folder):
-    """Returns a lesson in short: a list of (label, HTML), and the line with its peak as HTML."""
-    text = _source(folder)
-    bullets = dict(re.findall(r"^- \*\*(.+?):\*\* (.*)$", text, re.MULTILINE))
-    lines = [(label, _line(bullets[label], folder)) for label in SHORT]
-    return lines, _line(PEAK.search(text)[1], folder)
+def head(folder):
+    """Return the first sentence of a lesson, and its table at a glance, as HTML."""
+    sentence, glance = HEAD.match(_source(folder)).groups()
+    return _line(sentence, folder), markdown(glance, folder)
 
 
 def markdown(text, folder):
-    """Returns Markdown of a lesson as HTML, in which words have been explained before."""
-    return _html(MARKDOWN.parse(text), folder, explained=True)
+    """Return Markdown of a lesson as HTML."""
+    return _html(MARKDOWN.parse(text), folder)
+
+
+def measuring():
+    """Return the section "How memory is measured" of the page of shared/, as HTML."""
+    return _html(_parsed("shared")["How memory is measured"], "shared")
 
 
 def place(folder, anchor=""):
-    """Returns the id, on the page, of a lesson or of a part of it."""
+    """Return the id, on the page, of a lesson or of a part of it."""
     return "-".join([folder, "train", *([anchor] if anchor else [])])
 
 
 def slug(title):
-    """Returns a heading's anchor as GitHub makes it."""
+    """Return the anchor that GitHub gives a heading."""
     return re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-")
 
 
 def target(link, folder):
-    """Returns where a lesson's link, such as "../06_sgd/#idea", leads on the page, or None."""
+    """Return the target on the page of a link such as "../06_sgd/#idea", or None."""
     if re.match(r"\w+:", link):
         return link
     path, _, anchor = link.partition("#")
@@ -72,7 +75,7 @@ def target(link, folder):
 
 
 def cut(html):
-    """Returns HTML in which the browser may begin a new line inside long names."""
+    """Return HTML with possible line breaks inside long names."""
     pieces = re.split(r"(<[^>]*>)", str(html))  # every second one is a tag
     pieces[::2] = [LONG.sub(lambda name: CUT.sub("<wbr>", name[0]), text) for text in pieces[::2]]
     return Markup("".join(pieces))
@@ -89,7 +92,7 @@ def _source(folder):
 
 @functools.cache
 def _parsed(folder):
-    """Returns the tokens of a README.md's sections, {title: list}."""
+    """Return the tokens of a README.md's sections, {title: list}."""
     tokens = MARKDOWN.parse(COMMENT.sub("", DIFF.sub("", _source(folder))))
     starts = [i for i, t in enumerate(tokens) if t.type == "heading_open" and t.tag == "h2"]
     ends = [*starts[1:], len(tokens)]
@@ -100,29 +103,23 @@ def _line(text, folder):
     return _html(MARKDOWN.parseInline(text), folder)
 
 
-def _html(tokens, folder, explained=False):
-    """Renders tokens: links lead to places on the page, and words explain themselves."""
-    marker, shown, folded, heading = words.Marker(), [], False, False
+def _html(tokens, folder):
+    """Render tokens; links lead to places on the page."""
+    shown = []
     for token in tokens:
-        if token.type == "html_block":  # words in what is folded up have been explained before
-            folded = "<details" in token.content or (folded and "</details" not in token.content)
-        elif token.type in ("heading_open", "heading_close"):
-            heading = token.nesting > 0
+        if token.type in ("heading_open", "heading_close"):
             token = token.copy(tag=f"h{int(token.tag[1]) + 2}")  # a lesson's title is an h3 here
-        elif token.type in ("th_open", "th_close"):
-            heading = token.nesting > 0
         elif token.type == "inline":
-            explain = None if explained or folded or heading else marker.html
-            token = token.copy(children=_inline(token.children, folder, explain))
+            token = token.copy(children=_inline(token.children, folder))
         if token.type == "paragraph_close" and not shown[-1].children:
-            del shown[-2:]  # a paragraph in which nothing is left
+            del shown[-2:]  # the paragraph is empty
         else:
             shown.append(token)
     return Markup(MARKDOWN.renderer.render(shown, MARKDOWN.options, {}))
 
 
-def _inline(children, folder, explain):
-    """Returns what a line consists of, without pictures and links to what is not on the page."""
+def _inline(children, folder):
+    """Return what a line consists of, without pictures and links to what is not on the page."""
     found, links = [], []
     for child in children:
         if child.type == "link_open":
@@ -132,8 +129,6 @@ def _inline(children, folder, explain):
         elif child.type == "link_close":
             if links.pop():
                 found.append(child)
-        elif child.type == "text" and explain and not any(links):
-            found.append(_made(cut(explain(child.content))))
         elif child.type == "text":
             found.append(_made(cut(escape(child.content))))
         elif child.type == "code_inline":

@@ -1,4 +1,4 @@
-"""Which stored prediction stands beside a measurement, and how far it is from it."""
+"""The stored prediction nearest to a measurement, and the difference between the two."""
 
 import re
 
@@ -9,17 +9,17 @@ OF_GPUS = (stored.PREDICTED, stored.SIDE_ROADS, stored.VITS, stored.TEXT, stored
 
 
 def predictions(records):
-    """Returns what was predicted for measurements of one model, {script: (record, its file)}.
+    """Return the predictions for measurements of one model, {script: (record, its file)}.
 
     A measurement without a prediction of the same settings is left out. For a GPU, the prediction
-    is for this card if there is one, and else for the card of the ladder.
+    is for the same card if there is one, otherwise for the card of the ladder.
     """
     gpus = [(p, file) for file in OF_GPUS for p in read_list(file) if not p.get("technique")]
     cpu = [(p, file) for file, its in stored.on_a_cpu() for p in its]
     found = {}
     for r in (r for r in records if not is_prediction(r)):
         same = [(p, file) for p, file in (gpus if _on_gpu(r) else cpu) if _same(r, p)]
-        # Those for this card first, otherwise in order.
+        # Those for the same card first, otherwise in order.
         same.sort(key=lambda its: not _is_of_card(its[0], r["device"]))
         if same:
             found[r["script"]] = same[0]
@@ -31,7 +31,7 @@ def _on_gpu(record):
 
 
 def _same(measured, predicted):
-    """Tells whether a prediction is about what was measured, with the same settings."""
+    """Return whether a prediction has the settings of a measurement."""
     settings = ("script", "batch_size", "micro_batch_size", "world_size", "precision")
     made = (measured.get("steps") or 0) - (measured.get("resumed_at") or 0)
     return (
@@ -44,21 +44,21 @@ def _same(measured, predicted):
 
 
 def _same_lengths(measured, predicted):
-    """Tells whether texts were as long as was predicted: of max_length, if nothing else is said."""
-    shapes, foreseen = (r.get("input_shapes") for r in (measured, predicted))
-    if shapes and not foreseen:
+    """Return whether texts had the predicted lengths; unless given, these are max_length."""
+    shapes, expected = (r.get("input_shapes") for r in (measured, predicted))
+    if shapes and not expected:
         return all(length == measured["max_length"] for _, length in shapes)
-    return bool(shapes) and shapes == foreseen
+    return bool(shapes) and shapes == expected
 
 
 def _is_of_card(predicted, device):
-    """Tells whether a prediction is for a card, by the name that its driver gives it."""
+    """Return whether a prediction is for a card, named as its driver does."""
     title = predicted["device"].removeprefix("simulated ").replace(" GB", "GB")
     return {*title.split()} <= {*re.split("[ -]", device)}
 
 
 def difference(measured_gb, predicted_gb):
-    """Writes how far a prediction is from a measurement, both in GB."""
+    """Format the difference of a prediction from a measurement, both in GB."""
     more = round((predicted_gb - measured_gb) * 1e9)
     share = f"{predicted_gb / measured_gb - 1:+.1%}"
     if not more:
@@ -67,9 +67,9 @@ def difference(measured_gb, predicted_gb):
 
 
 def note(records, found):
-    """Returns what to say of measurements and their predictions(), and where these come from.
+    """Return a note on measurements and their predictions(), and the origins of these.
 
-    That are sentences; and texts in Markdown, one for each file of predictions.
+    The note is plain text; each file of predictions has one origin, in Markdown.
     """
     if not found:
         return "No stored prediction has the settings of these measurements.", []
@@ -86,16 +86,16 @@ def note(records, found):
     if most == "same to the byte":
         said.append("Measured and predicted are the same to the byte.")
     else:
-        said.append(f"The largest difference is {most}, in {far}; + is more than was measured.")
+        said.append(f"The largest difference is {most}, in {far}; + means more than measured.")
     files = {file: [p for p, its in found.values() if its == file] for _, file in found.values()}
     origins = [origin(predicted, file) for file, predicted in files.items()]
     return " ".join([*said, _of_which(records[0], found)]), origins
 
 
 def _of_which(record, found):
-    """Says what device the predictions are for."""
+    """Return a sentence on the device that the predictions are for."""
     if not _on_gpu(record):
-        return "The prediction names no CPU: it counts the bytes of tensors, not how fast they are."
+        return "The prediction is for any CPU: it counts the bytes of tensors, not their speed."
     cards = listed(p["device"].removeprefix("simulated ") for p, _ in found.values())
     alike = all(_is_of_card(p, record["device"]) for p, _ in found.values())
-    return f"Predicted for: {cards}{'' if alike else '; not for the card measured on'}."
+    return f"Predicted for: {cards}{'' if alike else '; measured on another card'}."

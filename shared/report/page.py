@@ -21,30 +21,30 @@ from shared.records import scripts, stored, views
 from shared.records.bars import COLORS
 from shared.records.record import git_commit
 from shared.records.views import name
-from shared.report import calculator, charts, lesson, price, roads, side_by_side, timelines, words
+from shared.report import calculator, charts, lesson, price, roads, side_by_side, timelines
 
 SIZES = (8, 12, 16, 24, 40, 80, 141)  # GB
-FIRST_CARD = "rtx4090"  # that is chosen when the page opens
+FIRST_CARD = "rtx4090"  # chosen when the page opens
 TEMPLATE = Path(__file__).parent / "template"
-# In this order: a later file may use what an earlier one has made.
-STYLES = "base ladder price roads diff stages words timeline quiz mistakes ways calculator "
+# In this order: a later file may use what an earlier one defines.
+STYLES = "base ladder price roads diff stages timeline quiz mistakes ways calculator "
 STYLES += "present print"
 SCRIPTS = "base address ladder price stages canvas timeline quiz compare formulas advice "
-SCRIPTS += "mistakes calculator ways words theme present paper touch"
+SCRIPTS += "mistakes calculator ways theme present paper touch"
 
 
-def ways_to_cards():
-    """Returns the stored ways to cards, {model with its inputs: a dictionary for each card}."""
+def configurations():
+    """Return the stored configurations, {model with its inputs: a dictionary for each card}."""
     found = {}
     for told in json.loads(stored.WAYS.read_text()):
-        its = [way_there for _, way_there in told["ways"]]
+        its = [way for _, way in told["ways"]]
         most = max(each["world_size"] for each in its)
         record = {**told, "device": f"simulated {told['title']}", "world_size": most}
         batch, card = its[-1]["batch_size"], f"{told['title']}, {told['gb']:.4g} GB"
         found.setdefault(told["setting"], []).append(
             {
                 "card": told["card"],
-                "title": f"Ways to {batch} {told['unit']} per update on {card}",
+                "title": f"What fits: {batch} {told['unit']} per update on {card}",
                 "heading": card_fit.heading(told["unit"]),
                 "rows": card_fit.rows(told["ways"]),
                 "advice": told["advice"],
@@ -55,12 +55,12 @@ def ways_to_cards():
 
 
 def models():
-    """Returns what each model needs of a card: a list of dictionaries.
+    """Return what each model needs on a card: a list of dictionaries.
 
-    A row is of one script or technique: its name, GPUs, GB needed, what the host holds, and images
-    or texts per second at most.
+    A row is one script or technique: its name, GPUs, GB needed, GB on the host, and the most
+    images or texts per second.
     """
-    found, to_cards = [], ways_to_cards()
+    found, fitting = [], configurations()
     for file in (stored.PREDICTED, stored.VITS, stored.TEXT):
         wanted = [r for r in views.read_list(file) if file != stored.PREDICTED or "image_px" in r]
         for group in views.by_model(wanted):
@@ -75,7 +75,7 @@ def models():
                     "model": views.setting(group[0]),
                     "name": shlex.quote(group[0]["model"]),
                     "origin": views.origin(group, file),
-                    "ways": to_cards.get(views.setting(group[0]), []),
+                    "ways": fitting.get(views.setting(group[0]), []),
                     "rows": rows,
                     "per_second": f"at most {views.unit(group[0])}/s on {card}",
                 }
@@ -85,7 +85,7 @@ def models():
 
 @functools.cache
 def diffs(own=()):
-    """Returns the diffs between every two stages, and of others to their parents.
+    """Return the diffs between every two stages, and between other scripts and their parents.
 
     The result is {(before, after): rows of side_by_side.rows()}.
     """
@@ -98,7 +98,7 @@ def diffs(own=()):
 
 
 def part(script, chosen):
-    """Returns what the page shows of one stage."""
+    """Return the data of one stage for the page."""
     own = [name for name in scripts.plain() if name.startswith(f"{script.folder}/")]
     asked = exercises.of_page(script.folder) if script.file == "train" else []
     plain_before = scripts.get(own[0]).parent if own else None
@@ -107,7 +107,7 @@ def part(script, chosen):
         "idea": script.idea,
         "lesson": lesson.sections(script.folder) if script.file == "train" else {},
         "explained": f"{script.folder}/train",
-        "short": lesson.short(script.folder) if script.file == "train" else None,
+        "head": lesson.head(script.folder) if script.file == "train" else None,
         "before": script.parent,
         "plain": own[0] if own else None,
         "plain_before": plain_before,
@@ -117,9 +117,9 @@ def part(script, chosen):
 
 
 def questions():
-    """Returns what the quiz asks, {stage or exercise: "before", "before_mb" and "now_mb"}.
+    """Return the questions of the quiz, {stage or exercise: "before", "before_mb" and "now_mb"}.
 
-    The first two tell what is known: what it is, and its peak in MB.
+    The first two are what is known: its name, and its peak in MB.
     """
     records, found = stored.predictions(), {}
     for record in records.values():
@@ -130,13 +130,12 @@ def questions():
     entries = exercises.stored_entries()
     for e in exercises.every():
         record, before = (entries[e.folder, e.number][key] for key in ("record", "against"))
-        if e.phase != "cost":
-            place = e.memory[-1]  # of two memories, the exercise is about the other one
-            peaks = [r[e.phase][f"{place}_peak_gb"] for r in (before, record)]
-            if all(peaks):
-                known = f"{title(before, record)}, {'loading' if e.phase == 'load' else 'training'}"
-                known += ", on the host" if place == "host" else ""
-                found[f"{e.folder}/{e.number}"] = (known, *peaks)
+        place = e.memory[-1]  # the last of two is what the exercise is about
+        peaks = [r[e.phase][f"{place}_peak_gb"] for r in (before, record)]
+        if all(peaks):
+            known = f"{title(before, record)}, {'loading' if e.phase == 'load' else 'training'}"
+            known += ", on the host" if place == "host" else ""
+            found[f"{e.folder}/{e.number}"] = (known, *peaks)
     return {
         key: {"before": known, "before_mb": before * 1e3, "now_mb": now * 1e3}
         for key, (known, before, now) in found.items()
@@ -144,19 +143,19 @@ def questions():
 
 
 def number(script):
-    """Returns what a short link to a stage is called: its number, and in 11 the script."""
+    """Return the text of a short link to a stage: its number, and the script unless train.py."""
     folder, file = script.split("/")
     return folder[:2] if file == "train" else f"{folder[:2]} {file}"
 
 
 def embedded(what):
-    """Returns JSON that can stand in a script element of a page."""
+    """Return JSON that can be embedded in a script element of a page."""
     text = json.dumps(what, ensure_ascii=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c"))
 
 
 def render(files, own=()):
-    """Returns the page, and charts.datasets() that it shows; files, own timelines: the reader's."""
+    """Return the page and its charts.datasets(); files and own: the user's records, timelines."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATE),
         autoescape=True,
@@ -172,7 +171,6 @@ def render(files, own=()):
         "number": number,
         "id": lambda script: script.replace("/", "-"),
     }
-    environment.globals["word"] = words.button
     chosen, every = charts.datasets(files), timelines.with_own(own)
     questions_of_code, origins = mistakes.asked()
     parts = [part(scripts.get(script), chosen) for script in scripts.stages()]
@@ -203,7 +201,7 @@ def render(files, own=()):
         context=tables.CONTEXT_GB,
         nccl=tables.NCCL_GB,
         categories=CATEGORIES,
-        glossary=words.glossary(),
+        measuring=lesson.measuring(),
         measured_on_gpu=bool(stored.on_gpus()),
         colors={label: f"--{label.replace(' ', '-')}" for label in CATEGORIES},
         hexes={label: to_hex(COLORS[label]) for label in CATEGORIES},

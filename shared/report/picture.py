@@ -1,6 +1,6 @@
-"""Takes a picture of a part of the workshop page, as a browser shows it.
+"""Take a picture of a part of the workshop page in a browser.
 
-It needs Chromium, and playwright to drive it.
+This needs Chromium, and playwright to drive it.
 """
 
 import os
@@ -11,14 +11,14 @@ from shared.cli import Parser, UserError
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 QUIET = ("--no-first-run", "--disable-background-networking", "--disable-sync")
-WIDTH, HEIGHT, SCALE = 1280, 1200, 1.5  # in CSS pixels; picture's pixels for each of them
+WIDTH, HEIGHT, SCALE = 1280, 1200, 1.5  # in CSS pixels; pixels of the picture per CSS pixel
 ADDRESS, PART = "05_grad_accum-train", "article.chosen .moments"
 
 
 def take(page, part=PART, state=ADDRESS):
-    """Returns a picture of a part of a page, as the bytes of a PNG file.
+    """Return a picture of a part of a page, as the bytes of a PNG file.
 
-    The part is a CSS selector; the state is of the page, as its address tells it.
+    The part is a CSS selector; the state is what follows # in the page's address.
     """
     from playwright.sync_api import Error, sync_playwright
 
@@ -30,14 +30,14 @@ def take(page, part=PART, state=ADDRESS):
         try:
             shown.locator(part).first.wait_for(timeout=2_000)
         except Error:
-            raise UserError(f"--part {part}: there is no such part to see in {page}") from None
+            raise UserError(f"--part {part}: no such part is visible in {page}") from None
         return shown.locator(part).first.screenshot()
 
 
 def started(playwright):
-    """Returns a browser: this machine's, or else the one that playwright has installed."""
+    """Return a browser: the system's, or else the one that playwright has installed."""
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    # Chromium refuses to start its sandbox for root; the page is a file of one's own.
+    # Chromium's sandbox does not start as root; the page is trusted.
     options = [*QUIET, "--no-sandbox"] if os.geteuid() == 0 else [*QUIET]
     return playwright.chromium.launch(executable_path=found, args=options)
 

@@ -1,17 +1,17 @@
-"""What the page's chart of memory against time shows: the picture stages and their side roads."""
+"""Data for the page's chart of memory against time: the stages on images, and side roads."""
 
 import math
 
 from shared.records import scripts, stored, views
 from shared.report import charts
 
-ROOM = 0.1  # left free on each side of the points, as a share of an axis before it
+ROOM = 0.1  # free space on each side of the points, as a share of the axis that they take
 HOST = 2  # the page says "half the time"
-NEAR = 1.2  # % of an axis: points that are no farther from each other cover each other
+NEAR = 1.2  # % of an axis: points no farther apart than this cover each other
 
 
 def chart():
-    """Returns the chart as a dictionary: its points, the line, and both axes."""
+    """Return the chart as a dictionary: its points, the line of the best, and both axes."""
     stages = [r for r in views.read_list(stored.PREDICTED) if "image_px" in r]
     settings = {views.setting(r) for r in stages}
     roads = [r for r in views.read_list(stored.SIDE_ROADS) if views.setting(r) in settings]
@@ -39,7 +39,7 @@ def chart():
 
 
 def point(r):
-    """Returns what is told of a prediction: figures to place it by, and texts."""
+    """Return a prediction as a point: figures that place it, and texts."""
     peak, script = r["train"]["device_peak_gb"], scripts.get(r["script"])
     host = views.computes_on_host(r)
     return {
@@ -63,7 +63,7 @@ def point(r):
 
 
 def axis(values):
-    """Returns a function from a value to its place on a logarithmic axis, in %; and its ticks."""
+    """Return a function from a value to its place on a logarithmic axis, in %; and the ticks."""
     low, high = min(values), max(values)
     room = max(high / low, 2) ** ROOM
     low, high = low / room, high * room
@@ -77,10 +77,10 @@ def axis(values):
 
 
 def _better(one, other):
-    """Tells whether a point needs less of one thing than another point, and no more of the rest.
+    """Return whether a point needs less memory or time than another one, and no more of the other.
 
-    How long the host computes is not known: a script of which it computes a part counts as faster
-    than another one only if it takes at most 1 / HOST of the time.
+    The time that the host computes is unknown: a script that computes there counts as faster than
+    another one only if it takes at most 1 / HOST of the time.
     """
     unknown = one["host"] and not other["host"]
     no_more = one["gb"] <= other["gb"] and one["ms"] * (HOST if unknown else 1) <= other["ms"]

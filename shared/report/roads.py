@@ -1,4 +1,4 @@
-"""What the page's map shows: each stage of the ladder, and the side roads that leave it."""
+"""Data for the page's map: each stage of the ladder, and its side roads."""
 
 import math
 
@@ -7,15 +7,15 @@ from shared.records import markdown, scripts, stored
 from shared.records.views import least_ms, on_host, origin, setting, size, unit
 from shared.report import charts
 
-# On the logarithmic scale, a bar has no length at this share of the longest bar of its model.
+# On the logarithmic scale, a bar of this share of its model's longest bar has no length.
 LEAST = 1e-3
 
 
 def drawn():
-    """Returns the map: its rungs, the length of each model's scale, and where figures are from.
+    """Return the map: its stages, the scale of each model, and the origins of the figures.
 
-    A rung is a stage: what place() tells, and "roads", a list of what road() tells. A stage without
-    side roads is there, too: the map is of the whole ladder.
+    A stage is what place() returns and, as "roads", a list of what road() returns. Stages without
+    side roads are included: the map shows the whole ladder.
     """
     records = side_roads.records()
     stages = [name for name in scripts.stages() if name in records]
@@ -23,24 +23,24 @@ def drawn():
     tops = {}
     for r in (records[name] for name in (*stages, *roads)):
         tops[setting(r)] = max(r["train"]["device_peak_gb"], tops.get(setting(r), 0))
-    rungs = []
+    found = []
     for name in stages:
         folder = scripts.get(name).folder
         last = name == scripts.stages([folder])[-1]  # which the side roads of a folder leave
         its = [x for x in roads if last and scripts.get(x).folder == folder]
         its = [road(x, records, tops) for x in its]
-        rungs.append({**place(name, records, tops), "roads": its})
+        found.append({**place(name, records, tops), "roads": its})
     ladder, beside = stored.predictions().values(), [records[name] for name in roads]
     groups = ((list(ladder), stored.PREDICTED), (beside, stored.SIDE_ROADS))
     return {
-        "rungs": rungs,
+        "stages": found,
         "scales": [(model, size(most)) for model, most in tops.items()],
         "origins": [origin(group, file) for group, file in groups if group],
     }
 
 
 def place(name, records, tops):
-    """Returns what is told of a stage or a side road: its words, its peak, and its bar.
+    """Return the data of a stage or a side road: its texts, its peak, and its bar.
 
     tops is {model with its inputs: the largest peak of it, in GB}.
     """
@@ -63,10 +63,10 @@ def place(name, records, tops):
 
 
 def road(name, records, tops):
-    """Returns what is told of a side road: place(), what it changes, and what that costs.
+    """Return the data of a side road: place(), what it changes, and what that costs.
 
-    The peak and the least time stand beside its parent's, where both are of one model; the others
-    are None. "time" is None, too, if a prediction does not tell it.
+    The peak and the least time are compared with the parent's if both are of one model; otherwise
+    they are None. "time" is also None if a prediction has no bound.
     """
     script = scripts.get(name)
     r, parent = records[name], records.get(script.parent)
@@ -80,5 +80,5 @@ def road(name, records, tops):
         "peak_change": markdown.compared(before, now) if alike else None,
         "time": markdown.compared(least_ms(parent), least_ms(r)) if timed else None,
         "unit": unit(r).removesuffix("s"),
-        "cost": side_roads.cost(name),
+        "cost": script.cost,
     }

@@ -1,6 +1,6 @@
 """Two scripts side by side as HTML.
 
-Syntax has colours, lines that belong together are in one row, and words that differ are marked.
+The syntax is colored, matching lines share a row, and words that differ are marked.
 """
 
 import difflib
@@ -14,21 +14,23 @@ from pygments.token import STANDARD_TYPES
 
 from shared.records import scripts
 
-ALIKE = 0.4  # two lines belong together if so much of them is the same
+ALIKE = 0.4  # two lines share a row if at least this much of them is the same
 CONTEXT = 1  # unchanged lines shown around a change
-START = 1  # the first line that is compared; line 0 says what a script is, as its heading does
-# Pygments' short names for what gets no colour: names, punctuation, spaces, operators.
+# Pygments' short names for what gets no color: names, punctuation, spaces, operators.
 PLAIN = ("", "n", "p", "w", "o")
 
 
 def rows(before, after):
-    """Compares two scripts, without their first lines, the docstrings.
+    """Compare two scripts, without their docstrings.
 
-    Returns a list of (kind, number, HTML of a line before, number, HTML of a line after). kind is
+    Return a list of (kind, number, HTML of a line before, number, HTML of a line after). kind is
     "same", "changed", "removed", "added" or, for lines that are left out, "skipped".
     """
     old, new = _lines(before), _lines(after)
-    a, b = (["".join(text for _, text in line) for line in lines[START:]] for lines in (old, new))
+    one, two = (scripts.get(name).start for name in (before, after))
+    a, b = (
+        ["".join(text for _, text in line) for line in lines] for lines in (old[one:], new[two:])
+    )
     found = []
     for group in difflib.SequenceMatcher(None, a, b, autojunk=False).get_grouped_opcodes(CONTEXT):
         if group[0][1] > 0 or found:
@@ -36,21 +38,21 @@ def rows(before, after):
         for tag, i1, i2, j1, j2 in group:
             if tag == "equal":
                 for i, j in zip(range(i1, i2), range(j1, j2)):
-                    found.append(("same", *_cell(old, i + START), *_cell(new, j + START)))
+                    found.append(("same", *_cell(old, i + one), *_cell(new, j + two)))
                 continue
             for i, j in together(a[i1:i2], b[j1:j2]):
                 kind = "added" if i is None else "removed" if j is None else "changed"
                 marks = words(a[i1 + i], b[j1 + j]) if kind == "changed" else ((), ())
-                left = _cell(old, None if i is None else i1 + i + START, marks[0])
-                right = _cell(new, None if j is None else j1 + j + START, marks[1])
+                left = _cell(old, None if i is None else i1 + i + one, marks[0])
+                right = _cell(new, None if j is None else j1 + j + two, marks[1])
                 found.append((kind, *left, *right))
     return found
 
 
 def together(old, new):
-    """Returns which lines belong in one row, so that as much as possible is alike.
+    """Pair lines so that as much as possible is alike.
 
-    The result is a list of (index of an old line or None, index of a new line or None), in order.
+    Return a list of (index of an old line or None, index of a new line or None), in order.
     """
 
     @functools.cache
@@ -70,13 +72,13 @@ def together(old, new):
 
 @functools.cache
 def likeness(old, new):
-    """Returns how much of two lines is the same, from 0 to 1."""
+    """Return the similarity of two lines, from 0 to 1."""
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
     return matcher.ratio() if matcher.quick_ratio() >= ALIKE else 0.0
 
 
 def words(old, new):
-    """Returns the spans, (start, end), of the words in which two lines differ, for each line.
+    """Return the spans, (start, end), of the words that differ, for each of two lines.
 
     Differences in indentation do not count.
     """
@@ -96,7 +98,7 @@ def words(old, new):
 
 @functools.cache
 def _lines(name):
-    """Returns the lines of a script, each as a list of (Pygments' name for the colour, text)."""
+    """Return the lines of a script, each as a list of (Pygments' name for the color, text)."""
     lines = [[]]
     for token, text in lex(scripts.get(name).path.read_text(), PythonLexer()):
         for n, piece in enumerate(text.split("\n")):
@@ -108,7 +110,7 @@ def _lines(name):
 
 
 def _cell(lines, n, marks=()):
-    """Returns the number of a line, from 1 on, and its HTML; None and "" if there is no line."""
+    """Return the number of a line, from 1 on, and its HTML; None and "" if there is no line."""
     return (None, "") if n is None else (n + 1, _html(lines[n], marks))
 
 
@@ -129,5 +131,5 @@ def _html(line, marks=()):
 
 
 def html(name, n):
-    """Returns the n-th line of a script as HTML with colours."""
+    """Return the n-th line of a script as colored HTML."""
     return _html(_lines(name)[n - 1])

@@ -1,4 +1,4 @@
-"""What the living timelines show: who holds the memory at every moment, and which line works."""
+"""Data for the interactive timelines: what holds the memory, and the line that runs."""
 
 import functools
 import itertools
@@ -20,21 +20,21 @@ RIGHT = "pass the timelines.json that python -m shared.predict --timeline DIR ha
 
 @functools.cache
 def of_all():
-    """Returns the stored moments of every stage, {script: what history.condensed() returned}."""
+    """Return the stored moments of every stage, {script: what history.condensed() returned}."""
     return {moments["script"]: moments for moments in json.loads(stored.TIMELINES.read_text())}
 
 
 def with_own(files):
-    """Returns the moments of every stage and those in files of timelines, {title: moments}.
+    """Return the moments of every stage and those in files of timelines, {title: moments}.
 
-    A title is the name of the script; if that is taken, with the model and its inputs.
+    A title is the name of the script; if that is taken, the model and its inputs follow.
     """
     found = dict(of_all())
     for file in files:
         try:
             every = {each["script"]: each for each in json.loads(file.read_text())}
         except (OSError, ValueError, LookupError, TypeError):
-            raise UserError(f"--timelines {file}: these are no timelines; {RIGHT}") from None
+            raise UserError(f"--timelines {file}: not a file of timelines; {RIGHT}") from None
         for title, moments in every.items():
             if title in found:
                 title = f"{title}, {setting(moments['record'])}"
@@ -45,10 +45,10 @@ def with_own(files):
 
 
 def for_page(every):
-    """Returns what the page's scripts draw, {title: dictionary}, for JSON.
+    """Return the data that the page's scripts draw, {title: dictionary}, for JSON.
 
-    To what is stored, it adds the model with its inputs, by which scripts share a scale, and what
-    the script does in words.
+    Besides what is stored, it has the model with its inputs (scripts with the same share a scale),
+    and a description of the script.
     """
     found = {}
     for title, moments in every.items():
@@ -66,9 +66,9 @@ def for_page(every):
 
 
 def table(name):
-    """Returns a timeline as rows of texts; the first is the heading.
+    """Return a timeline as rows of texts; the first is the heading.
 
-    A row is a line of the script until another one takes over, at the moment with most on the GPU.
+    A row is one line of the script while it runs, at the moment with the most on the GPU.
     """
     moments = of_all()[name]
     held = expanded(moments)
@@ -88,9 +88,9 @@ def table(name):
 
 
 def source(name):
-    """Returns the lines of a script beside its timeline: a list of (number, HTML).
+    """Return the lines of a script beside its timeline: a list of (number, HTML).
 
-    They are those of the functions SHOWN. Between two functions is (None, "").
+    The lines are those of the functions SHOWN, with (None, "") between two functions.
     """
     lines, found, inside = scripts.get(name).lines, [], False
     for n, line in enumerate(lines, 1):
@@ -105,9 +105,9 @@ def source(name):
 
 
 def moved(before, after):
-    """Returns in words what changes from the peak of one stage to that of another: a list of texts.
+    """Return the changes from the peak of one stage to that of another, as a list of texts.
 
-    The category that changes by most comes first. The list is empty if the models differ.
+    The category that changes most comes first. The list is empty if the models differ.
     """
     records = [moments["record"] for moments in (before, after)]
     if len({setting(r) for r in records}) > 1:

@@ -1,6 +1,6 @@
-"""Next-token prediction: texts joined and cut into pieces of equal length, without padding.
+"""Causal language modeling: next-token prediction on packed texts, measured by perplexity.
 
-Such packing wastes no computation on padding, and all batches need the same memory.
+Packing joins texts and cuts them into pieces of one length: no padding, equal memory per batch.
 """
 
 import functools
@@ -22,15 +22,15 @@ from shared.text.cli import Texts
 
 TINY_LENGTH = 128  # tokens; the made-up reviews are few
 REVIEWS = 8_000  # enough for some 75 updates of 12 texts of 128 tokens
-FEWEST = 10  # pieces to train, validate and test with
-AT_ONCE = 100_000  # characters that a tokenizer gets; more in one piece would take it long
+FEWEST = 10  # pieces in all, to train, validate and test with
+AT_ONCE = 100_000  # characters per call of a tokenizer, which is slow with long texts
 END = "<|endoftext|>"  # as in GPT-2
-# What configurations call it when logits are scaled or limited after the head.
+# Names in configurations of models that scale or cap logits after the head.
 AFTERWARDS = re.compile(r"logits?_(scal|soft_?cap)|(output|lm_head)_multiplier")
 
 
 class Perplexity(torchmetrics.MeanMetric):
-    """e to the mean loss per token: among how many tokens the model wavers, so to speak.
+    """exp of the mean cross-entropy per token: as uncertain as a choice among that many tokens.
 
     Source: Jelinek et al. 1977, https://doi.org/10.1121/1.2016299.
     """
@@ -39,7 +39,7 @@ class Perplexity(torchmetrics.MeanMetric):
         super().update(loss.detach().mean(), labels.numel())
 
     def compute(self):
-        """Returns the perplexity, a scalar, 1 or more."""
+        """Return the perplexity, a scalar, 1 or more."""
         return super().compute().exp()
 
 
@@ -51,7 +51,7 @@ class Causal(Texts):
         "full": {"model": "Qwen/Qwen3-0.6B", "data": "imdb"},
     }
     classes, learned = None, "perplexity"
-    new_metric = functools.partial(Perplexity, nan_strategy="disable")  # a loss of NaN shows
+    new_metric = functools.partial(Perplexity, nan_strategy="disable")  # keeps a NaN loss
     use = 'python 11_llm/generate.py {} "The film"'
     model_help = f"{tiny}, or folder or Hugging Face id of a model that can {does}"
     data_help = (
@@ -77,10 +77,10 @@ class Causal(Texts):
         return batch
 
     def outputs(self, model, tokens, labels):
-        """Returns the loss of each token, (batch, tokens), and None.
+        """Return the loss of each token, (batch, tokens), and None.
 
-        The texts are taken one at a time, because logits of all would need more memory than the
-        training may have.
+        Compute the logits of one text at a time: those of all texts could need more memory than
+        the run has.
         """
         losses = []
         for ids, following in zip(tokens["input_ids"].split(1), labels):
@@ -90,20 +90,20 @@ class Causal(Texts):
 
 
 def batch(examples):
-    """Makes a batch of pieces of one token more: {"input_ids": (n, length)} and labels.
+    """Collate pieces of length + 1 tokens into {"input_ids": (n, length)} and labels.
 
-    The labels are the token after each, (n, length).
+    The labels, (n, length), are the next token of each input token.
     """
     ids = torch.tensor([e["input_ids"] for e in examples])
     return {"input_ids": ids[:, :-1].contiguous()}, ids[:, 1:].contiguous()
 
 
 def packed(args):
-    """Returns the pieces, {"train", "val", "test"}, and the tokenizer; of fake ones, None."""
+    """Return packed texts, {"train", "val", "test"}, and the tokenizer, None for fake texts."""
     args.num_classes, args.dataset = None, data.Path(args.data).resolve().stem
     if args.data == "fake":
         generator = torch.Generator().manual_seed(SPLIT_SEED)
-        shape = (64, args.max_length + 1)  # a few pieces are enough, and are repeated
+        shape = (64, args.max_length + 1)  # a few pieces, which are repeated
         ids = torch.randint(args.config.vocab_size, shape, generator=generator).tolist()
         sizes = zip(data.PARTS, (4096, 256, 256))
         return {part: [{"input_ids": ids[i % 64]} for i in range(n)] for part, n in sizes}, None
@@ -111,7 +111,7 @@ def packed(args):
 
 
 def read(what):
-    """Returns texts without labels, {"train": list of str}, with "test" if there is such a part."""
+    """Return texts without labels, {"train": list of str}, and "test" if there is such a part."""
     if what == "reviews":
         return {"train": reviews.reviews(REVIEWS)[0]}
     found = data.load(what, kinds=tuple(data.KINDS.values()))
@@ -131,8 +131,8 @@ def _made(args):
     whole, start = found.pop("train"), 0
     if len(whole) < FEWEST:
         few = f"{len(whole)} pieces of {args.max_length} tokens"
-        least = f"and {FEWEST} are the least; pass more text, or a smaller --max-length"
-        raise UserError(f"--data {args.data}: the texts are {few}, {least}")
+        least = f"but at least {FEWEST} are needed; pass more text, or a smaller --max-length"
+        raise UserError(f"--data {args.data}: the texts make {few}, {least}")
     for part, end in ends.items():
         found[part], start = whole[start : round(len(whole) * end)], round(len(whole) * end)
     sets = {name: Dataset.from_dict({"input_ids": p[: args.limit]}) for name, p in found.items()}
@@ -140,10 +140,10 @@ def _made(args):
 
 
 def _pieces(texts, tokenizer, length):
-    """Returns pieces of length + 1 tokens of texts joined in random order, an end after each.
+    """Return pieces of length + 1 tokens, cut from the texts joined in random order.
 
-    The last token of a piece is the first of the next, so that each token is predicted once. What
-    is left at the end, less than a piece, is dropped.
+    An end-of-text token follows each text. The last token of a piece is the first of the next, so
+    that each token is predicted once. The remainder, less than a piece, is dropped.
     """
     order = torch.randperm(len(texts), generator=torch.Generator().manual_seed(SPLIT_SEED))
     end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
@@ -160,10 +160,10 @@ def _cut(text):
 
 
 def new_tokenizer(texts, vocab_size):
-    """Returns a tokenizer like GPT-2's, with a vocabulary made from the texts.
+    """Return a tokenizer like GPT-2's, byte-level byte pair encoding, trained on the texts.
 
-    It is byte-level byte pair encoding: Radford et al. 2019, *Language Models are Unsupervised
-    Multitask Learners*, section 2.2; https://github.com/openai/gpt-2
+    Source: Radford et al. 2019, *Language Models are Unsupervised Multitask Learners*, section 2.2;
+    https://github.com/openai/gpt-2
     """
     core = Tokenizer(kinds.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -179,8 +179,8 @@ def new_tokenizer(texts, vocab_size):
 
 
 def head(model):
-    """Returns the layer that makes the logits of a model's last hidden states."""
-    model = getattr(model, "module", model)  # out of Fabric's wrapper
+    """Return the output layer of a model, which computes logits from the last hidden states."""
+    model = getattr(model, "module", model)  # without Fabric's wrapper
     found, config = model.get_output_embeddings(), model.config.get_text_config().to_dict()
     further = [
         name for name, part in model.named_children() if part not in (model.base_model, found)
@@ -188,8 +188,8 @@ def head(model):
     further += [name for name, value in config.items() if AFTERWARDS.search(name) and value]
     if found is None or further:
         logits = f"the logits of {type(model).__name__} are not those of a single layer"
-        why = f"{logits} ({', '.join(further) or 'it has none'}), so they cannot be made in parts"
-        raise UserError(f"{why}; 11_llm/causal.py makes all at once")
+        why = f"{logits} ({', '.join(further) or 'it has none'}), so chunks of them cannot be made"
+        raise UserError(f"{why}; 11_llm/causal.py computes all at once")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The command line of the scripts about texts, and what is particular to them."""
+"""The command line of the scripts on texts, and their task."""
 
 import functools
 
@@ -11,12 +11,12 @@ from shared.text import data, models
 
 
 class Texts:
-    """What Meter and the commands must know about scripts on texts; as images.cli.Images."""
+    """Text classification, as Meter and the commands need it; like images.cli.Images."""
 
     unit, packages, classes = "texts", ("transformers", "datasets"), 2
     learned, new_metric = "accuracy", Accuracy
-    auto, tiny = AutoModelForSequenceClassification, models.TINY  # which is made here
-    does, such_as = "classify text", "bert-base-uncased"  # what models of that class can do
+    auto, tiny = AutoModelForSequenceClassification, models.TINY  # tiny is not downloaded
+    does, such_as = "classify text", "bert-base-uncased"  # what such models do, and one of them
     presets = {
         "tiny": {"model": models.TINY, "data": "reviews"},
         "full": {"model": "distilbert-base-uncased", "data": "imdb"},
@@ -26,7 +26,7 @@ class Texts:
         "reviews (made up, part of this repository), imdb, fake, a folder like aclImdb, or CSV or "
         "JSONL files with the columns text and label"
     )
-    saved_help = "as Hugging Face's from_pretrained() reads it"
+    saved_help = "as from_pretrained() of Hugging Face reads it"
     use = 'python 11_llm/classify.py {} "a text"'
 
     def add_options(self, parser):
@@ -35,26 +35,26 @@ class Texts:
         add_model_options(parser)
 
     def choose(self, args):
-        """Fills in args.config (a transformers.PreTrainedConfig) and max_length."""
+        """Set args.config (a transformers.PreTrainedConfig) and args.max_length."""
         args.pretrained = args.pretrained and args.model != self.tiny
         args.config = models.configuration(args)
         longest = models.longest(args)
         if longest and args.max_length and args.max_length > longest:
-            takes = f"{args.model} takes {longest} tokens at most"
+            takes = f"{args.model} accepts at most {longest} tokens"
             raise UserError(f"--max-length {args.max_length}: {takes}")
         args.max_length = args.max_length or min(512, longest or 512)
 
     def settings(self, args):
         return {"max_length": args.max_length}
 
-    prepared = staticmethod(data.prepared)  # the texts as the model takes them, and the tokenizer
+    prepared = staticmethod(data.prepared)  # returns the tokenized texts and the tokenizer
     weights = staticmethod(models.weights)
     model = staticmethod(models.classifier)
     save = staticmethod(models.save)
 
     def collate(self, args):
-        """Returns the function that makes a batch of examples."""
-        # If max_length is no multiple of 8, rounding up could exceed what the model takes.
+        """Return the function that collates examples into a batch."""
+        # If max_length is not a multiple of 8, rounding up could exceed the model's limit.
         multiple = 8 if args.max_length % 8 == 0 else 1
         return functools.partial(data.padded, args.config.pad_token_id, multiple)
 
@@ -63,7 +63,7 @@ class Texts:
 
 
 def add_model_options(parser):
-    """Adds those options that the predictor has too."""
+    """Add the options that the predictor shares."""
     length = "cut texts off after N tokens (default: 512, or what the model takes if that is less)"
     code = "run the Python code that comes with some models; without this they are refused"
     parser.add_argument("--max-length", type=positive, metavar="N", help=length)

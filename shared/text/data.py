@@ -1,4 +1,4 @@
-"""Texts and labels: read by `datasets`, tokenized once and kept, padded batch by batch."""
+"""Texts and labels: read by `datasets`, tokenized once and cached, padded batch by batch."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ logging.getLogger("datasets").setLevel(logging.ERROR)
 
 
 def loaders(args):
-    """Returns the loaders of this process' share of the training, validation and test texts.
+    """Return the loaders of this process for the training, validation and test texts.
 
     A batch is tokens, {"input_ids": (n, length), "attention_mask": (n, length)}, and labels, (n,),
     all int64, with n = args.batch_size // args.shares and the length of its longest text. For
@@ -39,9 +39,9 @@ def loaders(args):
 
 
 def prepared(args):
-    """Returns the tokenized texts, {"train", "val", "test"}, and the tokenizer; of fake ones, None.
+    """Return tokenized texts, {"train", "val", "test"}, and the tokenizer, None for fake texts.
 
-    Fills in args.num_classes, dataset, and in args.config the labels and the padding.
+    Set args.num_classes, args.dataset, and in args.config the labels and the padding.
     """
     config, args.dataset = args.config, Path(args.data).resolve().stem
     if args.data == "fake":
@@ -60,7 +60,7 @@ def prepared(args):
 
 
 def kept(args, make):
-    """Returns what make() does, tokenized texts and their tokenizer, from the cache once made."""
+    """Return the tokenized texts and the tokenizer of make(), from the cache once made."""
     made_of = [args.data, args.task.learned, args.model, getattr(args.config, "_commit_hash", None)]
     made_of += [args.max_length, args.limit]
     made_of += map(models.stamps, (args.data, args.model, reviews.__file__, reviews.WORDS))
@@ -78,7 +78,7 @@ def kept(args, make):
 
 
 def read(data):
-    """Returns texts to train, validate and test with, a DatasetDict with text and label.
+    """Return training, validation and test texts, a DatasetDict with text and label.
 
     data is reviews; imdb; a CSV or JSONL file with the columns text and label; a folder of such
     files, train and test; or of text files, train/<class>/* and test/<class>/*, or <class>/*.
@@ -100,7 +100,7 @@ def read(data):
 
 
 def load(data, kinds=("csv", "json")):
-    """Returns what `datasets` reads from a file or folder, or the hub's IMDb, as a DatasetDict."""
+    """Load a file, a folder, or IMDb from the hub with `datasets`, as a DatasetDict."""
     path = Path(data)
     kind = KINDS.get(path.suffix)
     try:
@@ -113,7 +113,7 @@ def load(data, kinds=("csv", "json")):
             return datasets.load_dataset("text", data_dir=data, sample_by="document")
         if path.is_dir():
             return datasets.load_dataset(data)
-    except Exception as error:  # without a network, or with a damaged file, it has many
+    except Exception as error:  # of many types: no network, or a damaged file
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"--data {data}: it cannot be read or downloaded ({why})") from None
     ends = " or ".join(end for end in KINDS if KINDS[end] in kinds)
@@ -122,7 +122,7 @@ def load(data, kinds=("csv", "json")):
 
 
 def text_folder(path):
-    """Returns the texts of a folder of text files, one folder per class; None if it is no such."""
+    """Return the texts of a folder with a folder of text files per class, None for any other."""
     both = [path / part for part in ("train", "test")]
     roots = both if all(part.is_dir() for part in both) else [path]
     found = {}
@@ -137,13 +137,13 @@ def text_folder(path):
 
 
 def labelled(texts, labels, names):
-    """Returns a Dataset of texts and their labels, numbers of names."""
+    """Return a Dataset of texts and their labels, which are indices into names."""
     features = Features({"text": Value("string"), "label": ClassLabel(names=list(names))})
     return Dataset.from_dict({"text": texts, "label": labels}, features)
 
 
 def parts(found):
-    """Returns texts to train, validate and test with; what is missing is a tenth of train."""
+    """Return training, validation and test texts; a missing part is taken, a tenth, from train."""
     whole, test = found["train"], found.get("test")
     val = found.get("val", found.get("validation"))
     if test is not None and val is not None:
@@ -154,16 +154,16 @@ def parts(found):
 
 
 def fake_texts(n, config, max_length):
-    """Returns n texts of random tokens with random labels, for measuring memory and speed."""
+    """Return n texts of random tokens with random labels, for measuring memory and speed."""
     generator = torch.Generator().manual_seed(SPLIT_SEED)
-    # A few, which are repeated; one token shorter than possible, so that there is padding to mask.
+    # A few, which are repeated; one token shorter than allowed, so that there is padding to mask.
     ids = torch.randint(config.vocab_size, (64, max(max_length - 1, 1)), generator=generator)
     end = getattr(config, "eos_token_id", None)
     special = [i for i in (config.pad_token_id, end) if isinstance(i, int)]
     usual = next(i for i in range(config.vocab_size) if i not in special)
     ids[torch.isin(ids, torch.tensor(special))] = usual
     if isinstance(end, int):
-        ids[:, -1] = end  # some models look for it at the end of a text
+        ids[:, -1] = end  # some models expect it at the end of a text
     labels = torch.randint(2, (n,), generator=generator)
     return [{"input_ids": ids[i % len(ids)].tolist(), "label": int(labels[i])} for i in range(n)]
 
@@ -185,7 +185,7 @@ def _tokenized(args, sets):
 
 
 def padded(pad_token_id, multiple, examples):
-    """Makes a batch, padded to the longest text, rounded up to a multiple, which suits GPUs."""
+    """Collate a batch, padded to its longest text rounded up to a multiple, which suits GPUs."""
     ids = [torch.tensor(e["input_ids"]) for e in examples]
     mask = pad_sequence([torch.ones_like(x) for x in ids], batch_first=True)
     more = 0, -mask.shape[1] % multiple
@@ -198,7 +198,7 @@ def padded(pad_token_id, multiple, examples):
 
 
 def micro_batches(tokens, labels, size):
-    """Yields a batch in parts of a size: tokens, {name: (size, length)}, and labels, (size,)."""
+    """Yield the micro-batches of a batch: tokens, {name: (size, length)}, and labels, (size,)."""
     parts = zip(*(t.split(size) for t in tokens.values()))
     for part, y in zip(parts, labels.split(size)):
         yield dict(zip(tokens, part)), y

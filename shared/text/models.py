@@ -1,6 +1,6 @@
-"""Any model of Hugging Face's AutoModelFor... classes, with its weights in one file.
+"""Models of Hugging Face's AutoModelFor... classes, with their weights in one file.
 
-What is here also serves to shard it, checkpoint it, load it without a second copy, and save it.
+It also helps to shard them, checkpoint them, load them without a second copy, and save them.
 """
 
 import contextlib
@@ -17,23 +17,23 @@ from transformers import AutoConfig, AutoTokenizer
 from shared.cli import UserError
 from shared.loading import made_once
 
-transformers.logging.set_verbosity_error()  # it warns of new heads, which are intended here
+transformers.logging.set_verbosity_error()  # it warns of new heads, which are intended
 transformers.logging.disable_progress_bar()  # of loading; downloads have one of their own
 # Without a network, the hub's client would report every attempt.
 logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
 
-# Folders with a config.json each, so that memory can be predicted without a network. They say what
-# the models' config.json on the Hugging Face hub says; the rest is the default of their class.
+# Folders with a config.json each, so that memory can be predicted without a network. They hold what
+# the config.json on the Hugging Face hub says; all else is the default of the configuration class.
 CONFIGS = Path(__file__).parent / "configs"
 # DistilBERT (https://arxiv.org/abs/1910.01108) at a sixth of its width and a third of its depth,
-# and GPT-2 (https://github.com/openai/gpt-2), as small, for going on with texts.
+# and GPT-2 (https://github.com/openai/gpt-2), as small, for next-token prediction.
 TINY, TINY_GPT = "distilbert_tiny", "gpt_tiny"
 KNOWN = {f.name.replace("--", "/"): f for f in sorted(CONFIGS.iterdir())}
 
 
 def configuration(args):
-    """Returns the transformers.PreTrainedConfig of args.model."""
-    here = None if args.pretrained else KNOWN.get(args.model)  # then no network is needed
+    """Return the transformers.PreTrainedConfig of args.model."""
+    here = None if args.pretrained else KNOWN.get(args.model)  # needs no network
     with explained(args):
         config = AutoConfig.from_pretrained(
             here or args.model, trust_remote_code=args.trust_remote_code
@@ -44,20 +44,20 @@ def configuration(args):
         cannot = f"{config.model_type} models cannot {args.task.does}"
         raise UserError(f"--model {args.model}: {cannot}; choose, for example, {args.task.such_as}")
     config.name_or_path = args.model
-    config.dtype = None  # it is the type that the weights were saved in; the script chooses its own
-    # The two are the same object, except in models that also take pictures.
+    config.dtype = None  # it is the dtype of the saved weights; the script chooses its own
+    # The two are the same object, except in models that also take images.
     for part in (config, config.get_text_config()):
-        # The cache holds keys and values of earlier tokens, for generating text. With activation
+        # The KV cache holds keys and values of earlier tokens, for generating text. With activation
         # checkpointing, they would be kept twice.
         part.use_cache = False
-        pad = getattr(part, "pad_token_id", None)  # one that takes pictures may have none itself
+        pad = getattr(part, "pad_token_id", None)  # a model for images and text may have none
         part.pad_token_id = 0 if pad is None else pad  # until it is read from the tokenizer
     return config
 
 
 @contextlib.contextmanager
 def explained(args):
-    """Says in one line why transformers could not fetch a model or read it in the context."""
+    """Raise UserError, in one line, if transformers cannot fetch or read a model in the context."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -72,7 +72,7 @@ def explained(args):
 
 
 def tokenizer(args):
-    """Returns the tokenizer of args.model, a pretrained model."""
+    """Return the tokenizer of args.model, a pretrained model."""
     with explained(args):
         found = AutoTokenizer.from_pretrained(args.model, trust_remote_code=args.trust_remote_code)
     # Some models, such as Llama, were trained without padding. The attention mask hides it.
@@ -81,7 +81,7 @@ def tokenizer(args):
 
 
 def longest(args):
-    """Returns how many tokens args.config allows, None if it sets no limit."""
+    """Return the maximum number of tokens that args.config allows, None if there is no limit."""
     positions = getattr(args.config.get_text_config(), "max_position_embeddings", None)
     if not positions or positions < 0:  # BLOOM and T5 have no limit; XLNet has -1
         return None
@@ -94,7 +94,7 @@ def longest(args):
 
 
 def classifier(args):
-    """Builds `args.model` for `args.num_classes` classes, with random weights.
+    """Build `args.model` for `args.num_classes` classes, with random weights.
 
     Input: input_ids and attention_mask, (batch, tokens); output: an object with logits.
     """
@@ -103,7 +103,7 @@ def classifier(args):
 
 
 def language_model(args):
-    """Builds `args.model`, with random weights, for what `args.task` does: next-token prediction.
+    """Build `args.model` for `args.task`, such as next-token prediction, with random weights.
 
     Input: input_ids, (batch, tokens); output: an object with logits, (batch, tokens, vocabulary).
     """
@@ -111,11 +111,11 @@ def language_model(args):
 
 
 def weights(args):
-    """Returns the file with the weights that all scripts start from, in fp32.
+    """Return the file of weights that all scripts start from, in fp32.
 
-    Written when it is first needed: from pretrained weights, with a new head if they have none for
-    `args.num_classes` classes; or from random ones, which depend on `args.seed` alone. A simulation
-    has a file of its own, `args.weights_file`.
+    Write it when it is first needed: pretrained weights, with a new head if they have none for
+    `args.num_classes` classes; or random ones, which depend on `args.seed` alone. A simulation has
+    a file of its own, `args.weights_file`.
     """
     if hasattr(args, "weights_file"):
         return args.weights_file
@@ -130,7 +130,7 @@ def weights(args):
 
 
 def stamps(path):
-    """Returns what tells whether a file, or what is in a folder, has changed; [] for neither."""
+    """Return the path, size and time of a file, or of each file in a folder; [] for neither."""
     files = [Path(path), *sorted(Path(path).rglob("*"))]
     return [[str(f), f.stat().st_size, f.stat().st_mtime_ns] for f in files if f.is_file()]
 
@@ -151,7 +151,7 @@ def _state_dict(args):
 
 
 def blocks(model):
-    """Returns the blocks that a transformer repeats: the members of its outermost ModuleLists."""
+    """Return the repeated blocks of a transformer: the members of its outermost ModuleLists."""
     found, left = [], [model]
     while left:
         module = left.pop(0)
@@ -165,17 +165,17 @@ def blocks(model):
 
 
 def restore_buffers(model, device):
-    """Computes the buffers that no file of weights holds, such as positions and frequencies.
+    """Compute the buffers that no file of weights holds, such as positions and frequencies.
 
-    A model that was built empty has none, and conversion to 16 bit would round them. transformers'
+    A model on the meta device lacks them, and conversion to 16 bit would round them. transformers'
     from_pretrained() does the same. All buffers move to the device: only parameters are offloaded.
     """
-    model = getattr(model, "module", model)  # out of Fabric's wrapper
+    model = getattr(model, "module", model)  # without Fabric's wrapper
     for module in model.modules():
         for name, buffer in module.named_buffers(recurse=False):
             module._buffers[name] = buffer.to(device)
     for part in (*model.modules(), *model.parameters()):
-        part._is_hf_initialized = True  # initialize_weights() leaves it as it is
+        part._is_hf_initialized = True  # initialize_weights() skips it
     with torch.device("meta"):
         twin = type(model)._from_config(model.config, dtype=model.dtype)
     made = {}
@@ -189,15 +189,15 @@ def restore_buffers(model, device):
     model.initialize_weights()
     for name, buffer in made.items():
         if (buffer == UNSET).any():
-            empty = f"{type(model).__name__} cannot start empty"
-            raise UserError(f"{empty}: transformers has no rule for its buffer {name}")
+            empty = f"{type(model).__name__} cannot be built without weights"
+            raise UserError(f"{empty}: transformers does not initialize its buffer {name}")
 
 
-UNSET = -12345  # is neither a position nor a frequency
+UNSET = -12345  # neither a position nor a frequency
 
 
 def without_adapters(model, state):
-    """Returns a state dict that needs no peft: LoRA's matrices are added to what they adapt."""
+    """Return a state dict without adapters: LoRA's products are merged into the weights."""
     adapted = {n: m for n, m in model.named_modules() if hasattr(m, "lora_A")}
     whole = {k: t for k, t in state.items() if k.rpartition(".lora_")[0] not in adapted}
     for name, layer in adapted.items():
@@ -209,7 +209,7 @@ def without_adapters(model, state):
 
 
 def save(args, model, state, folder):
-    """Writes a trained model, whose whole state dict is on the host, for from_pretrained()."""
+    """Write a trained model for from_pretrained(); state is its full state dict on the host."""
     with torch.device("meta"):  # it needs no weights, since save_pretrained() gets the state
         plain = args.task.model(args)
     args.tokenizer.save_pretrained(folder)

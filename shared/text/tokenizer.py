@@ -1,4 +1,4 @@
-"""A tokenizer for the tiny model, with a vocabulary made from the training texts."""
+"""A tokenizer for the tiny model, trained on the training texts."""
 
 import re
 
@@ -9,15 +9,15 @@ SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls"
 
 
 def new_tokenizer(texts, vocab_size):
-    """Returns a WordPiece tokenizer, lower case, with a vocabulary made from the texts.
+    """Return a lower-case WordPiece tokenizer, like BERT's, trained on the texts.
 
-    It is like BERT's: Devlin et al. 2019, https://arxiv.org/abs/1810.04805, section 3.
+    Source: Devlin et al. 2019, https://arxiv.org/abs/1810.04805, section 3.
     """
-    # The time that a word takes grows with the square of its length. Words of more than 100 letters
-    # become [UNK] anyway.
+    # The time per word grows with the square of its length. Words of more than 100 letters become
+    # [UNK] anyway.
     texts = [re.sub(r"[^\W_]{1000,}", "", text).lower() for text in texts]
-    # Letters inside of words are numbered as they come out of a hash map, differently each time,
-    # and the rest of the vocabulary depends on that: so they are named here.
+    # The trainer numbers letters inside words in the order of a hash map, which varies from run to
+    # run, and the rest of the vocabulary depends on it. So they are listed here.
     letters = sorted(set("".join(texts)) - set(" "))
     made = BertWordPieceTokenizer()
     made.train_from_iterator(

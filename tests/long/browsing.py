@@ -1,4 +1,4 @@
-"""A browser that opens the workshop page, started once for a file of tests."""
+"""A browser that opens the workshop page, started once per file of tests."""
 
 import json
 
@@ -8,7 +8,7 @@ from workshop_page import HOSTILE, RECORD
 from shared.report import command
 from shared.report.picture import started
 
-NONE = "needs playwright and a Chromium that starts: the page is not looked at in a browser"
+NONE = "needs playwright and a Chromium that starts; the page is not tested in a browser"
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def address(browser, tmp_path_factory):
-    """Where the page is, with one more file of records, in which names are code."""
+    """The page's address, with one more file of records, whose names are code."""
     folder = tmp_path_factory.mktemp("page")
     hostile = {**RECORD, "device": HOSTILE, "dataset": HOSTILE}
     odd = [{}, {"script": "01_baseline/plain"}, {"script": f"99_mine/{HOSTILE}"}]
@@ -37,7 +37,7 @@ def address(browser, tmp_path_factory):
 
 @pytest.fixture
 def visit(browser, address):
-    """Opens the page, which must not complain nor ask for anything; place: "#06_sgd-train"."""
+    """Open the page, which must log no message and request nothing; place: "#06_sgd-train"."""
     contexts, said, asked = [], [], []
 
     def open_page(width=1280, height=900, place="", **options):

@@ -1,4 +1,4 @@
-"""Promise: what the caching allocator would reserve follows its policy, and nothing gets lost."""
+"""Promise: the simulated caching allocator follows PyTorch's policy and loses no memory."""
 
 import random
 
@@ -15,15 +15,15 @@ def test_allocator_rounds_and_splits():
     assert (one.size, a.reserved) == (512, 2 * MIB)
     a.allocate(MIB)  # beside it, in the same segment
     assert a.reserved == 2 * MIB
-    a.allocate(MIB)  # 512 bytes too large for what is left
+    a.allocate(MIB)  # 512 bytes too large for the remainder
     assert a.reserved == 4 * MIB
     large = a.allocate(MIB + 1)  # from a segment of 20 MiB
     assert a.reserved == 24 * MIB
-    # More than 10 MiB, and than what is left there: a segment of its own, a multiple of 2 MiB.
+    # More than 10 MiB, and than the remainder there: a segment of its own, a multiple of 2 MiB.
     own = a.allocate(19 * MIB)
     assert a.reserved == 44 * MIB
-    assert own.size == 20 * MIB  # a rest of 1 MiB or less is not cut off
-    a.allocate(19 * MIB - 512)  # just what is left of the first
+    assert own.size == 20 * MIB  # a remainder of 1 MiB or less is not split off
+    a.allocate(19 * MIB - 512)  # exactly the remainder of the first
     assert a.reserved == 44 * MIB
     a.free(large)
     assert a.allocate(MIB + 1) is large and a.reserved == 44 * MIB
@@ -57,7 +57,7 @@ def test_allocator_loses_nothing(policy):
         idle = [p for pools in a.pools.values() for pool in pools for p in pool]
         assert sum(p.size for p in live + idle) == a.reserved <= a.peak
         assert not any(p.idle for p in live)
-    for pool in a.pools[0]:  # nowhere two at once
+    for pool in a.pools[0]:  # no two overlap
         expandable = policy is allocator.ExpandableAllocator
         mine = [p for p in live + idle if p.pool is pool] + (pool.gaps if expandable else [])
         spans = sorted((p.address, p.size) for p in mine)
@@ -84,18 +84,18 @@ def test_allocator_keeps_streams_apart():
 def test_expandable_segments_grow_by_pages():
     a = allocator.ExpandableAllocator()
     one = a.allocate(MIB + 1)
-    assert (one.size, a.reserved) == (MIB + 512, 20 * MIB)  # rests are always cut off
+    assert (one.size, a.reserved) == (MIB + 512, 20 * MIB)  # remainders are always split off
     two = a.allocate(30 * MIB)  # beside it, over pages of 20 MiB
     assert a.reserved == 40 * MIB and two.address == one.size
     a.allocate(512)
     assert a.reserved == 42 * MIB  # small ones have a segment of their own, with pages of 2 MiB
     a.free(two)
-    a.allocate(50 * MIB)  # where two was, and a page more
+    a.allocate(50 * MIB)  # in place of the second, and one more page
     assert a.reserved == 62 * MIB
     default = allocator.CachingAllocator()
     default.free(default.allocate(30 * MIB))
     default.allocate(50 * MIB)
-    assert default.reserved == 80 * MIB  # the 30 MiB are of no use
+    assert default.reserved == 80 * MIB  # the idle 30 MiB are too small
 
 
 def test_expandable_segments_give_pages_back_from_the_middle():
@@ -111,7 +111,7 @@ def test_expandable_segments_give_pages_back_from_the_middle():
 
 
 def test_expandable_segments_hold_what_was_measured():
-    """On a GPU, 220 MiB in the first cycle (max_split_size was set, too), later less than 500.
+    """Measured on a GPU: 220 MiB in the first cycle (with max_split_size, too), later under 500.
 
     https://github.com/pytorch/pytorch/pull/193400
     """

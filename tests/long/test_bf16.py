@@ -1,6 +1,6 @@
-"""Promise: bf16 is quick on a CPU without bf16 instructions, and everything else stays as it was.
+"""Promise: on a CPU without bf16 instructions, bf16 is sped up and nothing else changes.
 
-The instructions are hidden from a process with the variables of oneDNN and PyTorch for that.
+Environment variables of oneDNN and PyTorch hide the instructions from a process.
 """
 
 import json
@@ -45,7 +45,7 @@ def measured(dtype):
 
 types = torch.bfloat16, torch.float32, torch.float64
 before = [measured(dtype) for dtype in types]
-bf16.speed_up(), bf16.speed_up()  # twice is as once
+bf16.speed_up(), bf16.speed_up()  # the second call changes nothing
 found = [bf16.is_emulated(torch.device("cpu"))]
 for dtype, (then, held) in zip(types, before):
     now, holds = measured(dtype)
@@ -60,14 +60,14 @@ def test_results_are_rounded_as_bf16_rounds_and_the_rest_is_untouched():
     found = json.loads(run("-W", "error", "-c", COMPUTE, **WITHOUT).splitlines()[-1])
     slow, in_bf16, in_fp32, in_fp64 = found
     assert slow
-    assert in_bf16[0] < 2**-8 and in_bf16[1:] == [True, True]  # a last digit, here and there
+    assert in_bf16[0] < 2**-8 and in_bf16[1:] == [True, True]  # the last bit, here and there
     assert in_fp32 == in_fp64 == [0, True, True]
 
 
 def test_a_script_says_so_once_and_holds_the_same(tmp_path):
     file = tmp_path / "record.jsonl"
     for name in ("red", "blue"):
-        paint(tmp_path / "few" / name, 24, name)  # few to evaluate, slowly
+        paint(tmp_path / "few" / name, 24, name)  # few, because evaluation is slow
     options = ["--preset", "tiny", "--data", tmp_path / "few", "--max-steps", 3, "--record", file]
     printed = run("06_sgd/train.py", *options, **WITHOUT)
     assert printed.count(bf16.NOTE) == 1

@@ -1,4 +1,4 @@
-"""Promise: on the day there is a GPU, one command says how right the predictions are."""
+"""Promise: on a GPU, one command reports the errors of the predictions."""
 
 import types
 
@@ -15,7 +15,7 @@ CARD |= {"multi_processor_count": 108, "max_threads_per_multi_processor": 2048}
 
 
 def test_without_a_gpu_it_tests_itself(tmp_path):
-    """Again, it measures nothing again; predictions are right."""
+    """A second run measures nothing again, and the predictions are exact."""
     name = "05_grad_accum/train"
     for again in (False, True):
         printed = run("-m", "shared.evidence.calibrate", "05", "--out", tmp_path)
@@ -26,7 +26,7 @@ def test_without_a_gpu_it_tests_itself(tmp_path):
     assert p["measured"]["images_per_second"] > 0
     found = read_json(tmp_path / "cpu-operations.json")["operations"][name]["rows"]
     assert found and all(map(operations.right, found))
-    n = len({row["operation"] for row in found})  # which ones differs between versions
+    n = len({row["operation"] for row in found})  # the operations differ between versions
     assert f"formulas: {n} of {n} operations as measured" in printed and "simulated GPU" in printed
 
 
@@ -34,7 +34,7 @@ SUMMED = "aten.sum.dim_IntList"
 
 
 def with_a_wrong_formula(name, wanted):
-    """Watches a simulated GPU, but with a formula that says too little of one operation."""
+    """Watch a simulated GPU, with a formula that is too low for one operation."""
 
     class Wrong(operations.Workspaces):
         def of(self, func, *rest):
@@ -56,7 +56,7 @@ def test_a_wrong_formula_is_found_and_no_other():
 
 
 def watched_for_real(name, options):
-    """Trains on this CPU as on_gpu() does on a GPU, with the formulas of an A100."""
+    """Train on this CPU as on_gpu() does on a GPU, with the formulas of an A100."""
     torch.set_num_threads(1)
     properties, cards.INSTALLED = types.SimpleNamespace(**CARD), (2, 15)
     torch.cuda.get_device_properties = lambda _: properties
@@ -66,7 +66,7 @@ def watched_for_real(name, options):
 
 
 def test_a_script_is_watched_while_it_trains():
-    """Its own main() runs; both passes are seen, in each update that is watched."""
+    """The script's own main() runs; both passes are seen in each watched update."""
     options = ["--preset", "tiny", "--data", "fake", "--no-pretrained"]
     ((rows, card),) = run_jobs([(watched_for_real, "04_batchsize/train", options)])
     product = [row for row in rows if row["operation"] == "aten.mm.default"]
@@ -77,7 +77,7 @@ def test_a_script_is_watched_while_it_trains():
 
 
 def test_counters_of_cuda(monkeypatch):
-    """The names of the counters are PyTorch's; on a computer without a GPU nothing more is seen."""
+    """Check the names of PyTorch's counters, the only part that can be tested without a GPU."""
     assert '"requested_bytes.' in torch.cuda.memory_stats.__doc__
     stats = {"requested_bytes.all.current": 7, "requested_bytes.all.peak": 9}
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda: stats)

@@ -1,7 +1,7 @@
-"""Promise: what fits on a card is found, one more does not fit, and advice follows from both.
+"""Promise: the largest batch that fits on a card is found, and the advice follows from it.
 
-Cards and budgets lie between two predictions of the version that is installed, and between two
-sizes that the allocator can reserve: it does so in steps of 2 MiB.
+Cards and budgets lie between two predictions of the installed version, and between two sizes that
+the allocator can reserve, which differ by 2 MiB.
 """
 
 import pytest
@@ -11,12 +11,12 @@ from shared.predict import card_fit, cards, command, simulation, tables
 from shared.predict.jobs import Wanted, run_jobs
 
 BASE = ("everything in bf16", "load without a second copy")
-OUTSIDE = tables.CONTEXT_GB  # what a process holds outside PyTorch's allocator
+OUTSIDE = tables.CONTEXT_GB  # memory of a process outside PyTorch's allocator
 BETWEEN = 0.001
 
 
 def sized(script, *sizes, does=simulation.predict, more=()):
-    """Returns predictions with these numbers of images at once, and two such parts."""
+    """Return predictions for these micro-batch sizes, with at least two micro-batches each."""
     shares = 4 if script == "08_fsdp/train" else 1
     wanted = [
         Wanted("gpu", "tiny", micro_batch_size=n, batch_size=max(16, 2 * n * shares)) for n in sizes
@@ -29,7 +29,7 @@ def gb_of(records):
 
 
 def test_as_many_at_once_as_fit_and_one_more_would_not():
-    """Of 16 images, with room."""
+    """For a batch of 16 images."""
     script = "05_grad_accum/train"
     budget = sum(gb_of(sized(script, 1, 8))) / 2 + BETWEEN
     job = (card_fit.with_way, script, Wanted("gpu", "tiny", batch_size=16), budget + OUTSIDE, 16)
@@ -42,7 +42,7 @@ def test_as_many_at_once_as_fit_and_one_more_would_not():
 
 
 def test_the_largest_fits_and_one_more_would_not():
-    """Of any number on each of four GPUs."""
+    """For a batch of any size, on each of four GPUs."""
     script = "08_fsdp/train"
     card = sum(gb_of(sized(script, 1, 24))) / 2 + BETWEEN + OUTSIDE + tables.NCCL_GB
     (record,) = run_jobs([(card_fit.with_fits, script, Wanted("gpu", "tiny"), card)])
@@ -63,7 +63,7 @@ def test_fits_tells_the_first_that_does():
     printed = tables.fitting(list(records.values()))
     assert printed[-1] == "The first that fits: 04_batchsize/train on 1 GPU"
     assert tables.fitting([records["01_baseline/train"]])[-1] == "None of these fits as it is."
-    # With a little less than with room, what is idle is given back.
+    # With slightly less memory, idle memory is given back.
     (record,) = predicted("--preset", "tiny", "01", "--fits", needs[0] - BETWEEN).values()
     assert record["fits"]["fits"] and record["fits"]["needs_gb"] == needs[0]
     assert "  tightly  " in tables.fitting([record])[2]
@@ -89,7 +89,7 @@ def test_the_command_tells_the_way(capsys):
     records = command.main(["01,05,08", "11", "--preset", "tiny", "--card", "rtx4090"])
     printed = capsys.readouterr().out
     images, texts = records[:3], records[3:]
-    assert [r["way"]["batch_size"] for r in images] == [16, 16, 16]  # also of 01, which has 64
+    assert [r["way"]["batch_size"] for r in images] == [16, 16, 16]  # also of 01, whose own is 64
     assert {r["way"]["at_once"] for r in images} == {4, 16}
     by_hand = max(images[:2], key=lambda r: 16 / r["way"]["bound"]["ms"])
     assert f"On one RTX 4090: {by_hand['script']} with 16 images at once is the fastest" in printed
@@ -103,12 +103,12 @@ def test_the_command_tells_the_way(capsys):
 
 
 def test_combinations_are_tried_until_all_fits_at_once():
-    """On a card that is too small for any, all are tried."""
+    """On a card that is too small for any combination, all are tried."""
     wanted = Wanted("gpu", "tiny", max_length=32, devices=1, batch_size=3)
     # It leaves 1 MB, less than the smallest segment of the allocator.
     gib = (OUTSIDE + 0.001) / cards.GIB
     small = cards.Card("small", gib, (8, 0), 108, 2048, cards.CARDS["a100"].rates)
     (record,) = card_fit.find([("11_llm/train", wanted)], small)
-    alone = [*record["combinations"], record["way"]]  # the last is all of them
+    alone = [*record["combinations"], record["way"]]  # the last is the script with all
     assert [len(w["techniques"]) for w in alone] == [3, 4, 0]
     assert {w["at_once"] for w in alone} == {0}

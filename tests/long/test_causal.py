@@ -1,6 +1,6 @@
-"""Promise: a model learns to go on with any texts; its loss in parts is its whole loss.
+"""Promise: causal language models train on any texts; the chunked loss is the whole loss.
 
-What few weights learn can be saved, and Hugging Face's Trainer does the same as before.py.
+LoRA and QLoRA can be saved, and Hugging Face's Trainer does the same as before.py.
 """
 
 import json
@@ -33,7 +33,7 @@ SCALED = {"Gemma2": {**LIKE_LLAMA, "head_dim": 8}, "Cohere": LIKE_LLAMA}
 
 
 def small(family):
-    """Returns a small model of a family in double precision, without dropout."""
+    """Return a small model of a family in double precision, without dropout."""
     torch.manual_seed(0)
     options = (FAMILIES | SCALED)[family]
     config = getattr(transformers, f"{family}Config")(**options, use_cache=False)
@@ -46,7 +46,7 @@ def parsed(*options):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_in_parts_and_whole(family):
-    """Same loss, same gradients; and a token's logits do not depend on those after it."""
+    """Same loss, same gradients; and a token's logits do not depend on later tokens."""
     ids = torch.arange(36).view(3, 12) % 90
     labels = (ids + 1) % 90
     tokens = {"input_ids": ids}
@@ -68,7 +68,7 @@ def test_logits_that_are_changed_later_are_not_made_in_parts(family):
 
 
 def test_every_token_is_guessed_once(tmp_path):
-    """In texts of any length, joined, with an end after each."""
+    """Texts of any length are joined, with an end-of-text token after each."""
     folder = tmp_path / "notes"
     (folder / "deep").mkdir(parents=True)
     texts = [f"Note {i}. " + "Wörter " * i for i in range(30)]
@@ -99,7 +99,7 @@ def test_models_that_look_ahead_are_refused(tmp_path, kind):
 
 @pytest.fixture(scope="module")
 def writer(tmp_path_factory):
-    """A model that went on with reviews for some updates, as --save writes it, and its record."""
+    """A causal model trained on reviews for some updates: its --save folder; losses and record."""
     folder = tmp_path_factory.mktemp("causal") / "writer"
     options = ["--max-steps", "12", "--save", str(folder), "--max-length", "64"]
     return folder, losses(scripts.get(CAUSAL[1]).load(), *options)
@@ -118,7 +118,7 @@ def test_perplexity_is_that_of_the_saved_model(writer):
     folder, (_, record) = writer
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
     args = parsed("--max-length", 64)
-    test = causal.packed(args)[0]["test"]["input_ids"][: 12 * 12]  # as --max-steps has it
+    test = causal.packed(args)[0]["test"]["input_ids"][: 12 * 12]  # as many as with --max-steps
     ids = torch.tensor(test)
     with torch.no_grad():
         logits = model(input_ids=ids[:, :-1]).logits
@@ -128,7 +128,7 @@ def test_perplexity_is_that_of_the_saved_model(writer):
 
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory):
-    """A classifier that knows the reviews, and a table of reviews with the other labels."""
+    """A folder with a classifier trained on reviews, and a table of reviews with swapped labels."""
     folder = tmp_path_factory.mktemp("learned")
     options = ["--max-steps", "220", "--save", str(folder / "model")]
     losses(scripts.get("11_llm/before").load(), *options)
@@ -140,14 +140,14 @@ def learned(tmp_path_factory):
 
 @pytest.mark.parametrize("name", ["lora", "qlora"])
 def test_few_weights_learn_what_is_new(learned, tmp_path, name):
-    """And what is saved computes the same, without peft."""
+    """The saved model computes the same without peft."""
     module, built = scripts.get(f"11_llm/{name}").load(), []
     build = module.build
     module.build = lambda *args: built.append(build(*args)) or built[0]
     module.LR = {"tiny": 7 * module.LR["tiny"]}  # a small model needs larger steps
     given = ["--model", str(learned / "model"), "--data", str(learned / "others.jsonl")]
     seen, record = losses(module, *given, "--save", str(tmp_path / "new"), "--max-steps", "60")
-    assert seen[0] > 2 and sum(seen[-10:]) / 10 < 0.5  # it knew the opposite
+    assert seen[0] > 2 and sum(seen[-10:]) / 10 < 0.5  # it had learned the opposite
     assert record["test_accuracy"] > 0.8
     model = built[0][0].module.eval()
     named = {type(p).__name__ for n, p in model.named_parameters() if "base_layer.weight" in n}
@@ -165,7 +165,7 @@ def test_few_weights_learn_what_is_new(learned, tmp_path, name):
 
 
 def test_the_trainer_does_the_same():
-    """In this test with short texts and micro-batches; as recorded with each technique."""
+    """Measured here with short texts and micro-batches; recorded with each technique."""
     asked = (hugging_face.TECHNIQUES[2],)
     now = hugging_face.measured(asked, "--max-length", "48")
     recorded = read_list(stored.HUGGING_FACE)

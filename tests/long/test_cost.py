@@ -1,4 +1,4 @@
-"""Promise: what an update costs is counted exactly, and no training is faster than its bound."""
+"""Promise: the cost of an update and the bound on its time agree with hand calculations."""
 
 import dataclasses
 
@@ -21,7 +21,7 @@ BLOCK = torch.nn.TransformerEncoderLayer(
 
 
 def counted(function, *args):
-    """Returns the Cost of calling a function on a CPU, and what it returns."""
+    """Return the Cost of calling a function on a CPU, and its result."""
     cost = Cost("cpu")
     with Recorder(seen=cost.note):
         out = function(*args)
@@ -33,7 +33,7 @@ def flops(function, *args):
 
 
 def moved(cost):
-    """Returns the bytes that operations have read, and written."""
+    """Return the bytes that operations have read and written."""
     parts = zip(*((o.read, o.written) for o in cost.operations))
     return tuple(sum(sum(p.values()) for p in part) for part in parts)
 
@@ -74,7 +74,7 @@ def in_place(x):
 def test_what_is_read_and_written_by_hand():
     cost, _ = counted(in_place, torch.ones(2, 4))
     rows = [(sum(o.read.values()), sum(o.written.values())) for o in cost.operations]
-    # Views and empty tensors cost nothing; a row that is repeated is read once.
+    # Views and empty tensors cost nothing; an expanded row is read once.
     assert rows == [(32, 32), (0, 32), (16, 800)]
     x = torch.ones(4)
     cost, _ = counted(torch.mul, x, x)
@@ -85,7 +85,7 @@ def test_what_is_read_and_written_by_hand():
     lists = [[torch.ones(n) for n in (3, 5)] for _ in range(2)]
     cost, _ = counted(torch._foreach_add_, *lists)
     assert moved(cost) == (64, 32) and len(cost.operations) == 1
-    # FSDP2 copies a shard into a part of the buffer that all shards are gathered in.
+    # FSDP2 copies a shard into its part of the all-gather buffer.
     copy_in = torch.ops.fsdp.all_gather_copy_in
     cost, _ = counted(copy_in, [torch.ones(3), torch.ones(1)], torch.ones(16), [3, 1], 4, 2)
     assert moved(cost) == (16, 16) and len(cost.operations) == 1
@@ -93,14 +93,14 @@ def test_what_is_read_and_written_by_hand():
 
 
 def test_a_block_is_counted_as_pytorch_does():
-    """Of attention on a CPU, which many versions of PyTorch leave out, by hand."""
+    """Attention on a CPU, which many versions of PyTorch leave out, is counted by hand."""
     block, x = BLOCK, torch.randn(2, 9, 32, requires_grad=True)
     with FlopCounterMode(display=False) as theirs:
         block(x).sum().backward()
     mine = flops(lambda: block(x).sum().backward())
     by_pytorch = theirs.get_flop_counts()["Global"]
     attention = {name: flop for name, flop in by_pytorch.items() if "attention" in str(name)}
-    # Two products forward; back five, because one of the two is repeated.
+    # Two products in the forward pass, five in the backward pass, which repeats one of the two.
     by_hand = (2 + 5) * 2 * (2 * 9) * 9 * 32
     assert mine == theirs.get_total_flops() - sum(attention.values()) + by_hand
     assert not attention or sum(attention.values()) == by_hand
@@ -115,7 +115,7 @@ def test_checkpointing_leaves_out_the_last_product():
 
 
 def test_a_vision_transformer_by_hand():
-    """Of the stored predictions at full size: arithmetic, and what checkpointing adds."""
+    """Arithmetic of the stored predictions at full size, with what checkpointing adds."""
     records = stored.predictions()
     products = BLOCKS * (24 * TOKENS * WIDTH**2)
     attention = BLOCKS * 4 * TOKENS**2 * WIDTH
@@ -140,7 +140,7 @@ def test_fsdp_units_by_hand():
     """
     records = stored.predictions()
     block = 12 * WIDTH**2 + 13 * WIDTH
-    # (rows, values in a row): class token, places, patches with bias, norm, head with bias
+    # (rows, values in a row): class token, positions, patches with bias, norm, head with bias
     rest = [(1, 1024), (1, 197 * 1024), (1024, 768), (1024, 1), (1024, 2), (10, 1024), (10, 1)]
     padded = sum(-(-rows // 4) * 4 * n for rows, n in rest)
     mine = sum(-(-rows // 4) * n for rows, n in rest)  # the first process has the first rows
@@ -182,11 +182,11 @@ def test_a_cache_keeps_what_was_used_last():
     cache = Cache(100)
     assert cache.use("a", 60, changed=False) == 60
     assert cache.use("a", 60, changed=False) == 0
-    assert cache.use("b", 50, changed=True) == 0  # written later; a leaves unchanged
-    assert cache.use("a", 60, changed=False) == 60 + 50  # now b must be written
+    assert cache.use("b", 50, changed=True) == 0  # written back later; a is evicted unchanged
+    assert cache.use("a", 60, changed=False) == 60 + 50  # now b must be written back
     assert cache.use("c", 40, changed=True) == 0
     cache.free("c")
-    assert cache.use("d", 40, changed=False) == 40  # c never was in memory
+    assert cache.use("d", 40, changed=False) == 40  # c was never written back
     assert cache.use("e", 101, changed=True) == 101
 
 

@@ -1,4 +1,4 @@
-"""Promise, on a GPU: the ladder holds there too, and PyTorch's counters agree with the ledger."""
+"""Promise, on a GPU: memory falls as predicted, and PyTorch's counters agree with the ledger."""
 
 import os
 from pathlib import Path
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not HERE, reason="needs a CUDA device with bf16"
 
 
 def measured(out, *options):
-    """A few updates on noise, on the GPUs there are: records by run."""
+    """Run a few updates on noise on all GPUs; return the records by script."""
     every = ",".join(map(str, range(torch.cuda.device_count())))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", every)
     run("-m", "shared.ladder", *SHORT, *options, "--out", out, CUDA_VISIBLE_DEVICES=visible)
@@ -27,7 +27,7 @@ def measured(out, *options):
 
 
 def folder(tmp_path_factory, name):
-    """Returns a folder for a ladder; CUDA_TESTS names one that stays, in which it goes on."""
+    """Return a folder for a ladder; CUDA_TESTS names one that stays, in which it resumes."""
     kept = os.environ.get("CUDA_TESTS")
     return Path(kept, name) if kept else tmp_path_factory.mktemp(name)
 
@@ -38,7 +38,7 @@ def this_card():
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
-    """Every stage of the ladder with ViT-B/16."""
+    """Records of every stage of the ladder with ViT-B/16."""
     return measured(folder(tmp_path_factory, "images"), "--model", "vit_b_16", "01-10")
 
 
@@ -61,7 +61,7 @@ def test_plain_is_fabric(records, stage, tmp_path):
 
 @pytest.fixture(scope="module")
 def text_records(tmp_path_factory):
-    """Both scripts of 11_llm with DistilBERT."""
+    """Records of both scripts of 11_llm with DistilBERT."""
     return measured(folder(tmp_path_factory, "texts"), "11")
 
 
@@ -97,10 +97,10 @@ def test_text_as_predicted(text_records, run):
 
 @pytest.mark.parametrize("before, after", list(zip(NAMES, NAMES[1:])))
 def test_device_memory_falls(records, before, after):
-    if after == "07_init_module/train":  # the detour that it saves is on the host
+    if after == "07_init_module/train":  # it saves host memory
         assert records[after]["load"]["host_peak_gb"] < records[before]["load"]["host_peak_gb"]
     elif after in SHARDED and records[after]["world_size"] == 1 and before in SINGLE:
-        pytest.skip("one GPU: there is nobody to share with")
+        pytest.skip("one GPU: nothing is sharded")
     else:
         more, less = (records[name]["train"]["device_peak_gb"] for name in (before, after))
         assert less < more
@@ -110,4 +110,4 @@ def test_device_memory_falls(records, before, after):
 def test_ledger_agrees_with_the_counters(records, stage):
     measured = records[stage]["train"]
     held = sum(measured["breakdown_gb"].values())
-    assert held == pytest.approx(measured["device_peak_gb"], rel=0.1, abs=0.1)  # cuBLAS' workspaces
+    assert held == pytest.approx(measured["device_peak_gb"], rel=0.1, abs=0.1)  # cuBLAS workspaces

@@ -1,4 +1,4 @@
-"""Promise: the exercises' answers are what their commands print, in words under any version."""
+"""Promise: the answers of the exercises agree with what their commands print."""
 
 import pytest
 from conftest import ROOT
@@ -9,32 +9,32 @@ from shared.records import scripts
 
 EXERCISES = exercises.every()
 IDS = [f"{e.folder}-{e.number}" for e in EXERCISES]
-# Every third prediction is made; `python -m shared.lessons.exercises` makes them all.
+# Every third prediction is run here; `python -m shared.lessons.exercises` runs them all.
 CHECKED = [e for e in EXERCISES if exercises.is_prediction(e.command)][::3]
 
 
 @pytest.fixture(scope="module")
 def entries():
-    """What the commands of some exercises give today, in the form of the file."""
+    """Current results of the commands of some exercises, in the form of the stored file."""
     asked = [command for e in CHECKED for command in exercises.commands(e)]
     found = exercises.to_store(exercises.predictions(list(dict.fromkeys(asked))))
     return {(e["folder"], e["number"]): e for e in found}
 
 
-def test_every_stage_has_one_to_measure_and_one_to_predict_some_ask_for_the_price():
+def test_every_stage_has_one_to_measure_and_one_to_predict():
     for folder in scripts.folders():
         own = [e for e in EXERCISES if e.folder == folder]
-        assert [e.number for e in own] == [1, 2, 3][: len(own)]
-        assert [exercises.is_prediction(e.command) for e in own] == [False, True, True][: len(own)]
-        price = [e.number for e in own if e.phase == "cost"]
-        assert price == ([3] if folder in ("05_grad_accum", "10_offload") else [])
+        assert [(e.number, exercises.is_prediction(e.command)) for e in own] == [
+            (1, False),
+            (2, True),
+        ]
         assert all(e.question and e.reason for e in own)
     assert all(c.startswith("python ") for e in EXERCISES for c in exercises.commands(e))
 
 
 @pytest.mark.parametrize("exercise", CHECKED, ids=lambda e: f"{e.folder}-{e.number}")
 def test_the_stored_answer_is_what_the_commands_give_today(entries, exercise):
-    """To the byte with the versions that stored it."""
+    """To the byte under the versions that stored it."""
     key = exercise.folder, exercise.number
     then, now = exercises.stored_entries()[key], entries[key]
     for which in ("record", "against"):
@@ -49,9 +49,9 @@ def test_the_table_is_on_the_page_and_adds_up(exercise):
     entry = exercises.stored_entries()[exercise.folder, exercise.number]
     assert entry["command"] == exercise.command
     table, _ = exercises.answer(exercise)
-    # The table is a part of the page that is generated.
+    # The table is in a generated part of the page.
     assert table in pages.fill(ROOT / exercise.folder / "README.md")
-    for record in (entry["record"], entry["against"]) if exercise.phase != "cost" else ():
+    for record in (entry["record"], entry["against"]):
         for place in exercise.memory:
             held = record[exercise.phase]["breakdown_gb"]
             held = held if place == "device" else record["host_breakdown_gb"][exercise.phase]

@@ -1,6 +1,6 @@
-"""Promise: the families of language models that page 11 names can be simulated; the others say why.
+"""Promise: page 11 says which families of language models can be simulated, and why others cannot.
 
-One small model of each; test_text_models.py trains some of them.
+There is one small model of each; test_text.py trains some of them.
 """
 
 import itertools
@@ -21,14 +21,14 @@ TURNS = dict(zip(FAMILIES, itertools.cycle(SCRIPTS)))
 
 @pytest.fixture(scope="module")
 def outcomes():
-    """What came of each family's simulation: None, or why it failed."""
+    """The outcome of each family's simulation: None, or the error."""
     own = {script: tuple(f for f in FAMILIES if TURNS[f] == script) for script in SCRIPTS}
     found = run_jobs([(families.outcomes, script, own[script]) for script in SCRIPTS])
     return {family: why for outcomes in found for family, why in outcomes.items()}
 
 
 def groups_in_fp32():
-    """Tells whether this PyTorch multiplies groups of matrices in fp32 where there is no memory."""
+    """Return whether this PyTorch supports grouped_mm() in fp32 on the meta device."""
     x, weights = torch.empty(8, 16, device="meta"), torch.empty(2, 16, 16, device="meta")
     ends = torch.empty(2, dtype=torch.int32, device="meta")
     try:
@@ -47,7 +47,7 @@ def test_it_works_or_the_page_says_why_not(outcomes, family):
         assert outcomes[family] == recorded[TURNS[family]][family]
     whys = {recorded[script][family] for script in SCRIPTS} - {None}
     (row,) = [r for r in parts.families(None).splitlines() if r.startswith(f"| {family} |")]
-    assert row in (ROOT / "11_llm" / "README.md").read_text()
+    assert row in (ROOT / "shared" / "text" / "README.md").read_text()
     assert row.count("works") == (0 if whys else 2)
     for why in whys:  # the operation and the model, in one line
         assert f"with {family} cannot be simulated: " in why and "aten" in why and "\n" not in why

@@ -1,4 +1,4 @@
-"""Promise: Python code that comes with a model never runs, unless --trust-remote-code asks."""
+"""Promise: Python code that comes with a model never runs without --trust-remote-code."""
 
 import json
 
@@ -28,14 +28,14 @@ COMMANDS = {
     "-m shared.ladder 11_llm/before --data fake --no-pretrained --out {} --model": TINY,
 }
 ADAPTER = {"peft_type": "LORA", "task_type": "SEQ_CLS", "r": 2, "target_modules": ["q_lin"]}
-# What a folder is, and how the commands end: with 2 where they would need the code; PEFT's names of
-# weights are not those of the model alone.
+# Kinds of folders, and the exit codes of the commands: 2 where they would need the code, 1 where
+# PEFT's names of weights are not those of the model alone.
 KINDS = {"known type": "002000200", "new type": "222222222", "adapter": "112110200"}
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Folders of models with code that makes a file "ran" beside them: {kind: folder}."""
+    """Folders of models whose code makes a file "ran" beside them: {kind: folder}."""
     root = tmp_path_factory.mktemp("foreign")
     return {kind: made(root / kind) for kind in KINDS}
 

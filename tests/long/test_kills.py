@@ -1,4 +1,4 @@
-"""Promise: what is killed or interrupted leaves no process behind, and nothing saved is lost."""
+"""Promise: a killed or interrupted run leaves no process behind and loses nothing saved."""
 
 import contextlib
 import os
@@ -22,10 +22,10 @@ TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", 2)
 
 @contextlib.contextmanager
 def started(*command):
-    """Starts a Python command in a session of its own, with a pipe for what it prints."""
+    """Start a Python command in a session of its own, with a pipe for its output."""
     words = [sys.executable, *map(str, command)]
     kept = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "start_new_session": True}
-    # Whoever started the tests, with nohup perhaps, may have these ignored.
+    # The tests may have been started with these signals ignored, for example by nohup.
     heard = [signal.signal(s, signal.SIG_DFL) for s in (signal.SIGINT, signal.SIGHUP)]
     process = subprocess.Popen(words, cwd=ROOT, env=cpu_only(), **kept)
     for number, before in zip((signal.SIGINT, signal.SIGHUP), heard):
@@ -39,7 +39,7 @@ def started(*command):
 
 
 def until(process, what):
-    """Reads what a process prints until something is in it, and returns its descendants."""
+    """Read the output of a process until it contains a text; return its descendants."""
     printed = b""
     while what not in printed:
         chunk = process.stdout.read1()
@@ -49,7 +49,7 @@ def until(process, what):
 
 
 def until_training(process, folder):
-    """Waits until a ladder trains with 08_fsdp/train, and returns its descendants."""
+    """Wait until a ladder trains with 08_fsdp/train; return its descendants."""
     log, deadline = folder / "logs" / "08_fsdp_train.log", time.monotonic() + 200
     while not (log.exists() and "loss" in log.read_text()):
         assert time.monotonic() < deadline
@@ -58,7 +58,7 @@ def until_training(process, folder):
 
 
 def ended(process, family):
-    """Returns what a process still printed before it ended; all of its family have ended, too."""
+    """Return the remaining output of a process; check that its descendants have ended, too."""
     printed = process.communicate(timeout=60)[0].decode()
     assert not psutil.wait_procs(family, timeout=10)[1]
     return printed
@@ -94,7 +94,7 @@ def test_an_interrupted_ladder_goes_on_where_it_stopped(tmp_path):
     assert again[0] == records[0]
 
 
-# Which process gets it: the ladder, the one whose forks run scripts, the script.
+# The process that gets the signal: the ladder, the one whose forks run scripts, or the script.
 @pytest.mark.parametrize("how, victim", [("KILL", 0), ("HUP", 0), ("KILL", 2), ("KILL", 3)])
 def test_a_killed_ladder_leaves_no_process_behind(how, victim, tmp_path):
     command = ["-m", "shared.ladder", "08", *TINY, "--devices", 2, "--epochs", 9, "--out", tmp_path]

@@ -14,7 +14,7 @@ from shared.records.views import by_script, read
 
 @pytest.fixture(scope="module")
 def ladder(tmp_path_factory):
-    """The whole ladder, as the README's first command measures it: (folder, printed, records)."""
+    """The whole ladder as measured by the README's first command: (folder, output, records)."""
     out = tmp_path_factory.mktemp("ladder")
     first = code_blocks(ROOT / "README.md")[0]
     printed = run(*arguments(first), "--out", out, limit=900)
@@ -78,7 +78,7 @@ def test_a_prediction_that_fails_loses_no_measurement(monkeypatch, capsys):
 
 
 def test_every_command_on_the_pages_runs(tmp_path):
-    """Here, or in test_exercises.py, where those of the exercises are."""
+    """Commands of the exercises run in test_exercises.py, all others here."""
     commands = {command for command in page_commands() if "&&" not in command}
     assert len(commands) >= 2 * len(NAMES)
     for command in commands - {e.command for e in exercises.every()}:

@@ -1,6 +1,6 @@
-"""Promise: pictures and texts as people have them are read, or one line names what is wrong.
+"""Promise: a user's pictures and texts are read, or one line names what is wrong.
 
-Also the data sets and weights that this repository makes or downloads.
+So are the data sets and weights that this repository makes or downloads.
 """
 
 import hashlib
@@ -92,7 +92,7 @@ def test_what_is_no_data_set_is_refused(make, said, tmp_path):
 
 
 def test_cifar10_is_downloaded_and_read(web, tmp_path, monkeypatch):
-    """40 + 10 pictures in the original format. Their checksums are those that are expected."""
+    """40 + 10 pictures in the original format, with the expected checksums."""
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "home"))
     kind, rng = torchvision.datasets.CIFAR10, np.random.default_rng(0)
     source = web[0] / kind.base_folder
@@ -166,7 +166,7 @@ def test_a_folder_like_aclimdb(tmp_path):
 def test_the_tiny_weights_recognise_characters_that_they_never_saw():
     pictures, labels = pretrain.characters(500, seed=99)
     assert pictures.shape == (500, 8, 8) and len(labels.unique()) > 20
-    assert set((pictures * 16 % 1).flatten().tolist()) == {0.0}  # as the digits: counts of 16
+    assert set((pictures * 16 % 1).flatten().tolist()) == {0.0}  # like the digits: counts of 16
     sizes = {"image_px": 32, "num_classes": len(pretrain.CHARACTERS)}
     model = models.vit(SimpleNamespace(model="vit_tiny", **sizes))
     model.load_state_dict(torch.load(models.TINY_WEIGHTS, weights_only=True))

@@ -1,4 +1,4 @@
-"""Promise: any training script runs unedited, and what it needs of a GPU is counted to the byte."""
+"""Promise: any training script runs unedited, and its GPU memory is counted to the byte."""
 
 import pytest
 from conftest import PLAIN, read_json, run
@@ -12,7 +12,7 @@ from shared.records.views import read
 
 MIB = 2**20
 SHORT = ["--preset", "tiny", "--data", "fake", "--no-pretrained", "--max-steps", 3, "--record"]
-# A weight of 4 MiB with Adam, and 2 MiB of inputs; it asks for what real scripts ask for.
+# A weight of 4 MiB with Adam, and 2 MiB of inputs; it calls what real scripts call.
 TRAINS = """
 import sys, torch
 from torch import nn
@@ -22,7 +22,7 @@ assert torch.cuda.is_available() and torch.cuda.get_device_capability() >= (7, 0
 for device in ("cuda", "cuda:0", torch.device("cuda"), torch.device("cuda", 0)):
     made = torch.ones(3, device=device)
     assert made.is_cuda and made.device.type == "cuda" and str(made.device) == "cuda:0"
-assert torch.randperm(5).sort().values.tolist() == [0, 1, 2, 3, 4]  # the host has numbers
+assert torch.randperm(5).sort().values.tolist() == [0, 1, 2, 3, 4]  # on the host, values exist
 mask = made > 0
 assert mask.nonzero().shape == (3, 1) and made[mask].shape == (3,) and len(mask.unique()) == 1
 assert torch.isfinite(made.sum()) and not made.isnan().any() and made.tolist() == [1, 1, 1]
@@ -43,7 +43,7 @@ for epoch in range(1000):
     model.load_state_dict(torch.load("mine.pt", weights_only=True)["model"])
     print(f"epoch {epoch}, at most {torch.cuda.max_memory_allocated()} bytes")
 """
-# What ends in which exit code, with what in its last line.
+# {script: (exit code, a part of the last line)}
 ENDS = {
     "import sys\nsys.exit(3)": (3, ""),
     "def f(): return 1 / 0\nf()": (1, "ZeroDivisionError: division by zero"),
@@ -66,7 +66,7 @@ def predicted():
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_plain_scripts_need_what_is_predicted_for_them(name, predicted, tmp_path):
-    """Loading, too, but for the block of 512 bytes of the metric that is there before."""
+    """Loading, too, except for the metric's block of 512 bytes, which is allocated earlier."""
     script, then = scripts.get(name), predicted[name]
     devices = ["--devices", then["world_size"]] if then["world_size"] > 1 else []
     run("-m", "shared.predict", script.path, *devices, "--", *SHORT, tmp_path / "record")
@@ -77,7 +77,7 @@ def test_plain_scripts_need_what_is_predicted_for_them(name, predicted, tmp_path
 
 
 def test_a_script_sees_a_gpu_and_is_counted_by_hand(tmp_path):
-    """In the backward pass, when there are all gradients, and activations still."""
+    """The peak is in the backward pass, with all gradients and some activations in memory."""
     (tmp_path / "mine.py").write_text(TRAINS)
     options = ["--torch", "2.15", "--fits", 24, "--timeline", tmp_path / "drawn"]
     said = run("-m", "shared.predict", tmp_path / "mine.py", *options, cwd=tmp_path)
@@ -90,7 +90,7 @@ def test_a_script_sees_a_gpu_and_is_counted_by_hand(tmp_path):
     assert r["peak_at"]["train"]["line"] == f"mine.py:{line}" and line in drawn["lines"]
     peak = round(phase["device_peak_gb"] * 1e9)
     assert f"epoch 0, at most {peak} bytes" in said and "epoch 4" not in said
-    assert "reads a number that a simulation does not have; 1.0 stands" in said
+    assert "reads a value that a simulation does not have; 1.0 is used" in said
     assert "GPU, 24 GB: with CUDA" in said and "Stopped in" in said
     assert {path.name for path in tmp_path.iterdir()} == {"mine.py", "drawn"}
 
@@ -105,7 +105,7 @@ def test_mistakes_are_the_script_s_own(text, tmp_path):
 
 
 def test_scripts_of_others_are_as_recorded(request):
-    """With --scripts FOLDER, into which shared.evidence.published has fetched them."""
+    """Needs --scripts FOLDER, into which shared.evidence.published has fetched them."""
     if not (folder := request.config.getoption("--scripts")):
         pytest.skip("needs --scripts FOLDER")
     rows = [row for s in command.SOURCES if "commit" in s for row in command.rows(s)]

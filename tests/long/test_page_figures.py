@@ -1,4 +1,4 @@
-"""Promise: what the workshop page works out is true of the records: best, least, beside, ways."""
+"""Promise: the figures that the workshop page derives from the records agree with them."""
 
 import json
 import re
@@ -7,6 +7,7 @@ import pytest
 from conftest import NAMES, ROADS, TEXT
 from workshop_page import RECORD
 
+from shared.cli import UserError
 from shared.lessons import side_roads
 from shared.predict import card_fit, cards
 from shared.records import scripts, stored
@@ -25,17 +26,17 @@ def peak(record):
 
 
 def shown(folder, *records):
-    """Returns what the chart shows of a file of records."""
+    """Return the chart's data of a file of records."""
     file = folder / "mine.jsonl"
     file.write_text("".join(json.dumps(record) + "\n" for record in records))
     return charts.measurements(file)
 
 
 def test_side_roads_are_compared_with_what_they_change():
-    records, rungs = side_roads.records(), roads.drawn()["rungs"]
-    assert [rung["script"] for rung in rungs] == NAMES + TEXT
-    assert [road["script"] for rung in rungs for road in rung["roads"]] == ROADS
-    for road in [road for rung in rungs for road in rung["roads"]]:
+    records, stages = side_roads.records(), roads.drawn()["stages"]
+    assert [stage["script"] for stage in stages] == NAMES + TEXT
+    assert [road["script"] for stage in stages for road in stage["roads"]] == ROADS
+    for road in [road for stage in stages for road in stage["roads"]]:
         now, before = records[road["script"]], records[scripts.get(road["script"]).parent]
         alike = [peak(other) for other in records.values() if setting(other) == setting(now)]
         assert road["at"]["lin"] == pytest.approx(100 * peak(now) / max(alike))
@@ -48,7 +49,7 @@ def test_side_roads_are_compared_with_what_they_change():
 
 
 def assert_told(text, ratio):
-    """What a text says must be true of the ratio of two figures."""
+    """Check that a text is true of the ratio of two figures."""
     if text in ("the same", "nearly the same"):
         assert (text == "the same") == (ratio == 1) and ratio == pytest.approx(1, abs=5.1e-4)
     elif text.endswith("%"):
@@ -58,8 +59,8 @@ def assert_told(text, ratio):
         assert times >= 2 and float(text.partition("x")[0]) == pytest.approx(times, abs=0.051)
 
 
-def test_ways_and_timelines_are_those_of_the_command():
-    told, shown = json.loads(stored.WAYS.read_text()), page.ways_to_cards()
+def test_configurations_and_timelines_are_those_of_the_command():
+    told, shown = json.loads(stored.WAYS.read_text()), page.configurations()
     for its in told:
         (found,) = [x for x in shown[its["setting"]] if x["card"] == its["card"]]
         card = cards.CARDS[its["card"]]
@@ -75,30 +76,30 @@ def test_ways_and_timelines_are_those_of_the_command():
 
 
 def test_a_prediction_stands_beside_a_measurement_of_the_same_settings(tmp_path):
-    """On a card, the one for this card if there is one. Other settings have none beside them."""
+    """On a GPU, the prediction for this card, if stored. Other settings have no prediction."""
     more = {**TINY[GPU], "train": {**TINY[GPU]["train"], "device_peak_gb": peak(TINY[GPU]) / 1.03}}
     (data,) = shown(tmp_path, RECORD, more, TINY[TEXT[0]], {**RECORD, "script": "x"})[:1]
-    differences = [row["foreseen"] and row["foreseen"]["difference"] for row in data["rows"]]
+    differences = [row["predicted"] and row["predicted"]["difference"] for row in data["rows"]]
     assert differences == ["same to the byte", "+3.0%", None]
     assert data["note"].startswith("2 of 3 measurements have a stored prediction. The largest ")
     for key, value in OTHER:
         record = TINY[TEXT[0]] if key in ("input_shapes", "max_length") else RECORD
         (same,), (other,) = shown(tmp_path, record), shown(tmp_path, {**record, key: value})
-        assert same["rows"][0]["foreseen"] and other["rows"][0]["foreseen"] is None, key
+        assert same["rows"][0]["predicted"] and other["rows"][0]["predicted"] is None, key
         assert other["note"] == "No stored prediction has the settings of these measurements."
     for device, file, note in (
         ("NVIDIA A100-SXM4-80GB", stored.PREDICTED, "Predicted for: A100 80 GB."),
         ("NVIDIA H100 80GB HBM3", stored.CARDS, "Predicted for: H100 80 GB."),
-        ("NVIDIA L4", stored.PREDICTED, "A100 80 GB; not for the card measured on."),
+        ("NVIDIA L4", stored.PREDICTED, "A100 80 GB; measured on another card."),
     ):
         record = by_script(read_list(file))[GPU]
         (data,) = shown(tmp_path, {**record, "device": device, "dataset": "mine", "steps": 9})
-        assert data["rows"][0]["foreseen"]["peak"] == size(peak(record))
+        assert data["rows"][0]["predicted"]["peak"] == size(peak(record))
         assert data["note"].endswith(note)
 
 
 def test_timelines_of_ones_own(tmp_path):
-    """Here they are one of the repository again, and one of a side road."""
+    """One is a copy of a stored timeline, and one is of a side road."""
     again, road = (
         json.loads(json.dumps(timelines.of_all()[n])) for n in (GPU, "05_grad_accum/train")
     )
@@ -110,3 +111,10 @@ def test_timelines_of_ones_own(tmp_path):
     titles = re.findall("<option>(.*?)</option>", html[html.index('<select id="from">') :])
     assert {f"{GPU}, vit_l_16 at 224 px", road["script"]} <= {*titles}
     assert 'id="diff-05_grad_accum-train-06_sgd-adam_8bit"' in html  # to its parent
+
+
+@pytest.mark.parametrize("option", ["--timelines", "--records"])
+def test_a_file_of_something_else_is_refused_in_one_line(option, tmp_path):
+    (tmp_path / "file.json").write_text("[1]")
+    with pytest.raises(UserError, match=rf"^{option} .*file.json: .*; pass [^\n]*$"):
+        command.main([option, str(tmp_path / "file.json"), "--out", str(tmp_path)])

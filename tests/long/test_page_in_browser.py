@@ -1,4 +1,4 @@
-"""Promise: what the workshop page shows can be used in a browser, by touch, and on paper."""
+"""Promise: the workshop page's chart, comparison and card selection work in a browser."""
 
 import json
 
@@ -14,7 +14,7 @@ pytest_plugins = "browsing"
 
 
 def bars(page, name=""):
-    """Returns the bars of the ladder that are shown, or that of one script."""
+    """Return the visible bars of the ladder, or that of one script."""
     which = f"[data-script='{name}']" if name else ""
     return page.locator(f".dataset:not([hidden]) .bar{which}")
 
@@ -32,13 +32,13 @@ def test_the_chart_and_predictions_beside_measurements(visit):
     assert bars(page).locator(".published").count() == len(stored.ARTICLE)
     titles = page.locator("#dataset option").all_inner_texts()
     name = next(text for text in titles if text.startswith("vit_tiny") and "side" not in text)
-    page.get_by_label("What").select_option(label=name)
+    page.locator("#dataset").select_option(label=name)
     measured, predicted = by_script(read(TINY_MEASURED)[0]), by_script(read_list(stored.TINY))
     for script in NAMES[:4]:
         gb = [its[script]["train"]["device_peak_gb"] for its in (measured, predicted)]
-        told = [bars(page, script).locator(f".{part}peak") for part in ("", "foreseen-")]
+        told = [bars(page, script).locator(f".{part}peak") for part in ("", "predicted-")]
         assert [text.inner_text() for text in told] == [size(its) for its in gb]
-        drawn = [bars(page, script).locator(f".track > .{x}") for x in ("stack", "foreseen")]
+        drawn = [bars(page, script).locator(f".track > .{x}") for x in ("stack", "predicted")]
         assert width(drawn[1]) / width(drawn[0]) == pytest.approx(gb[1] / gb[0], abs=0.01)
 
 
@@ -64,7 +64,7 @@ def test_compare_any_two(visit):
 
 
 def verdict(card, rows):
-    """Returns what the page must say of a card, from the rows of page.models()."""
+    """Return the expected text of the page on a card, from the rows of page.models()."""
     said = []
     for gpus in sorted({row[1] for row in rows}):
         those = [(name, card - needs) for name, n, needs, *_ in rows if n == gpus]
@@ -76,17 +76,17 @@ def verdict(card, rows):
     return " ".join(said)
 
 
-def test_which_way_to_my_card(visit):
+def test_what_fits_my_gpu(visit):
     page, shown = visit(), ".of-way:not([hidden]) "
     ways = {(w["setting"], w["card"]): w for w in json.loads(stored.WAYS.read_text())}
     asked = page.locator("#ask code:visible").last
     for n, m in list(enumerate(models()))[::2]:
         page.get_by_label("Model").select_option(str(n))
         for card in (8, 24, 141):
-            page.get_by_label("Card").select_option(str(card))
+            page.locator("#card").select_option(str(card))
             assert page.locator("#verdict").inner_text() == verdict(card, m["rows"])
         assert asked.inner_text() == f"python -m shared.predict --fits 141 --model {m['name']}"
-        page.get_by_label("Card").select_option("l4")
+        page.locator("#card").select_option("l4")
         if its := ways.get((m["model"], "l4")):
             assert page.locator(f"{shown} li").all_inner_texts() == its["advice"]
             assert page.locator(f"{shown} tbody tr").count() == len(its["ways"])
@@ -98,7 +98,7 @@ def test_which_way_to_my_card(visit):
 @pytest.mark.parametrize("pixels", [360, 1920])
 def test_nothing_runs_over(visit, pixels):
     page = visit(pixels, 740)
-    page.evaluate("document.documentElement.classList.remove('one-stage')")  # all of them
+    page.evaluate("document.documentElement.classList.remove('one-stage')")  # shows all stages
     page.get_by_label("in plain PyTorch").check()
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert page.evaluate(WIDTH) <= pixels
@@ -115,6 +115,6 @@ def test_names_in_records_are_not_code(visit):
     titles = page.locator("#dataset option").all_inner_texts()
     own = next(title for title in titles if title.endswith("(mine.jsonl)"))
     assert HOSTILE in own
-    page.get_by_label("What").select_option(label=own)
+    page.locator("#dataset").select_option(label=own)
     names = bars(page).locator(".name").all_inner_texts()
     assert names == ["01_baseline/plain", "01_baseline/train", f"99_mine/{HOSTILE}"]

@@ -1,4 +1,4 @@
-"""Promise: timelines tell every moment, the quiz asks before it tells, the address has it all."""
+"""Promise: timelines, quiz and presentation work, and the page's address holds their state."""
 
 import json
 import re
@@ -24,7 +24,7 @@ def at(page, script):
 
 
 def area(page, script, label):
-    """Returns how high a category of a timeline is drawn, in px."""
+    """Return the height of a category in a timeline, in px."""
     return slider(page, script).locator(f"[data-category={label}]").bounding_box()["height"]
 
 
@@ -40,7 +40,7 @@ def test_a_timeline_by_keyboard(visit):
     page, moments = visit(place="#05_grad_accum-train"), STORED[script]
     total = [sum(column) for column in zip(*moments["device"].values())]
     n, last = total.index(max(total)), len(total) - 1
-    assert at(page, script) == n  # first, the peak
+    assert at(page, script) == n  # it starts at the peak
     slider(page, script).focus()
     for key, to in (("ArrowRight", n + 1), ("PageDown", n - 9), ("End", last), ("Home", 0)):
         page.keyboard.press(key)
@@ -56,7 +56,7 @@ def test_a_timeline_by_keyboard(visit):
     held = article(page, script).locator(".held").inner_text()
     for label, sizes in moments["device"].items():
         assert re.search(rf"{label}\s+{re.escape(size(sizes[40] / 1e3))}", held)
-    reopened(page)  # the address alone brings the moment back
+    reopened(page)  # the address alone restores the moment
     assert at(page, script) == 40
 
 
@@ -83,7 +83,7 @@ def test_a_timeline_by_pointer_and_touch(visit):
 
 def test_one_scale_for_all_stages_or_its_own(visit):
     page, names = visit(), ("01_baseline/train", "06_sgd/train")
-    page.evaluate("document.documentElement.classList.remove('one-stage')")  # all of them
+    page.evaluate("document.documentElement.classList.remove('one-stage')")  # shows all stages
     own = area(page, names[1], "activations")
     article(page, names[1]).get_by_role("button", name="One scale for all stages").click()
     for label in ("parameters", "activations"):
@@ -103,12 +103,12 @@ def test_guess_then_look(visit):
         for name in ("04_batchsize/train", script)
     )
     bar = page.locator(f".dataset:not([hidden]) .bar[data-script='{script}']")
-    # Nothing gives the answer away: no picture, no word of the lesson, nothing read aloud.
+    # Nothing gives the answer away: no picture, no text of the lesson, no label read aloud.
     assert size(known) in panel.inner_text() and not hidden.is_visible()
     assert size(true) not in stage.inner_text() and not bar.locator(".peak").is_visible()
     told = [bar.locator("a").get_attribute("aria-label"), canvas.get_attribute("aria-valuetext")]
     assert all(told) and not re.search(r"\d [GM]B", " ".join(told))
-    # The guess is dragged, or set.
+    # The guess can be dragged or set.
     canvas.scroll_into_view_if_needed()
     box = canvas.bounding_box()
     x, bottom, middle = box["x"] + 50, box["y"] + box["height"] - 2, box["y"] + box["height"] / 2
@@ -118,7 +118,7 @@ def test_guess_then_look(visit):
     guessed = panel.locator("output").inner_text()
     reopened(page)
     assert panel.locator("output").inner_text() == guessed and not hidden.is_visible()
-    # An exercise may tell the peak of its stage, so it comes after it.
+    # An exercise may reveal the peak of its stage, so it comes later.
     question = page.locator(".exercise[data-exercise='05_grad_accum/2']")
     assert question.is_hidden()
     panel.get_by_role("button", name="Look").click()
@@ -131,7 +131,7 @@ def test_guess_then_look(visit):
 
 
 def test_present(visit):
-    """The last stages, step by step, in letters that can be read from afar."""
+    """The last stages, step by step, in type that can be read from a distance."""
     names, page, seen = (NAMES + TEXT)[-3:], visit(1920, 1080), {}
     where = page.locator("#where")
     page.locator(f"#numbers a[data-script='{names[0]}']").click()

@@ -9,7 +9,7 @@ from conftest import ROOT
 
 from shared.lessons import pages
 from shared.records import scripts
-from shared.report import lesson, page, words
+from shared.report import lesson, page
 
 PAGE = pytest.mark.parametrize("page", pages.pages(), ids=lambda page: page.parent.name)
 
@@ -38,9 +38,9 @@ def test_each_sentence_of_a_lesson_is_on_the_page(html, folder):
     (shown,) = re.findall(rf'<article id="{folder}-train".*?</article>', html, re.DOTALL)
     shown = bare(shown).replace("*", "")  # in code there are some
     sections = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", source, re.DOTALL | re.MULTILINE))
-    for title in ("Idea", "The diff", "Why the memory changes", "What it costs"):
-        drawn = r"<!-- generated: diff -->.*?<!-- end -->|^\|(---\|)+$"
-        text = re.sub(drawn, "", sections[title], flags=re.DOTALL | re.MULTILINE)
+    for title in (title for title in sections if title in lesson.SECTIONS):
+        text = lesson.DIFF.sub("", sections[title])
+        text = re.sub(r"^\|(---\|)+$", "", text, flags=re.MULTILINE)
         for line in text.splitlines():
             for cell in line.split("|") if line.startswith("|") else [line]:
                 assert without_marks(cell) in shown, cell
@@ -59,20 +59,6 @@ def test_all_links_and_labels_of_the_page_lead_somewhere(html):
     assert lesson.target("../06_sgd/README.md", "05_grad_accum") == "#06_sgd-train"
     for link in ("#exercise-99", "#hf_acceleratepy", "../shared/README.md", "hf_accelerate.py"):
         assert lesson.target(link, "05_grad_accum") is None
-
-
-def test_words_are_explained_as_in_the_glossary(html):
-    text = (ROOT / "shared" / "README.md").read_text()
-    for name, meaning in re.findall(r'<dt>(.*?)</dt><dd id="word-[\w-]+">(.*?)</dd>', html):
-        rows = re.findall(rf"^\| {re.escape(name)} \| (.+?) \|$", text, re.MULTILINE)
-        assert bare(meaning) in map(without_marks, rows), name
-
-    def found(text):
-        return re.findall(r'describedby="word-(.*?)">(.*?)<', words.Marker().html(text))
-
-    assert found("Gradients, a gradient") == [("gradients", "Gradients")]
-    assert found("the meta device") == [("meta-device", "meta device")]
-    assert found("host-side, ghosts, bf16-true and the inputs") == []
 
 
 @PAGE

@@ -1,4 +1,4 @@
-"""Promise: `python -m shared.predict` draws, checks and refuses as it says."""
+"""Promise: `python -m shared.predict` draws its pictures, and refuses wrong input in one line."""
 
 import json
 import os
@@ -17,19 +17,18 @@ DRAWN = ["05_grad_accum/train", "10_offload/train"]
 
 
 def test_pictures(tmp_path):
-    """Of each script, and of the scripts of a model together."""
+    """Of each script, and of the peaks of all."""
     records = predicted("--preset", "tiny", "05", "10", "11", "--timeline", tmp_path / "new")
     assert [*records] == [*DRAWN, *TEXT]
-    together = {"timeline": DRAWN, "timeline_11_llm": TEXT}
-    shows = {name.replace("/", "_"): [name] for name in records} | together
+    shows = {name.replace("/", "_"): [name] for name in records} | {"peaks": [*DRAWN, *TEXT]}
     written = [*(f"{name}.png" for name in shows), "timelines.json"]
     assert sorted(f.name for f in (tmp_path / "new").iterdir()) == sorted(written)
     peaks = {name: record["train"]["device_peak_gb"] for name, record in records.items()}
     condensed = read_json(tmp_path / "new" / "timelines.json")
     assert [moments["script"] for moments in condensed] == [*records]
-    for moments in condensed:  # the peak is among them, however few are left
+    for moments in condensed:  # the peak is kept, however few points are left
         total = [sum(column) for column in zip(*moments["device"].values())]
-        assert len(total) == len(moments["at"]) <= 1.2 * history.POINTS  # and those of short lines
+        assert len(total) == len(moments["at"]) <= 1.2 * history.POINTS  # and short lines' points
         assert max(total) == pytest.approx(peaks[moments["script"]] * 1e3, abs=0.1)
     for file in (tmp_path / "new").glob("*.png"):
         shown = json.loads(Image.open(file).info["Description"])
@@ -41,15 +40,15 @@ def test_segments_that_grow_waste_less():
     first, second = (command.main(["01", "02", "--preset", "tiny", "--json", *w]) for w in ways)
     for before, after in zip(first, second, strict=True):
         was, now = before["train"], after["train"]
-        assert now["device_peak_gb"] < was["device_peak_gb"]  # all rests are cut off
+        assert now["device_peak_gb"] < was["device_peak_gb"]  # all remainders are split off
         assert now["device_peak_gb"] <= now["device_reserved_gb"] <= was["device_reserved_gb"]
 
 
 @pytest.mark.parametrize(
     "argv, message",
     [
-        (["--fits", "much"], "--fits: much is no card that is known; choose from v100"),
-        (["--model", "vit_tiny", "11"], "is about images, but 11_llm/before is"),
+        (["--fits", "much"], "--fits: much is not a known card; choose from v100"),
+        (["--model", "vit_tiny", "11"], "is for images, but 11_llm/before trains on"),
         (["08", "--preset", "tiny", "--devices", "3"], "a batch of 16 images does not divide by 3"),
     ],
 )

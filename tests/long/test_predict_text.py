@@ -1,4 +1,4 @@
-"""Promise: a language model is predicted to the byte, and every factor has its technique."""
+"""Promise: a language model is predicted to the byte, and every technique saves its part."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from shared.predict.jobs import Wanted, one_by_one, run_jobs
 from shared.predict.simulation import predict
 from shared.records import stored
 
-# Other versions predict this one's, too: when cuBLAS keeps its workspaces is a formula's matter.
+# Any version predicts this one, too: a formula says when cuBLAS keeps its workspaces.
 AS_RECORDED = stored.text_records()["distilbert-base-uncased"][0]["as_torch"]
 
 
@@ -29,7 +29,7 @@ def test_every_technique_saves_what_it_is_for(steps):
         assert device[n] < 0.9 * device[n - 1]
     assert device[load] == device[load - 1] and load_host[load] < 0.01 * load_host[load - 1]
     held = [r["train"]["breakdown_gb"] for r in steps]
-    # Blocks are a little larger than tensors, which differs between the two types.
+    # Blocks are slightly larger than tensors, by an amount that differs between the two types.
     assert held[bf16]["parameters"] == pytest.approx(held[0]["parameters"] / 2, rel=0.03)
     assert held[micro]["activations"] < held[bf16]["activations"] / 3
     quarter = held[load]["optimizer states"] / 4
@@ -56,7 +56,7 @@ def test_the_page_shows_what_is_predicted_today(steps):
 
 
 def test_steps_on_one_device_are_ordinary_trainings():
-    """They run without processes or shards, and need what is predicted, to the byte."""
+    """They run in one process, without shards, and need what is predicted, to the byte."""
     way = one_by_one(TEXT[1])
     firsts = [way.techniques(1)[:n] for n in (2, 3, 4)]
     wanted = [Wanted("cpu", "tiny", max_length=32, devices=1, techniques=f) for f in firsts]

@@ -1,6 +1,6 @@
-"""Promise: predictions beside published measurements are today's, and as near as the pages say.
+"""Promise: predictions of published measurements are current, and as close as the pages say.
 
-Those of many sources, on shared/evidence/README.md, and those of Hugging Face's guide, on page 11.
+The measurements are those on shared/evidence/README.md, and of Hugging Face's guide on page 11.
 """
 
 import pytest
@@ -16,9 +16,9 @@ from shared.predict import cards
 from shared.predict.jobs import run_jobs
 from shared.records import stored
 
-# Quick ones of several kinds: DDP with its buckets, an old version's bytes, DTensors, the Trainer.
+# Quick sources of several kinds: DDP with its buckets in an old version, DTensors, the Trainer.
 QUICK = ("ZeroRedundancy", "tensor parallelism", "optimum")
-# Of the sources that are complete, what is not within 5 %, as the page says.
+# Rows of complete sources that are not within 5%, as the page says.
 FURTHER = {("Raschka 2023, one GPU", "ViT-L/16, bf16, 64 images, Adam")}
 
 
@@ -45,9 +45,9 @@ def test_complete_rows_are_within_5_percent(records):
 
 
 def test_a_reader_on_a_t4_printed_these_bytes(records):
-    """Without cuBLAS, whose workspaces PyTorch 1.11 did not count, nothing is left unexplained.
+    """Without cuBLAS workspaces, which PyTorch 1.11 did not count, all bytes are explained.
 
-    In mixed precision, 1,024 bytes are: two small tensors.
+    In mixed precision, all but 1,024 are: two small tensors.
     """
     fp32, fp16 = [r["allocated_gb"] * 1e9 for r in records if "T4" in r["source"]]
     assert fp32 == pytest.approx(1_350_681_600, abs=0.5)
@@ -65,15 +65,15 @@ def test_no_published_training_is_faster_than_its_bound():
 
 
 def test_only_some_with_the_bound_worked_out_by_hand(capsys):
-    """For the fp32 program of the T4, whose products wait for arithmetic, all else for memory."""
+    """In the fp32 program of the T4, arithmetic bounds the products, and memory all else."""
     now = command.main(["--only", "T4"])
     out = capsys.readouterr().out
     assert len(now) == 2 and "1.35 GB" in out
     batch, width, rates = 512, 4096, cards.CARDS["t4"].rates
     products = 3 + 3 + 2  # forward; gradients of weights; of inputs, but the first layer's
     flop = products * 2 * batch * width**2
-    # ReLU reads 1 and writes 1, back it reads 2 and writes 1, twice; biases' gradients read 3; the
-    # loss reads 2, back it reads 2 and writes 1.
+    # ReLU, twice, reads 1 and writes 1, and in the backward pass reads 2 and writes 1; the biases'
+    # gradients read 3; the loss reads 2, and in the backward pass reads 2 and writes 1.
     activations = 2 * (2 + 3) + 3 + 2 + 3
     # Adding to gradients that are not freed, and SGD, read 2 and write 1; setting to 0 writes 1.
     weights = 3 * (3 + 3 + 1)

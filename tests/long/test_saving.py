@@ -1,4 +1,4 @@
-"""Promise: what can go wrong with --save and --resume is said, and costs no training."""
+"""Promise: problems with --save and --resume are reported, and lose no training run."""
 
 import errno
 import runpy
@@ -30,12 +30,12 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path):
             script.main(options)
         assert "\n" not in str(error.value)
 
-    refused("unfinished training; --resume", options)
-    refused("is of seed 123, not 5", [*options, "--resume", "--seed", "5"])
-    refused("is of updates 12, not 13", [*options, "--resume", "--max-steps", "13"])
+    refused("unfinished run; --resume", options)
+    refused("has seed 123, not 5", [*options, "--resume", "--seed", "5"])
+    refused("has updates 12, not 13", [*options, "--resume", "--max-steps", "13"])
     [checkpoint] = folder.glob("checkpoint-*")
     shutil.rmtree(checkpoint)
-    (folder / "config.json").write_text("{}")  # as after a training
+    (folder / "config.json").write_text("{}")  # as after a finished run
     refused("holds other files", [*options, "--resume"])
 
 
@@ -55,7 +55,7 @@ def test_checkpoints_do_not_change_what_a_training_holds(tmp_path):
 
 
 def test_the_state_of_a_gradient_scaler_is_kept(tmp_path):
-    """On a GPU, Meter keeps Fabric's scaler; 02_mixed_precision/plain hands over its own."""
+    """On a GPU, Meter saves Fabric's scaler; 02_mixed_precision/plain hands over its own."""
 
     def new():
         script = scripts.get("02_mixed_precision/plain").load()
@@ -75,7 +75,7 @@ UNUSUAL = [f"06_sgd/{n}" for n in "adam_8bit adam_in_backward adam_on_host apoll
 @pytest.mark.parametrize("name", [*UNUSUAL, "11_llm/qlora"])
 def test_the_states_of_unusual_optimizers_are_kept(name, tmp_path, monkeypatch):
     """Quantized tensors, a learning rate that is a tensor; an optimizer per weight; an average."""
-    monkeypatch.setattr(saving, "AGREE", 4)  # so that it is time for a checkpoint
+    monkeypatch.setattr(saving, "AGREE", 4)  # so that a checkpoint is due
     whole, there = losses(scripts.get(name).load(), "--max-steps", "6")
     options = ["--max-steps", "6", "--save", str(tmp_path / "saved"), *OFTEN]
     interrupt(scripts.get(name).load(), [*TINY, *options])

@@ -1,4 +1,4 @@
-"""Promise: a docstring says what a script is and where it comes from, and records tell scripts."""
+"""Promise: scripts and their parents are found by docstrings, and records have all fields."""
 
 import pytest
 from conftest import NAMES, PLAIN, TEXT, read_json

@@ -1,4 +1,4 @@
-"""Promise: what side roads learn, and need at full size, is what their pages say; by hand."""
+"""Promise: accuracy and full-size memory of side roads are as recorded and agree by hand."""
 
 import json
 
@@ -16,7 +16,7 @@ from shared.records.views import TINY_MEASURED, by_script, read
 
 QUANTIZED = dict.fromkeys(("06_sgd/adam_8bit", "06_sgd/adam_8bit_bnb"), 1 + 4 / 256)
 QUANTIZED["06_sgd/adam_4bit"] = 1 / 2 + 4 / 128
-MORE_THAN_PARENT = {  # in bytes per weight; a few bytes in all are those of single numbers
+MORE_THAN_PARENT = {  # in bytes per weight; scalars add a few bytes in all
     "03_bf16/kahan": 2,
     "06_sgd/momentum": 2,
     "03_bf16/stochastic_rounding": 0,
@@ -29,13 +29,13 @@ COUNTED = ["04_batchsize/patch_dropout", "06_sgd/adam_on_host", "06_sgd/ema", "0
 COUNTED += ["11_llm/eager_attention"]
 DEVICES = [name for name in ROADS if name.startswith("08_fsdp/")]
 PEAKS = ("device_peak_gb", "device_reserved_gb", "host_peak_gb")
-# Simulating everything at full size would take long.
+# These are simulated here; all of them at full size would take long.
 SIMULATED = ["06_sgd/adafactor", "10_offload/activations_only", "08_fsdp/hsdp", "08_fsdp/zero1"]
 SIMULATED += ["11_llm/lora_sharded", "06_sgd/apollo"]
 
 
 def test_what_they_learn():
-    """In the record of one epoch."""
+    """Accuracy or perplexity in the record of one epoch."""
     measured = {**by_script(read(TINY_MEASURED)[0]), **by_script(read(stored.TINY_SIDE_ROADS)[0])}
     assert set(measured) == {*NAMES, *TEXT, *ROADS}
     for name in ROADS:
@@ -64,12 +64,12 @@ def test_the_others_are_counted_by_hand_or_need_what_their_parents_do():
     then = side_roads.records()
     rest = set(ROADS) - {*SIMULATED, *QUANTIZED, *MORE_THAN_PARENT, *CHECKPOINTED, *DEVICES}
     rest -= {"06_sgd/muon", IN_BACKWARD, *CAUSAL, "11_llm/lora", "11_llm/qlora"}
-    # test_exercises.py simulates one_gpu, and the pages of 10 and 11 tell why these differ.
+    # test_exercises.py simulates one_gpu; the pages of 10 and 11 explain why the others differ.
     rest -= {"10_offload/activations", "09_act_ckpt/one_gpu", "11_llm/frozen", *COUNTED}
     for name in rest:
         mine, its = (then[n]["train"] for n in (name, scripts.get(name).parent))
         for peak in PEAKS:
-            # The scaler's scale and counter, and whether a gradient is infinite, 512 bytes each.
+            # The scaler's scale, counter and flag for infinite gradients, 512 bytes each.
             scaler = 3 * 512 if (name, peak) == ("02_mixed_precision/bf16_mixed", PEAKS[0]) else 0
             assert round((its[peak] - mine[peak]) * 1e9) == scaler, name
 
@@ -112,7 +112,7 @@ def test_several_devices_by_hand():
     assert saved == pytest.approx(layers * 3 / 4 * 8 * vector / 1e9, rel=0.01)
     saved = tensor["activations"] - held["08_fsdp/sequence_parallel"]["activations"]
     assert saved == pytest.approx(layers * 3 / 4 * 2 * vector / 1e9, rel=0.2)  # of norms
-    # As one unit, the weights arrive in a buffer as large as they are.
+    # As one unit, the weights are gathered in a buffer of their size.
     assert held["08_fsdp/one_unit"]["gathered"] > 1.9 * whole
 
 
@@ -125,7 +125,7 @@ def test_muon_by_hand():
 
 
 def test_selective_checkpointing_by_hand():
-    """Its peak is where the backward pass begins; that of the others where gradients are most."""
+    """Two peaks are where the backward pass begins, two where most gradients are in memory."""
     held, at = {}, {}
     for name in ("train", "every_second", "keep_attention", "selective"):
         record = stored.tensors()[f"09_act_ckpt/{name}"]
@@ -134,7 +134,7 @@ def test_selective_checkpointing_by_hand():
     assert at == {"train": 1, "every_second": 22, "keep_attention": 1, "selective": 22}
     images, tokens, width = 4, 14 * 14 + 1, 1024
     vector = images * tokens * width * 2  # bf16
-    # The inputs of two blocks are left, and of one policy what attention has returned there.
+    # The inputs of two blocks are left, and with keep_attention the results of their attention.
     assert held["train"] == pytest.approx(2 * vector, rel=0.01)
     assert held["keep_attention"] == pytest.approx(2 * 2 * vector, rel=0.05)
     # The inputs of 12 blocks, and all of the other 11: 16 vectors, as page 03 counts them.
@@ -144,7 +144,7 @@ def test_selective_checkpointing_by_hand():
 
 
 def test_what_stays_or_grows_by_hand():
-    """Of COUNTED, in this order."""
+    """The scripts of COUNTED, in this order."""
     stages = ["04_batchsize/train", "06_sgd/train", "08_fsdp/train", "11_llm/before"]
     train = {name: stored.tensors()[name]["train"] for name in (*COUNTED, *stages)}
     held = {name: its["breakdown_gb"] for name, its in train.items()}
@@ -158,11 +158,11 @@ def test_what_stays_or_grows_by_hand():
     # The average is in fp32; its count is a number on the host.
     more = train[COUNTED[2]]["device_peak_gb"] - sgd["device_peak_gb"]
     assert more == pytest.approx(4 * weights, abs=1e-12)
-    # One image in place of four, and whole gradients, which are gathered's.
+    # One image in place of four, and whole gradients, which count as gathered.
     assert activations[COUNTED[3]] == pytest.approx(activations[stages[2]] / 4, rel=0.05)
     more = held[COUNTED[3]]["gathered"] - held[stages[2]]["gathered"]
     assert more == pytest.approx(2 * weights, rel=0.06)
-    # In each layer and head, tokens squared: two in fp32, and dropout's mask.
+    # Per layer and head, tensors of tokens x tokens: two in fp32, and the mask of dropout.
     more = activations[COUNTED[4]] - activations[stages[3]]
     assert more == pytest.approx(6 * 12 * 12 * 512**2 * (4 + 4 + 1) / 1e9, rel=0.05)
 
@@ -171,7 +171,7 @@ def test_lora_by_hand():
     names = ("before", "lora", "qlora")
     held = {n: stored.tensors()[f"11_llm/{n}"]["train"]["breakdown_gb"] for n in names}
     width, layers, rank = 768, 6, 8
-    # In each block: queries, keys, values, what joins them, and the two layers of the MLP.
+    # In each block: queries, keys, values, the output projection, and the two layers of the MLP.
     linear = layers * (4 * width * width + 2 * width * 4 * width)
     adapters = layers * rank * (4 * 2 * width + 2 * 5 * width)
     head = (width + 1) * width + (width + 1) * 2
@@ -183,12 +183,12 @@ def test_lora_by_hand():
         assert held[name]["optimizer states"] == pytest.approx(states, rel=1e-3)
         assert held[name]["activations"] > 0.9 * held["before"]["activations"]
     less = held["lora"]["parameters"] - held["qlora"]["parameters"]
-    # Half a byte each, and a scale of one byte for 64 of them.
+    # Half a byte per weight, and a scale of one byte per 64 weights.
     assert less == pytest.approx((4 - 1 / 2 - 1 / 64) * linear / 1e9, rel=0.001)
 
 
 def test_logits_by_hand():
-    """Their loss keeps them and their logarithms; one text at a time, it keeps neither."""
+    """The loss keeps logits and log-probabilities; one text at a time, it keeps neither."""
     whole, chunked = (stored.tensors()[name]["train"] for name in CAUSAL)
     logits = 12 * 512 * 151_936 * 4 / 1e9
     less = whole["breakdown_gb"]["activations"] - chunked["breakdown_gb"]["activations"]

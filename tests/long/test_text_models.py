@@ -1,6 +1,6 @@
 """Promise: configurations, weights and lengths of 11_llm's models are those of Hugging Face.
 
-How they are trained, tests/test_text.py shows.
+tests/test_text.py tests their training.
 """
 
 import pytest
@@ -46,20 +46,20 @@ def test_how_many_tokens_a_model_takes(tmp_path, kind, longest):
     config = getattr(transformers, f"{kind}Config")(num_hidden_layers=1, vocab_size=100)
     config.save_pretrained(tmp_path)
     args = cli.parse(BEFORE.path, [*TINY, "--model", str(tmp_path)], 12)
-    # RoBERTa counts from 2 on: its 512 positions, here, are two fewer tokens.
+    # RoBERTa's positions start at 2: its 512 positions here are 510 tokens.
     assert models.longest(args) == longest
     assert args.max_length == min(512, longest or 512)
     assert args.config.pad_token_id is not None
 
 
 def test_memory_falls():
-    """As predicted for a CPU; test_stages.py shows that this is what is measured."""
+    """As predicted for a CPU; test_stages.py shows that predictions equal measurements."""
     before, train = simulated(TEXT, "cpu", "tiny", max_length=64).values()
     assert train["train"]["device_peak_gb"] < before["train"]["device_peak_gb"] / 3
     assert train["load"]["device_peak_gb"] < before["load"]["device_peak_gb"] / 2
     assert train["precision"] == "bf16-true" and before["batch_size"] == train["batch_size"] == 12
     held, less = (r["train"]["breakdown_gb"] for r in (before, train))
-    for label in ("parameters", "optimizer states"):  # 16 bit, a quarter of it
+    for label in ("parameters", "optimizer states"):  # a quarter of it, in 16 bits
         assert less[label] == pytest.approx(held[label] / 8, rel=0.01)
 
 

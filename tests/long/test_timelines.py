@@ -1,4 +1,4 @@
-"""Promise: at every moment of an update, it is known which line works and what is in memory."""
+"""Promise: a timeline has the running line and the tensors in memory at every moment."""
 
 import pytest
 from conftest import NAMES, TEXT, read_json
@@ -11,7 +11,7 @@ STORED = {moments["script"]: moments for moments in read_json(stored.TIMELINES)}
 
 
 def functions(name):
-    """Returns the function that each line of a script is in, {number: name}."""
+    """Return the function around each line of a script, {number: name}."""
     found, at = {}, None
     for n, line in enumerate(scripts.get(name).lines, 1):
         if line and not line[0].isspace():
@@ -50,7 +50,7 @@ def test_the_largest_tensors_are_those_in_memory(name):
                 mine = [r["nbytes"] / 1e6 for r in there]
                 together = sum(sorted(mine)[-history.LARGEST :])
                 assert together <= sizes[n] + 0.02
-                # Fewer than ten are all there are.
+                # If there are fewer than ten, these are all.
                 assert len(mine) >= history.LARGEST or together == pytest.approx(sizes[n], abs=0.02)
     weights = {texts[i] for i in columns["module"] if i is not None}
     assert any(module.endswith("weight") for module in weights)

@@ -1,4 +1,4 @@
-"""Promise: a mistake of one line costs what its table says, predicted as measured."""
+"""Promise: the table has the cost of each one-line mistake, predicted as measured."""
 
 import functools
 
@@ -21,7 +21,7 @@ def test_predicted_is_measured_to_the_byte():
         for v in variants.MEASURED
     ]
     for record, (words, its) in zip(run_jobs(jobs), measured.items(), strict=True):
-        # Not of loading: a simulated model.to() frees a parameter only when it converts the next.
+        # Except for loading: a simulated model.to() frees a parameter when it converts the next.
         assert record["train"] == its["train"], words
     there = read_list(stored.TINY_VARIANTS)
     only_here(there[0])

@@ -1,4 +1,4 @@
-"""Promise: what kernels and libraries allocate is counted, by formulas that are worked out here."""
+"""Promise: workspaces of kernels and libraries are counted, by formulas checked here by hand."""
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ def test_until_when_cublas_keeps_its_workspaces():
         with_bias = now.of(aten.addmm.default, (empty(4), a, b), None, thread)
         assert with_bias == ([[CUBLASLT]], ())
         assert now.of(aten.addmm.default, (a, a, b), None, thread) == ([[8_519_680]], ())
-    # Version 2.13 and before: cuBLASLt has its own besides, kept too, or freed at once.
+    # Version 2.13 and before: cuBLASLt has one of its own, which is kept, too, or freed at once.
     for version, brief, further in (
         ((2, 14), (), []),
         ((2, 11), (), [CUBLASLT]),
@@ -52,14 +52,14 @@ def test_until_when_cublas_keeps_its_workspaces():
             assert with_bias == (brief, further)
         then.forget()
         assert then.of(aten.mm.default, (a, b), None, "forward") == ((), [8_519_680])
-    before = Workspaces(A100, (1, 11))  # the allocator knew nothing of them
+    before = Workspaces(A100, (1, 11))  # allocated outside the caching allocator
     assert before.of(aten.mm.default, (a, b), None, "forward") == ((), ())
 
 
 def attention(batch, dtype, heads=16, length=197, width=64, key_heads=None):
     query = empty(batch, heads, length, width, dtype=dtype)
     key = empty(batch, key_heads or heads, length, width, dtype=dtype)
-    return query, query, key, key  # the gradient of the output, and what attention was computed of
+    return query, query, key, key  # the gradient of the output, and the inputs
 
 
 def summed(rows, columns):
@@ -93,7 +93,7 @@ ROWS = empty(70_000, 1024)
         (SUM, T4, summed(64 * 197, 1024), [[4 * 1024 * (40 * 8 // 8) * 128, 32]]),
         # 788 rows for each thread: 50 x 16
         (SUM, A100, summed(16 * 197, 4096), [[4 * 4096 * 50 * 128, 128]]),
-        # 510 columns are no multiple of 4: 255 pairs, 256 threads with 32 x 8, 8 blocks wide
+        # 510 columns are not a multiple of 4: 255 pairs, 256 threads with 32 x 8, 8 blocks wide
         (SUM, A100, summed(64 * 197, 510), [[4 * 510 * min(108 * 8 // 8, 99) * 64, 32]]),
         # Leading dimensions are rows.
         (SUM, A100, (empty(64, 197, 1024), [0, 1]), [[4 * 1024 * 197 * 128, 32]]),
@@ -135,7 +135,7 @@ def test_by_hand(operation, card, args, groups):
 
 
 def test_predictions_contain_workspaces():
-    """Of whichever version they are asked for, with whichever version runs."""
+    """For any requested version, under any installed version."""
     options = {"none": {"tensors_only": True}, "a100": {}, "h100": {"card": H100}}
     options |= {"2.11": {"torch": BEFORE}, "2.14": {"torch": (2, 14)}}
     wanted = [Wanted("gpu", "tiny", **its) for its in options.values()]
@@ -144,7 +144,7 @@ def test_predictions_contain_workspaces():
     peaks = [train[kind]["device_peak_gb"] for kind in ("none", "a100", "h100")]
     assert peaks == sorted(set(peaks))
     assert "workspaces" not in train["none"]["breakdown_gb"]
-    # Kept by two threads: they are there at any peak.
+    # Kept by two threads, they are in memory at any peak.
     kept = {kind: train[kind]["breakdown_gb"]["workspaces"] * 1e9 for kind in ("2.11", "2.14")}
     assert kept["2.14"] >= 2 * 8_519_680
     assert kept["2.11"] - kept["2.14"] == pytest.approx(CUBLASLT)  # of the forward pass
@@ -152,7 +152,7 @@ def test_predictions_contain_workspaces():
 
 
 def taken(card, version, dtype, masked):
-    """Returns which attention an operation took, in a process that does nothing else."""
+    """Return the attention that an operation took; run it in a process of its own."""
     gpu.register()
     seen = []
     ledger = Recorder(hidden=lambda operation, *_: (seen.append(operation), ((), ()))[1])
@@ -187,7 +187,7 @@ def test_which_attention():
 
 
 def taken_backward():
-    """Returns which operations the backward pass of three layers took, in such a process."""
+    """Return the operations of the backward pass of three layers; run it in such a process."""
     gpu.register()
     seen = set()
     ledger = Recorder(hidden=lambda operation, *_: (seen.add(operation), ((), ()))[1])
@@ -201,6 +201,6 @@ def taken_backward():
 
 
 def test_what_has_a_kernel_is_not_composed():
-    """As on CUDA: what it would be composed of elsewhere holds several tensors at once."""
+    """As on CUDA; elsewhere it is composed of operations that hold several tensors at once."""
     names = {"silu_backward", "mish_backward", "_fused_rms_norm_backward"}
     assert run_jobs([(taken_backward,)]) == [{*names, "detach"}]

@@ -1,4 +1,4 @@
-"""What the tests of the workshop page share: a record, a name that is code, and parts of it."""
+"""Shared by the tests of the workshop page: a record, a name that is code, parts of the page."""
 
 from shared.records.views import TINY_MEASURED, read
 
@@ -8,17 +8,17 @@ WIDTH = "document.documentElement.scrollWidth"
 
 
 def article(page, script):
-    """Returns the part of the page that is about a stage."""
+    """Return the part of the page about a stage."""
     return page.locator(f"article[data-script='{script}']")
 
 
 def settle(page):
-    """Waits until all state is in the page's address, which is written after 300 ms at most."""
+    """Wait until the page's address holds all state; it is written after 300 ms at most."""
     page.evaluate("new Promise(done => setTimeout(done, 350))")  # the page's clock, not ours
 
 
 def reopened(page, url=None):
-    """Opens an address, or the page's own, as somebody does who was sent it."""
+    """Open an address, or the page's own, as a user who received it does."""
     settle(page)
     url = url or page.url
     page.goto("about:blank")

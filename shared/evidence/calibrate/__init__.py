@@ -1,1 +1,1 @@
-"""`python -m shared.evidence.calibrate`: compares measurements on a GPU with what was predicted."""
+"""`python -m shared.evidence.calibrate`: compare measurements on a GPU with predictions."""

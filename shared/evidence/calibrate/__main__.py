@@ -1,4 +1,4 @@
-"""Runs `python -m shared.evidence.calibrate`."""
+"""Run `python -m shared.evidence.calibrate`."""
 
 from shared.evidence.calibrate.command import main
 

@@ -1,6 +1,6 @@
-"""Measures on a GPU, in a process of its own: `-m ...calibrate.child FILE [SCRIPT ...]`.
+"""Measure on a GPU, in a process of its own: `-m ...calibrate.child FILE [SCRIPT ...]`.
 
-The command itself must not use the GPU: its own CUDA context would be measured, too.
+The calling command must not use the GPU: its CUDA context would be measured, too.
 """
 
 import contextlib
@@ -18,11 +18,11 @@ from shared.records.atomic_files import write_text
 
 PROPERTIES = ("name", "total_memory", "major", "minor", "multi_processor_count")
 PROPERTIES += ("max_threads_per_multi_processor",)
-HISTORY_OF = "03_bf16/train"  # all allocations of one update: a file of some MB
+HISTORY_OF = "03_bf16/train"  # the allocation history of one update: a file of some MB
 
 
 def used():
-    """Returns the bytes in use on this process' first GPU by nvidia-smi, which makes no context."""
+    """Return the bytes in use on the first visible GPU, by nvidia-smi, which creates no context."""
     gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
     query = ["--query-gpu=memory.used", "--format=csv,noheader,nounits"]
     with contextlib.suppress(OSError, ValueError):
@@ -32,11 +32,11 @@ def used():
 
 
 def context():
-    """Returns the GPU's properties, and what is held outside the allocator after each first use.
+    """Return the GPU's properties, and the memory outside the allocator after each first use.
 
-    Nothing in this process may have used the GPU before. "outside" is in bytes: what the driver
-    says is in use on the whole GPU, less what PyTorch's allocator has reserved and what was in use
-    "before", if nvidia-smi tells it.
+    Nothing in this process may have used the GPU before. "outside" is in bytes: the memory in use
+    on the whole GPU by the driver, less what PyTorch's allocator has reserved and what was in use
+    "before", if nvidia-smi reports it.
     """
     before, outside = used(), {}
 
@@ -61,9 +61,9 @@ def context():
 
 
 def main(file, name=None, *options):
-    """Measures the operations of a script that gets these options, else the CUDA context.
+    """Measure the operations of a script run with these options; without one, the CUDA context.
 
-    The file gets what is found, as JSON; beside it is the history of allocations, of HISTORY_OF.
+    Write the results to the file, as JSON; for HISTORY_OF, write its allocation history beside it.
     """
     file = Path(file)
     snapshot = file.with_suffix(".pickle") if name == HISTORY_OF else None

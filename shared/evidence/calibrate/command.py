@@ -1,8 +1,8 @@
-"""Compares measurements on this computer's GPU with what was predicted.
+"""Compare measurements on this computer's GPU with predictions.
 
-It trains with the scripts for a few updates on noise, from random weights, and measures what single
-operations allocate for themselves, and the CUDA context. The same command goes on where it stopped.
-Without a GPU it does the same with the tiny preset, as a test of itself.
+It runs the scripts for a few updates on noise, from random weights, and measures the workspaces of
+single operations and the CUDA context. An interrupted command resumes when repeated. Without a GPU
+it does the same with the tiny preset, as a test of itself.
 """
 
 import json
@@ -22,13 +22,13 @@ from shared.records.record import git_commit
 from shared.records.views import RESULTS, aligned, by_script, read, read_list
 
 UPDATES = 10  # of each script: the first three are not timed
-# Whose operations are measured: fp32; bf16; few images at once, so that workspaces are small; text.
+# Scripts with measured operations: fp32; bf16; few images at once, for small workspaces; text.
 WATCHED = ("01_baseline/train", "03_bf16/train", "05_grad_accum/train", "11_llm/before")
-MOST_OPERATIONS = 25  # in the table; the file has all of them
+MOST_OPERATIONS = 25  # rows of the table; the file has all operations
 
 
 def in_child(log, *arguments):
-    """Returns what child.py finds with these arguments; what it prints goes to a log."""
+    """Return the results of child.py with these arguments; its output goes to a log."""
     found = log.with_suffix(".json")
     command = [sys.executable, "-m", "shared.evidence.calibrate.child", str(found), *arguments]
     with log.open("w") as out:
@@ -38,7 +38,7 @@ def in_child(log, *arguments):
 
 
 def watched(name, preset, log):
-    """Returns what operations.Watch finds with a script, on the GPU or else on a simulated one."""
+    """Return the results of operations.Watch for a script, on the GPU or on a simulated one."""
     model = scripts.get(name).load().TASK.presets[preset]["model"]
     if preset == "full":
         options = ["--preset", preset, "--model", model, "--data", "fake", "--no-pretrained"]
@@ -49,7 +49,7 @@ def watched(name, preset, log):
 def main(argv=None):
     parser = Parser(description=__doc__)
     scripts.add_stages(parser)
-    out = "folder for what the ladder writes (default: out/calibrate)"
+    out = "folder for the ladder's files (default: out/calibrate)"
     parser.add_argument("--devices", type=positive, metavar="N", help="GPUs, from 08 on")
     parser.add_argument("--out", type=Path, default=Path("out/calibrate"), metavar="DIR", help=out)
     args = parser.parse_args(argv)
@@ -82,7 +82,7 @@ def main(argv=None):
         print(f"\n- {card['name']}: {report.context(card)}")
     if found:
         simulated = "" if card else ", on a simulated GPU, as a test"
-        print(f"\nWhat operations allocate besides their results{simulated}:\n")
+        print(f"\nWorkspaces that operations allocate besides their results{simulated}:\n")
         heading, *rows = report.table(report.compared(found)[:MOST_OPERATIONS])
         print(*aligned(heading, rows), sep="\n")
         print(f"\n- {report.formulas(found)}")

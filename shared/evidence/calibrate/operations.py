@@ -1,9 +1,9 @@
-"""What each operation of a training allocates besides its results, beside what formulas say.
+"""Workspaces that the operations of a run allocate besides their results, measured and by formula.
 
 The formulas are those of shared/predict/workspaces.py. On a GPU, PyTorch's counter of requested
-bytes is read before and after every operation: unlike the counter of allocated bytes, it contains
-neither what sizes are rounded up by nor rests of blocks. Without a GPU, the counters of a
-simulation take its place, which shows that this module finds what differs, and nothing else.
+bytes is read before and after every operation: unlike the counter of allocated bytes, it includes
+neither rounding nor the remainders of blocks. Without a GPU, the counters of a simulation take its
+place, which only tests that this module finds differences.
 """
 
 import collections
@@ -22,15 +22,15 @@ from shared.predict.simulation import Simulation
 from shared.predict.workspaces import TABLE, Workspaces
 from shared.records import scripts
 
-# A few updates are enough: the first one makes what is kept, the second is as any later one.
+# Two updates are enough: the first allocates what is kept, the second is like any later one.
 WATCHED = 2
-# Bytes. An operation without a formula is listed if it allocates more than LISTED for itself. A
-# formula is right if it errs by no more than CLOSE (semaphores, seeds) or the share SHARE.
+# In bytes. An operation without a formula is listed if its workspace is larger than LISTED. A
+# formula is right if it errs by at most CLOSE (semaphores, seeds) or the share SHARE.
 LISTED, CLOSE, SHARE = 10**6, 16 * 1024, 0.01
 
 
 class CudaCounters:
-    """Bytes that PyTorch has requested on the current GPU: at the start, and at most since then."""
+    """Counters of the bytes requested on the current GPU: at the start, and their peak since."""
 
     device = "cuda"
 
@@ -43,7 +43,7 @@ class CudaCounters:
 
 
 class LedgerCounters:
-    """The same of a simulated GPU: the sum of what its ledger has logged."""
+    """The same counters of a simulated GPU: sums of the changes in its ledger."""
 
     device = gpu.DEVICE
 
@@ -64,7 +64,7 @@ class LedgerCounters:
 
 
 class Watch(TorchDispatchMode):
-    """Measures every operation while it is active.
+    """Dispatch mode that measures every operation while it is active.
 
     `found` is {(operation, inputs): a dict of operation, inputs, pass, bytes and calls}.
     """
@@ -77,7 +77,7 @@ class Watch(TorchDispatchMode):
         if func is torch.ops.prim.device.default:  # as in the ledger
             return args[0].device
         if any(hasattr(t, "__tensor_flatten__") for t in types):
-            return NotImplemented  # such a tensor then calls operations on its parts
+            return NotImplemented  # the subclass then calls operations on its parts
         kwargs = kwargs or {}
         given = self._storages((args, kwargs))
         before = self.counters.start()
@@ -90,7 +90,7 @@ class Watch(TorchDispatchMode):
         return out
 
     def _storages(self, x):
-        """Returns the storages of tensors on the device, {id: bytes}."""
+        """Return the storages of tensors on the device, {id: bytes}."""
         there = (t for t in tensors(x) if t.device.type == self.counters.device)
         storages = (t.untyped_storage() for t in there)
         return {id(s): s.nbytes() for s in storages}
@@ -117,7 +117,7 @@ class Watch(TorchDispatchMode):
 
 
 def described(x):
-    """Writes what an operation has got: the shapes of tensors with their types, and how many."""
+    """Return a description of an operation's inputs: tensors by shape and type, with counts."""
     kinds = (f"{'x'.join(map(str, t.shape)) or '1'} {str(t.dtype)[6:]}" for t in tensors(x))
     many = collections.Counter(kinds).items()
     texts = [text if n == 1 else f"{n} of {text}" for text, n in many]
@@ -125,21 +125,21 @@ def described(x):
 
 
 def difference(row):
-    """Returns by how many bytes a formula errs; of an operation without one, what it would say."""
+    """Return a formula's error in bytes; for an operation without one, all that was measured."""
     return row["measured"] - (row["formula"] or 0)
 
 
 def right(row):
-    """Tells whether a formula says what was measured; without one, all that was is too much."""
+    """Return whether an operation has a formula that agrees with the measurement."""
     allowed = max(CLOSE, SHARE * row["measured"])
     return row["formula"] is not None and abs(difference(row)) <= allowed
 
 
 def on_gpu(name, options, snapshot=None):
-    """Returns what Watch finds while a script trains on this GPU, in this process.
+    """Return the results of Watch while a script trains on this GPU, in this process.
 
-    The snapshot, if any, is a file for the history of all allocations of one more update, to be
-    looked at on https://docs.pytorch.org/memory_viz.
+    The snapshot, if any, is a file for the allocation history of one more update, to be viewed at
+    https://docs.pytorch.org/memory_viz.
     """
     script, updates = scripts.get(name).load(), itertools.count()
     card = cards.of_this_machine(torch.cuda.get_device_properties(0))
@@ -160,9 +160,9 @@ def on_gpu(name, options, snapshot=None):
 
 @contextlib.contextmanager
 def _history(file):
-    """Writes all that the CUDA allocator does while the context is active into a file, if any.
+    """Write the CUDA allocator's history while the context is active to a file, if any.
 
-    Documented, in spite of the underscores:
+    These functions are documented, despite their underscores:
     https://docs.pytorch.org/docs/stable/torch_cuda_memory.html
     """
     if file is None:
@@ -177,7 +177,7 @@ def _history(file):
 
 
 def simulated(name, options):
-    """Does the same as on_gpu() on a simulated GPU, which allocates what the formulas say."""
+    """Return the same as on_gpu() for a simulated GPU, which allocates what the formulas say."""
     simulation = Simulation(name, options)
     formulas = Workspaces(simulation.card, options.torch)
     watch = Watch(LedgerCounters(simulation.ledger), formulas)

@@ -1,4 +1,4 @@
-"""What was measured beside what was predicted: rows of tables, for a terminal and for pages."""
+"""Measurements beside predictions: rows of tables for a terminal and for pages."""
 
 from shared.evidence.calibrate.operations import LISTED, difference, right
 from shared.records.views import most_per_second, name, speed
@@ -10,17 +10,17 @@ OPERATIONS += ("measured MB", "formula MB", "differs by MB")
 
 
 def trainings(checked):
-    """Returns the rows of a table of peaks while training, measured beside predicted."""
+    """Return the rows of a table of training peaks, measured beside predicted."""
     rows = [HEADING]
     for p in checked:
         m = p["measured"]
         cells = [name(p) if m["world_size"] == 1 else f"{name(p)}, {m['world_size']} GPUs"]
         for key in ("device_peak_gb", "device_reserved_gb"):
-            there, foreseen = m["train"][key], p["train"][key]
+            there, predicted = m["train"][key], p["train"][key]
             if there is None:  # a CPU has no caching allocator
                 cells += ["", "", ""]
             else:
-                cells += [_gb(there), _gb(foreseen), f"{foreseen / there - 1:+.2%}"]
+                cells += [_gb(there), _gb(predicted), f"{predicted / there - 1:+.2%}"]
         cells += [f"{speed(m):.1f}" if speed(m) else "", "", ""]
         if speed(m) and p.get("bound"):
             most = most_per_second(p)
@@ -34,21 +34,21 @@ def _gb(gb):
 
 
 def compared(operations):
-    """Returns what was found about operations, the largest difference first: (script, row)."""
+    """Return the measured operations as (script, row), the largest difference first."""
     found = [(script, row) for script, its in operations.items() for row in its["rows"]]
     return sorted(found, key=lambda pair: -abs(difference(pair[1])))
 
 
 def wrong(operations):
-    """Returns those of compared() that the formulas do not describe."""
+    """Return those of compared() without a formula that is right."""
     return [(script, row) for script, row in compared(operations) if not right(row)]
 
 
 def table(pairs):
-    """Returns the rows of a table of operations, as compared() returns them, the heading first."""
+    """Return the rows of a table of operations from compared(), the heading first."""
     rows = [OPERATIONS]
     for script, row in pairs:
-        formula = "not in the table" if row["formula"] is None else _mb(row["formula"])
+        formula = "none" if row["formula"] is None else _mb(row["formula"])
         what = row["operation"].removeprefix("aten.").removesuffix(".default")
         sizes = (_mb(row["measured"]), formula, f"{difference(row) / 1e6:+.3f}")
         rows.append((what, row["inputs"], script, str(row["calls"]), *sizes))
@@ -60,7 +60,7 @@ def _mb(nbytes):
 
 
 def formulas(operations):
-    """Says how many of the operations the formulas describe, in one line."""
+    """Return a line with the number of operations that the formulas describe."""
     known = {row["operation"] for _, row in compared(operations) if row["formula"] is not None}
     bad = {row["operation"] for _, row in wrong(operations)}
     said = f"formulas: {len(known - bad)} of {len(known)} operations as measured"
@@ -70,7 +70,7 @@ def formulas(operations):
 
 
 def context(card):
-    """Says what a process holds outside PyTorch's allocator, by child.context(), in one line."""
+    """Return a line with the memory outside PyTorch's allocator, by child.context()."""
     parts = ", ".join(f"after {what} {n / 2**20:.0f}" for what, n in card["outside"].items())
-    others = "" if card["before"] is not None else " (with what other processes use)"
+    others = "" if card["before"] is not None else " (including other processes)"
     return f"outside PyTorch's allocator, in MiB{others}: {parts}"

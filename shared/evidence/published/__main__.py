@@ -1,4 +1,4 @@
-"""Runs `python -m shared.evidence.published`."""
+"""Run `python -m shared.evidence.published`."""
 
 from shared.evidence.published.command import main
 

@@ -1,7 +1,7 @@
-"""Predicts what others have measured on GPUs and published, and prints both side by side.
+"""Predict the GPU measurements that others have published, and print both side by side.
 
-Where they have published speeds, too, it prints the least time of an update, by the card's data
-sheet, and how much of the measured time that is.
+For published speeds, print the bound on the time of an update, by the card's data sheet, and its
+share of the published time.
 """
 
 import datetime
@@ -21,30 +21,30 @@ from shared.records.record import git_commit, versions
 from shared.records.views import NOTHING, aligned, size
 from shared.text.cli import TASK
 
-# Nothing is chosen so that a figure comes out right. What a source does not say, and what was
-# assumed instead, is in its note.
+# No setting is chosen to make a figure match. The note of a source says what it leaves open, and
+# what was assumed.
 SOURCES = tomllib.loads(Path(__file__).with_name("sources.toml").read_text("utf-8"))["sources"]
 COMMON = {"counter": "allocated", "card": "a100", "torch": [2, 1], "devices": 1, "read": "peak"}
 UNITS = {"gb": 1, "gib": cards.GIB, "mib": 2**20 / 1e9}  # in GB
 
 
 def rows(source):
-    """Returns the rows of a source, with what they have in common."""
+    """Return the rows of a source, each with the settings that they share."""
     return [{**COMMON, "options": {}, **source, **row} for row in source["rows"]]
 
 
 def simulate(program, options, card, torch, devices):
-    """Returns what a program reads, {name: figures}; in a process that does nothing else."""
+    """Return the readings of a program, {name: figures}; run it in a process of its own."""
     function = pkgutil.resolve_name(f"{__package__}.{program}")
     here = Pretended(cards.CARDS[card], tuple(torch), devices)
     return here.run(lambda here: function(here, **options))
 
 
 def predicted(sources, folder=None):
-    """Predicts the rows of sources, and returns them as they are stored.
+    """Predict the rows of sources, and return the records to store.
 
-    Programs of which several figures were published run once. In the folder are the scripts of
-    those that have published some.
+    Programs with several published figures run once. The folder holds the scripts of the sources
+    that have published some.
     """
     every = [row for source in sources for row in rows(source)]
     names = ("program", "options", "card", "torch", "devices")
@@ -79,17 +79,17 @@ def predicted(sources, folder=None):
 
 
 def error(record):
-    """Returns how much too high a prediction is, relative to the published figure."""
+    """Return the error of a prediction relative to the published figure, positive if too high."""
     return record[f"{record['counter']}_gb"] / record["published_gb"] - 1
 
 
 def reached(record):
-    """Returns the bound of an update's time, relative to the published time."""
+    """Return the bound on an update's time, relative to the published time."""
     return record["bound"]["ms"] / record["published_ms"]
 
 
 def table(records):
-    """Returns rows of texts, for records with sizes: what, counter, published, predicted, error."""
+    """Return rows of texts, for records with sizes: what, counter, published, predicted, error."""
     sizes = [
         (r, size(r["published_gb"]), size(r[f"{r['counter']}_gb"]))
         for r in records
@@ -99,7 +99,7 @@ def table(records):
 
 
 def scripts(records):
-    """Returns rows of texts, for records of scripts: what they need, or why they did not run."""
+    """Return rows of texts, for records of scripts: their memory, or why they did not run."""
     rows = []
     for r in (r for r in records if r["script"]):
         published = size(r["published_gb"]) if r["published_gb"] else NOTHING
@@ -110,7 +110,7 @@ def scripts(records):
 
 
 def times(record):
-    """Returns texts of a record with a time: published, bound, by what, how much of it."""
+    """Return texts for a record with a time: published, bound, the limiting part, the share."""
     found, published = record["bound"], record["published_ms"]
     return (f"{published:.1f} ms", f"{found['ms']:.1f} ms", found["by"], f"{reached(record):.0%}")
 
@@ -122,16 +122,16 @@ TIMES = ("published per update", "bound", "by", "reached")
 
 def main(argv=None):
     parser = Parser(description=__doc__.splitlines()[0])
-    which = "only sources with this word in their titles; prints them, and stores nothing"
+    which = "only sources with this word in the title; print them, and store nothing"
     parser.add_argument("--only", metavar="WORD", help=which)
-    where = "folder for the scripts of others, fetched if they are not there; without it, what is "
-    where += "stored of them is kept"
+    where = "folder for the scripts of others, fetched if missing; without it, their stored "
+    where += "records are kept"
     parser.add_argument("--scripts", type=location, metavar="DIR", help=where)
     args = parser.parse_args(argv)
     chosen = [s for s in SOURCES if not args.only or args.only.lower() in s["title"].lower()]
     if not chosen:
         titles = "; ".join(source["title"] for source in SOURCES)
-        raise UserError(f"--only {args.only}: no source is called so; there are {titles}")
+        raise UserError(f"--only {args.only}: no title has this word; there are {titles}")
     for source in chosen:
         if "commit" in source and args.scripts:
             unedited.fetch(source, args.scripts)

@@ -1,4 +1,4 @@
-"""What the pages of Lightning have measured."""
+"""Programs measured on Lightning's pages."""
 
 import contextlib
 
@@ -14,7 +14,7 @@ from shared.evidence.published.pretend import adam_of_2023
 
 
 class FeedForward(nn.Module):
-    """The layers of the page about tensor parallelism."""
+    """The model of Lightning's page about tensor parallelism."""
 
     def __init__(self, width):
         super().__init__()
@@ -26,7 +26,7 @@ class FeedForward(nn.Module):
 
 def tensor_parallel(here, devices):
     """Lightning's page about tensor parallelism: three matrices, AdamW, on one GPU or several."""
-    model = FeedForward(8192)  # on the host, so that devices get whole matrices one by one
+    model = FeedForward(8192)  # on the host: devices get the whole matrices, one by one
     if devices > 1:
         mesh = dist.init_device_mesh(here.device.type, (devices,))
         plan = {"w1": ColwiseParallel(), "w2": RowwiseParallel(), "w3": ColwiseParallel()}

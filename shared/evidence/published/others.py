@@ -1,4 +1,4 @@
-"""What users and libraries of PyTorch have measured, beside the article."""
+"""Programs measured by libraries of the PyTorch ecosystem."""
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +8,7 @@ from transformers import RobertaConfig, RobertaForSequenceClassification
 
 
 def trainer(here):
-    """RoBERTa that classifies 2 texts of 16 tokens, as the Trainer does: clipped, AdamW."""
+    """RoBERTa classifying 2 texts of 16 tokens as in the Trainer: AdamW, clipped gradients."""
     model = RobertaForSequenceClassification(RobertaConfig()).to(here.device).train()
     here.training()
     here.reset()
@@ -23,13 +23,13 @@ def trainer(here):
 
 
 def low_bit(here, optimizer):
-    """ViT-H/14 with 45 classes, bf16 mixed precision, 8 images; AdamW, or one of torchao."""
+    """ViT-H/14 with 45 classes, bf16 mixed precision, 8 images; AdamW, or one of torchao's."""
     model = vit_h_14(num_classes=45).to(here.device)
     here.training()
     if optimizer == "fused AdamW":
         steps = torch.optim.AdamW(model.parameters(), fused=True)
     else:
-        import torchao.optim  # here, because it takes seconds
+        import torchao.optim  # imported here: it takes seconds
 
         torch.compiler.set_stance("force_eager")
         steps = getattr(torchao.optim, optimizer)(model.parameters())

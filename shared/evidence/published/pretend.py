@@ -1,8 +1,8 @@
-"""Runs a program that others have published on the simulated GPU, and reads PyTorch's counters.
+"""Run a published program on the simulated GPU, and read PyTorch's memory counters.
 
 The counters are those that the authors read, torch.cuda.max_memory_allocated() and
-max_memory_reserved(); here they are computed, and nothing is trained. What an update costs is
-counted beside them, and bounds its time.
+max_memory_reserved(); here they are computed, and nothing is trained. The cost of an update is
+counted, too, and gives a bound on its time.
 """
 
 import contextlib
@@ -19,15 +19,15 @@ from shared.predict.workspaces import Workspaces
 
 
 class Pretended:
-    """A GPU that a program believes to use, with its counters.
+    """A simulated GPU, with its counters, that a program uses like a real one.
 
-    `found`, from read(), is {name: {"allocated_gb", "reserved_gb", "breakdown_gb", "bound"}}.
+    `found`, filled by read(), is {name: {"allocated_gb", "reserved_gb", "breakdown_gb", "bound"}}.
     """
 
     def __init__(self, card, version, devices=1):
-        """Prepares the process, the first of as many as devices; it can do nothing else any more.
+        """Prepare this process as the first of `devices`; it can do nothing else afterwards.
 
-        card is a predict.cards.Card; version PyTorch's, (major, minor).
+        card is a predict.cards.Card, version that of PyTorch, (major, minor).
         """
         gpu.register()
         if devices > 1:
@@ -39,33 +39,33 @@ class Pretended:
         self._since = self._recorded = 0
 
     def run(self, program):
-        """Runs a program, a function of this object; returns what it has read."""
+        """Run a program, a function of this object; return its readings."""
         torch.set_num_threads(1)
         with gpu.tensors_without_memory(self.card, self.version), self.ledger:
             program(self)
         return self.found
 
     def training(self):
-        """Notes that the model is built: what its forward pass makes from now on is activations."""
+        """Mark the model as built: tensors of its forward pass are activations from now on."""
         self.ledger.training()
 
     def reset(self):
-        """Forgets the peaks until now, and gives idle memory back to the GPU."""
+        """Reset the peaks, and give idle memory back to the GPU."""
         self._since = len(self.ledger.events)
 
     def record(self):
-        """Begins a recording, which knows nothing of what is there already; read() then reads it.
+        """Start a recording that excludes what is already allocated; read() then reads it.
 
-        What is there must stay.
+        What is already allocated must stay.
         """
         self._recorded = len(self.ledger.events)
 
     def update(self):
-        """Notes that an update begins: the bound that read() gives is that of the last one."""
+        """Mark the start of an update; the bound that read() gives is that of the last one."""
         self.cost.start()
 
     def read(self, name):
-        """Reads the counters, and notes them with a name."""
+        """Read the counters, and store them under a name."""
         device = self.device.type
         replayed = allocator.replay(self.ledger.events, device, self._since)
         peak, held, _ = summit(replayed.events, device, self._since)
@@ -81,21 +81,21 @@ class Pretended:
         }
 
     def noise(self, *shape, dtype=torch.float32):
-        """Returns a tensor of inputs."""
+        """Return an uninitialized tensor that counts as inputs."""
         made = torch.empty(*shape, dtype=dtype, device=self.device)
         self.ledger.note(made, "inputs")
         return made
 
     def tokens(self, *shape):
-        """Returns a tensor of tokens, of what masks them, or of labels."""
+        """Return a tensor of tokens, of an attention mask, or of labels."""
         return self.noise(*shape, dtype=torch.long)
 
     def train(self, forward, optimizer, late=False):
-        """Trains for three updates, and reads the counters as "peak".
+        """Train for three updates, and read the counters as "peak".
 
         Args:
             forward: function that makes a batch and returns the loss.
-            late: whether old gradients go between forward and backward pass, not after the step.
+            late: whether to free gradients before the backward pass instead of after the step.
         """
         for _ in range(3):
             self.update()
@@ -111,7 +111,7 @@ class Pretended:
 
 @contextlib.contextmanager
 def adam_of_2023():
-    """Gives Adam one temporary of the size of all weights more, while the context is active.
+    """Make Adam allocate one more temporary as large as all weights, while active.
 
     Until July 2023 it added epsilon to a copy: https://github.com/pytorch/pytorch/pull/104780
     """

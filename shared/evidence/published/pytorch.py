@@ -1,4 +1,4 @@
-"""What PyTorch's own tutorials and recipes have measured."""
+"""Programs measured in PyTorch's own tutorials and recipes."""
 
 from functools import partial
 
@@ -12,13 +12,13 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 
 def sharded_states(here, shared):
-    """Twenty layers with DDP and Adam on two GPUs; with the states shared out, or not."""
+    """Twenty layers with DDP and Adam on two GPUs; with or without sharded optimizer states."""
     model = nn.Sequential(*[nn.Linear(2000, 2000) for _ in range(20)]).to(here.device)
     here.read("model")
     here.training()
     model = DistributedDataParallel(model)
     here.read("DDP")
-    options = {"lr": 0.01, "foreach": False}  # as PyTorch 1.8 did it
+    options = {"lr": 0.01, "foreach": False}  # as in PyTorch 1.8
     if shared:
         optimizer = ZeroRedundancyOptimizer(
             model.parameters(), optimizer_class=torch.optim.Adam, **options
@@ -33,10 +33,10 @@ def sharded_states(here, shared):
 
 
 def mixed_precision(here):
-    """Three layers, SGD without foreach, gradients set to zero and not freed; twice, as there.
+    """Three layers, SGD without foreach, gradients zeroed and not freed; two runs in a row.
 
-    In the second training, in mixed precision, the last loss of the first one keeps its model and
-    gradients alive until the next loss is there.
+    In the second run, in mixed precision, the last loss of the first one keeps its model and
+    gradients alive until the next loss is computed.
     """
     data = [here.noise(512, 4096) for _ in range(100)]  # 50 batches, and their targets
     for name in ("fp32", "fp16"):
@@ -51,8 +51,8 @@ def mixed_precision(here):
             here.update()
             with torch.autocast(here.device.type, torch.float16, enabled=name == "fp16"):
                 output = model(x)
-                squares = torch.empty_like(y)  # what mse_loss allocates for itself
-                loss = F.mse_loss(output.float(), y)  # as autocast computes it on CUDA
+                squares = torch.empty_like(y)  # the workspace of mse_loss
+                loss = F.mse_loss(output.float(), y)  # as under autocast on CUDA
                 del squares
             scaler.scale(loss).backward()
             scaler.step(optimizer)
@@ -62,7 +62,7 @@ def mixed_precision(here):
 
 
 def step_in_backward(here, hooked):
-    """ViT-L/16 and Adam, one image; each gradient is used as soon as it is there, or not."""
+    """ViT-L/16 and Adam, one image; with hooks, each gradient is used as soon as it is ready."""
     model = vit_l_16().to(here.device)
     here.training()
     groups = [[p] for p in model.parameters()] if hooked else [model.parameters()]

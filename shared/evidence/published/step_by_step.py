@@ -1,4 +1,4 @@
-"""Trainings of the time when attention was computed step by step, with all weights in memory."""
+"""Runs from the time of unfused attention, which keeps all attention weights in memory."""
 
 import torch
 import torch.nn.functional as F
@@ -12,9 +12,9 @@ HALF = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16, "bf16-true": to
 
 
 def softmax(scores, precision):
-    """Returns the softmax over the last dimension, as autocast computes it on CUDA.
+    """Return the softmax over the last dimension, as under autocast on CUDA.
 
-    In fp32; what is fp16 is converted on the way, what is bf16 before:
+    It is computed in fp32; the kernel converts fp16, while bf16 is converted before it:
     `softmax` in `aten/src/ATen/native/SoftMax.cpp` of PyTorch.
     """
     if precision == "16-mixed":
@@ -23,7 +23,7 @@ def softmax(scores, precision):
 
 
 def distilbert(here, precision="32-true", tf32=False):
-    """DistilBERT that classifies 12 texts of 512 tokens, Adam; precision is Lightning's name."""
+    """DistilBERT classifying 12 texts of 512 tokens, Adam; precision is Lightning's name."""
 
     def attention(module, query, key, value, attention_mask, dropout=0.0, **_):
         scores = query / query.shape[-1] ** 0.5 @ key.transpose(2, 3)
@@ -55,7 +55,7 @@ def distilbert(here, precision="32-true", tf32=False):
 
 
 class Attention(nn.Module):
-    """Attention as timm's vision transformers computed it in 2022."""
+    """Attention as in timm's vision transformers of 2022."""
 
     def __init__(self, width, heads):
         super().__init__()

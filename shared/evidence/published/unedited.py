@@ -1,4 +1,4 @@
-"""Runs scripts that others have published on the simulated GPU, unedited."""
+"""Run published scripts on the simulated GPU, unedited."""
 
 import contextlib
 import io
@@ -15,12 +15,12 @@ from shared.text.tokenizer import new_tokenizer
 
 
 def name(row):
-    """Returns what a row's script is called: its repository, its file and its arguments."""
+    """Return the name of a row's script: its repository, its file and its arguments."""
     return shlex.join([f"{row['folder']}/{row['script']}", *row.get("args", [])])
 
 
 def fetch(source, folder):
-    """Fetches the repository of a source, unless it is in a folder; and makes its data."""
+    """Fetch the repository of a source, unless the folder has it, and prepare its data."""
     there = folder / source["folder"]
     if not there.exists():
         git = ["git", "-c", "advice.detachedHead=false"]
@@ -35,7 +35,7 @@ def fetch(source, folder):
 
 
 def gpt2(folder):
-    """Writes into a folder what scripts would fetch: gpt2, a model without weights, and texts."""
+    """Write into a folder what scripts would download: gpt2, without weights, and texts."""
     lines = [f"the quick brown fox jumps over the lazy dog {n} " * 60 for n in range(2000)]
     tokenizer = new_tokenizer(lines, 2000)
     tokenizer.eos_token = tokenizer.sep_token
@@ -47,11 +47,11 @@ def gpt2(folder):
 
 
 def simulate(row, folder):
-    """Returns what a row's script needs, {"peak": figures}; or {"why": why it did not run}.
+    """Return the memory of a row's script, {"peak": figures}, or {"peak": {"why": error}}.
 
-    In a process that does nothing else. What the script prints is left out.
+    Run it in a process of its own. The script's output is discarded.
     """
-    # Here, because they change PyTorch.
+    # Imported here, because it changes PyTorch.
     from shared.predict.own import command
 
     devices = ["--devices", str(row["devices"])] if row["devices"] > 1 else []

@@ -1,7 +1,7 @@
-"""Predicts what any training script needs of a GPU, without one: it runs unedited.
+"""Predict the GPU memory and the cost of any training script, unedited and without a GPU.
 
-The script believes that it has the GPU. It computes on tensors without memory, ends after a few
-updates, and its own code runs as it is: run no script that you would not run yourself.
+The script sees a GPU, computes on tensors without memory, and ends after a few updates. Its own
+code runs as it is: run no script that you would not run yourself.
 """
 
 import contextlib
@@ -26,35 +26,35 @@ from shared.records import record as records
 from shared.records import scripts, views
 
 ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "WANDB_MODE": "disabled", "TORCHDYNAMO_DISABLE": "1"}
-# Layers of which cuDNN knows more than PyTorch.
+# Layers whose workspaces only cuDNN knows.
 LIBRARY = torch.nn.modules.conv._ConvNd, torch.nn.RNNBase
 UNREACHED = ConnectionError, TimeoutError, socket.gaierror
-# A message with one of these says what no simulated GPU can do.
+# A message with one of these is about what a simulated GPU cannot do.
 CANNOT = "PrivateUse1|meta tensor|fake tensor|0 active drivers|CUDA|Triton|data_ptr"
 
 
 def is_own(argv):
-    """Tells whether a command line is about a script that is none of the stages."""
+    """Return whether a command line names a script that is not one of this repository."""
     its = argv[: argv.index("--")] if "--" in argv else argv
     return any(x.endswith(".py") and x.removesuffix(".py") not in scripts.every() for x in its)
 
 
 def shape(text):
-    """Converts e.g. 3x224x224 to a tuple."""
+    """Convert a shape such as 3x224x224 to a tuple."""
     return tuple(options.positive(n) for n in text.split("x"))
 
 
 def make_parser():
-    """Returns the parser of the options before --."""
+    """Return the parser of the options before --."""
     usage = "%(prog)s SCRIPT.py [options] [-- its options]"
     parser = options.Parser(prog="python -m shared.predict", usage=usage, description=__doc__)
     add, positive = parser.add_argument, options.positive
     card = f"the GPU: {', '.join(cards.CARDS)} (default: a100)"
-    version = "whose PyTorch's workspaces, such as 2.11 (default: the installed one's)"
-    devices = "GPUs; the script is the first process of so many, as torchrun starts them"
-    images = "of images, such as 3x224x224, for data sets of torchvision that are not there"
-    fits = "whether so many GB (1e9 bytes), or those of a card, are enough"
-    add("script", type=Path, metavar="SCRIPT.py", help="what follows -- is for the script")
+    version = "of PyTorch, for its workspaces, such as 2.11 (default: the installed version)"
+    devices = "GPUs; the script runs as rank 0 of so many processes, as torchrun starts it"
+    images = "of images, such as 3x224x224, in place of missing data sets of torchvision"
+    fits = "whether it fits into so many GB (1e9 bytes), or on a card"
+    add("script", type=Path, metavar="SCRIPT.py", help="arguments after -- are for the script")
     add("--card", type=cards.get, default=cards.DEFAULT, metavar="NAME", help=card)
     add("--torch", type=cards.version, default=cards.INSTALLED, metavar="VERSION", help=version)
     add("--expandable", action="store_true", help=f"as with {allocator.VARIABLE}={allocator.GROW}")
@@ -62,7 +62,7 @@ def make_parser():
     add("--updates", type=positive, default=3, metavar="N", help="to train for (default: 3)")
     add("--input", type=shape, metavar="SHAPE", help=images)
     add("--fits", type=cards.card_or_gb, metavar="GB|CARD", help=fits)
-    add("--timeline", type=options.location, metavar="DIR", help="draw who holds memory")
+    add("--timeline", type=options.location, metavar="DIR", help="draw what holds memory")
     add("--json", action="store_true", help="print a list of one record instead of tables")
     return parser
 
@@ -84,9 +84,9 @@ def main(argv=None):
 
 
 def predict(args, argv):
-    """Runs a script with its arguments; returns the Run and its record.
+    """Run a script with its arguments; return the Run and its record.
 
-    The process can do nothing else any more.
+    The process cannot be used for anything else afterwards.
     """
     from shared.predict.own.script import Run  # here, because it changes PyTorch
 
@@ -94,14 +94,14 @@ def predict(args, argv):
     if not file.is_file():
         raise UserError(f"there is no script {args.script}")
     os.environ |= ENVIRONMENT
-    # What fails there is told with its line.
+    # Its failures are reported with the line of the script.
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     torch.set_num_threads(1)
     started = time.perf_counter()
     if args.expandable:
         os.environ[allocator.VARIABLE] = allocator.GROW
     run = Run(file, args.card, args.torch, args.updates, args.devices)
-    # What the script prints does not belong to a record.
+    # The script's output does not belong to the JSON.
     with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
         error = run.run(argv, args.input)
     if error:
@@ -110,13 +110,13 @@ def predict(args, argv):
 
 
 def _end(run, error):
-    """Ends as the script did, if that was the script's doing."""
+    """Handle what ended the script: return if the run counts, else raise, or exit as it did."""
     if isinstance(error, SystemExit):
         if error.code not in (None, 0) or not run.ledger.events:
             raise error
         return
     if isinstance(error, StopIteration) and run.updates >= run.wanted:
-        run.stopped = f"update {run.updates}, where its data end"
+        run.stopped = f"update {run.updates}, where its data ends"
         return
     if isinstance(error, KeyboardInterrupt):
         raise error
@@ -142,7 +142,7 @@ def _chain(error):
 
 
 def record(run, args, seconds):
-    """Returns the record of a Run, with the fields of a prediction that it has."""
+    """Return the record of a Run, with the fields of a prediction that it has."""
     phases = {name: run.phase(*span) for name, span in run.spans().items()}
     totals, operations = run.costs or (run.cost.totals(), list(run.cost.operations))
     shape, floating = run.inputs or ((), True)
@@ -150,7 +150,7 @@ def record(run, args, seconds):
     known = {
         "script": f"{run.file.parent.name}/{run.file.name}",
         "preset": None,
-        "model": type(run.model).__name__ if run.model else "no training of a module",
+        "model": type(run.model).__name__ if run.model else "no module trained",
         "inputs": " x ".join(map(str, shape)),
         "unit": unit,
         "device": f"simulated {args.card.title}",
@@ -176,7 +176,7 @@ def record(run, args, seconds):
 
 
 def show(r, run, args):
-    """Prints what a script needs, and what is left of a card."""
+    """Print what a script needs, and what is left of a card."""
     show_tables([r], args)
     print(f"\nThe peak: {views.where(r)}; line {r['peak_at']['train']['line']}")
     title, gb = ("A GPU", args.fits) if args.fits else (args.card.title, args.card.gb)
@@ -185,12 +185,12 @@ def show(r, run, args):
         fits = f"{gb - needs:.1f} GB are left"
     elif run.replay(limit_gb=gb - tables.allowance(r)):
         fits = f"it fits {tables.TIGHTLY}"
-    print(f"{title}, {gb:.4g} GB: with CUDA's context {needs:.2f} GB if there is room, so {fits}")
+    print(f"{title}, {gb:.4g} GB: with CUDA's context, {needs:.2f} GB if there is room: {fits}")
     if run.loaded is None:
-        print("No module was called in training mode: the figures are of the whole script")
+        print("No module was called in training mode: the figures are for the whole script")
     if r["stopped"]:
         print(f"Stopped in {r['stopped']}: what comes after it is not in the figures")
     if run.model and any(isinstance(module, LIBRARY) for module in run.model.modules()):
-        print("What cuDNN needs for itself is not in the figures: only the library can tell")
+        print("The workspaces of cuDNN are not in the figures: only the library knows them")
     if args.timeline:
-        print(f"{args.timeline}: who holds the memory during one update")
+        print(f"{args.timeline}: what holds the memory during one update")

@@ -1,4 +1,4 @@
-"""What a script sees of CUDA, answered from the simulation.
+"""CUDA as a script sees it, answered from the simulation.
 
 The simulated device has another name in PyTorch (see predict/gpu.py). So "cuda" is translated on
 the way in, and back where the script, or a library that is not PyTorch, asks for a tensor's device.
@@ -20,16 +20,16 @@ from shared.predict import allocator, gpu
 from shared.predict.tables import CONTEXT_GB
 
 INSIDE = {"torch", "shared"}  # the packages that know the device by its own name
-# What compares devices with that of CUDA.
+# Modules of PyTorch that compare devices with "cuda".
 OUTSIDE = {"torch.nn.parallel.data_parallel"}
 CUDA = torch.device("cuda", 0)
-# What takes the type of a device as a text, and is no function of tensors.
+# Functions that take a device type as a string, and no tensors.
 BY_TYPE = ("is_autocast_enabled", "get_autocast_dtype", "set_autocast_enabled")
 BY_TYPE += ("set_autocast_dtype", "get_device_module")
 
 
 def translated(device):
-    """Returns the simulated device for CUDA in any form, anything else as it is."""
+    """Return the simulated device for CUDA in any form, anything else as it is."""
     if isinstance(device, str) and device.partition(":")[0] == "cuda":
         return device.replace("cuda", gpu.DEVICE)
     if isinstance(device, torch.device) and device.type == "cuda":
@@ -38,13 +38,13 @@ def translated(device):
 
 
 def outside(frame):
-    """Tells whether a frame runs code of a script, or of a library that is not PyTorch."""
+    """Return whether a frame runs code of a script, or of a library other than PyTorch."""
     name = frame.f_globals.get("__name__", "")
     return name in OUTSIDE or name.partition(".")[0] not in INSIDE
 
 
 class Translation(TorchFunctionMode):
-    """Translates devices in the arguments of PyTorch's functions; array(t) is of numpy."""
+    """Translation of devices in PyTorch's arguments; array(t) returns a numpy array."""
 
     def __init__(self, array):
         super().__init__()
@@ -82,12 +82,12 @@ class Translation(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-# A script may go on only if its loss is finite.
+# A script may continue only if its loss is finite.
 def _finite(t):
     return torch.tensor(True).view(t.shape) if t.numel() == 1 else torch.ones_like(t, dtype=bool)
 
 
-# Fake tensors take no data of another device. Without this, FSDP1 could not offload.
+# Fake tensors refuse data of another device. Without this, FSDP1 could not offload.
 def _set_data(tensor, data):
     data = data if isinstance(data, FakeTensor) else gpu.mode.from_tensor(data)
     if tensor.device == data.device:
@@ -99,14 +99,14 @@ def _set_data(tensor, data):
 
 
 class Counters:
-    """The counters of PyTorch's allocator, of a ledger's log up to now."""
+    """The counters of PyTorch's allocator, from a ledger's log so far."""
 
     def __init__(self, ledger):
         self.ledger, self.emptied = ledger, []
         self.replay = None
 
     def now(self):
-        # A script may set the variable itself, until it needs memory.
+        # A script may set the environment variable itself, before its first allocation.
         self.replay = self.replay or allocator.Replay(gpu.DEVICE, allocator.expandable())
         for block, change in self.ledger.events[len(self.replay.events) :]:
             self.replay.take(block, change)
@@ -120,7 +120,7 @@ class Counters:
         self.replay.allocator.empty_cache()
 
     def stats(self, *_):
-        """Returns those of torch.cuda.memory_stats() that are known."""
+        """Return those of torch.cuda.memory_stats() that are known."""
         replay = self.now()
         known = {"allocated": replay, "active": replay, "reserved": replay.allocator}
         found = {}
@@ -131,7 +131,7 @@ class Counters:
 
 
 def _answers(card, counters, devices):
-    """Returns {name in torch.cuda: what to answer, or a function}."""
+    """Return {name in torch.cuda: the answer, or a function}."""
     stats, total = counters.stats, int(card.gib * 2**30)
     properties = types.SimpleNamespace(
         name=f"NVIDIA {card.title}",
@@ -192,7 +192,7 @@ def _answers(card, counters, devices):
 
 @contextlib.contextmanager
 def seen(card, ledger, array, devices=1):
-    """Lets everything see a GPU, the card, while the context is active; yields its Counters."""
+    """Show the card to all code as its GPU while the context is active; yield its Counters."""
     counters = Counters(ledger)
     answers = _answers(card, counters, devices)
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Files that a script loads and saves: weights that are not there, and what it keeps."""
+"""Files that a script loads and saves: missing weights, and checkpoints."""
 
 import os
 import tempfile
@@ -11,7 +11,7 @@ WEIGHTS = ".safetensors", ".bin", ".pt", ".pth"
 
 
 class Files:
-    """What a script's calls do with files; the first argument is what they would do."""
+    """Replacements for functions on files; the first argument is the original function."""
 
     def __init__(self, note):
         self._note, self._scratch = note, {}
@@ -19,14 +19,14 @@ class Files:
         self._unfetched = f"{self._folder.name}/weights"
 
     def weights(self, original, *args, **kwargs):
-        self._note("weights are not fetched; they have no numbers here")
+        self._note("weights are not downloaded; they have no values in a simulation")
         return {}
 
     def fetched(self, original, *args, **kwargs):
-        """Fetches a file of a hub; in place of weights that cannot be, there is an empty one."""
+        """Download a file from a hub; for missing weights, return a path that load() knows."""
         try:
             return original(*args, **kwargs)
-        except Exception:  # each version says in another way that it is not there
+        except Exception:  # each version raises another error if it is missing
             name = kwargs.get("filename", "") or (args[1] if len(args) > 1 else "")
             if not name.endswith(WEIGHTS):
                 raise
@@ -47,7 +47,7 @@ class Files:
         self._note("saves nothing in a simulation")
 
     def renamed(self, original, source, target, *args, **kwargs):
-        """Renames or copies a file; one that is not where it was saved keeps its place."""
+        """Rename or copy a file; one in the scratch folder stays there, under another name."""
         if scratch := self._scratch.get(os.path.abspath(source)):
             self._scratch[os.path.abspath(target)] = scratch
             return target
@@ -65,5 +65,5 @@ class Files:
 
 
 def _named(file):
-    """Returns the name of a file that is open, if it has one."""
+    """Return the name of an open file, None if it has none; return a path as it is."""
     return getattr(file, "name", None) if hasattr(file, "read") else file

@@ -1,4 +1,4 @@
-"""What a script loads and saves: batches, data sets, weights and files."""
+"""Replacements for what a script loads and saves: batches, data sets, weights and files."""
 
 import contextlib
 import functools
@@ -26,11 +26,11 @@ from shared.cli import UserError
 from shared.memory.torch_private import wrapped
 from shared.text.models import KNOWN as KNOWN_CONFIGS
 
-# A loader's options in a simulation: its batches are made in this process.
+# A DataLoader's options in a simulation: batches are made in this process.
 ALONE = {"num_workers": 0, "prefetch_factor": None, "persistent_workers": False}
 ALONE |= {"pin_memory": False, "timeout": 0, "multiprocessing_context": None}
-# Data sets of torchvision that are replaced by noise where they are not there: channels, height
-# and width, classes, and how many images.
+# Data sets of torchvision that noise replaces if they are missing: (channels, height, width),
+# number of classes, number of images.
 KNOWN = {
     "CIFAR10": ((3, 32, 32), 10, 50_000),
     "CIFAR100": ((3, 32, 32), 100, 50_000),
@@ -41,18 +41,18 @@ KNOWN = {
     "ImageFolder": ((3, 375, 500), 1000, 1_281_167),
     "ImageNet": ((3, 375, 500), 1000, 1_281_167),
 }
-# What from_pretrained() decides about a model, besides its configuration.
+# Arguments of from_pretrained() that change a model, besides its configuration.
 CHOSEN = ("dtype", "torch_dtype", "attn_implementation")
 RENAMING = [(os, "replace"), (os, "rename"), (shutil, "move"), (shutil, "copy")]
 RENAMING += [(shutil, "copyfile"), (shutil, "copy2")]
 
-# What saves more than torch.save does.
+# Functions that save, besides torch.save.
 SAVING = [(Fabric, "save"), (PreTrainedModel, "save_pretrained"), (Trainer, "save_model")]
 SAVING += [(Trainer, "_save_checkpoint"), (safetensors.torch, "save_file"), (dcp, "save")]
 SAVING += [(PreTrainedTokenizerBase, "save_pretrained")]
 
-KERNELS = []  # of Triton; what they write into is there already
-with contextlib.suppress(ImportError):  # it is not on every computer
+KERNELS = []  # of Triton; the tensors they write to exist already
+with contextlib.suppress(ImportError):  # it may not be installed
     from triton.runtime import autotuner, jit
 
     KERNELS += [jit.JITFunction, autotuner.Autotuner, autotuner.Heuristics]
@@ -60,16 +60,16 @@ with contextlib.suppress(ImportError):  # it is not on every computer
 
 @contextlib.contextmanager
 def replaced(run, shape=None):
-    """Replaces how a Run's script loads and saves, while the context is active.
+    """Replace how a Run's script loads and saves, while the context is active.
 
-    shape is of images, for data sets of torchvision that are not there.
+    `shape` is of the images that stand in for missing data sets of torchvision.
     """
     with contextlib.ExitStack() as stack:
 
         def replace(owner, name, wrapper):
             original = getattr(owner, name)
             stack.enter_context(wrapped(owner, name, wrapper))
-            # Some, such as Fabric, ask for the names of arguments.
+            # Some callers, such as Fabric, inspect the names of arguments.
             functools.update_wrapper(getattr(owner, name), original)
 
         replace(DataLoader, "__init__", _alone)
@@ -119,12 +119,12 @@ def _alone(original, loader, *args, **kwargs):
 
 
 def _pretrained(note):
-    """Returns a from_pretrained() that gives a model of the configuration, without numbers."""
+    """Return a from_pretrained() that builds a model from its configuration, without values."""
 
     def from_pretrained(cls, name, *args, config=None, device_map=None, **kwargs):
         if kwargs.pop("quantization_config", None):
             raise UserError(f"cannot be simulated: {name} with a quantization_config")
-        note(f"the weights of {name} have no numbers here")
+        note(f"the weights of {name} have no values in a simulation")
         chosen = {key: kwargs.pop(key) for key in CHOSEN if key in kwargs}
         if not isinstance(config, PreTrainedConfig):
             own = {"return_unused_kwargs": True, **kwargs}
@@ -141,11 +141,11 @@ def _fsdp1(note, original, model, *args, cpu_offload=None, **kwargs):
     if cpu_offload and cpu_offload.offload_params:
         right = "fully_shard with CPUOffloadPolicy can"
         raise UserError(f"cannot be simulated: FSDP1 with CPUOffload; {right}")
-    note("uses FSDP1: what it has gathered waits for streams on a GPU, so it needs more there")
+    note("uses FSDP1: a GPU needs more, because gathered weights wait for streams to be freed")
     original(model, *args, cpu_offload=cpu_offload, **kwargs)
 
 
-# Others than the default one are for the host.
+# Process groups with gloo are for the host.
 def _group(original, *args, backend=None, **kwargs):
     backend = "fake" if backend and "gloo" in backend else None
     return original(*args, backend=backend, **kwargs)
@@ -160,7 +160,7 @@ def _alike(original, found, own, **_):
     found[:] = [own] * len(found)
 
 
-# Weights that could not be fetched are {}: whatever the model has, without numbers.
+# Weights that could not be downloaded are {}: the model's own, without values.
 def _load(original, model, state_dict, *args, **kwargs):
     there = model.state_dict().items()
     state_dict = state_dict or {key: torch.empty_like(t, device="cpu") for key, t in there}
@@ -168,7 +168,7 @@ def _load(original, model, state_dict, *args, **kwargs):
 
 
 class Noise:
-    """Images of noise in place of a data set that is not there."""
+    """Images of noise in place of a missing data set."""
 
     def __init__(self, note, name, known, classes, count, shape):
         self.note, self.name, self.shape = note, name, shape or known
@@ -177,7 +177,7 @@ class Noise:
     def init(self, original, data, *args, **kwargs):
         try:
             return original(data, *args, **kwargs)
-        except Exception as error:  # each kind of data set misses its files in another way
+        except Exception as error:  # each kind of data set raises another error for missing files
             if isinstance(error, TypeError):
                 raise
         given = inspect.signature(original).bind(data, *args, **kwargs).arguments
@@ -187,11 +187,11 @@ class Noise:
         for name in ("transform", "target_transform"):
             vars(data).setdefault(name, given.get(name))
         names = [*map(str, range(self.classes))]
-        # Some of them are properties of some data sets.
+        # Some data sets define some of these as properties.
         vars(data).update(classes=names, targets=(np.arange(count) % self.classes).tolist())
         vars(data)["class_to_idx"] = {name: i for i, name in enumerate(names)}
         shape = " x ".join(map(str, self.shape))
-        self.note(f"{self.name} is not there; images of noise of {shape} stand for it")
+        self.note(f"{self.name} is missing; images of noise, {shape}, replace it")
 
 
 def _item(original, data, i):

@@ -1,7 +1,7 @@
-"""Which tensors have numbers, and what stands for those that do not.
+"""Tensors with and without values, and substitutes for the values that are missing.
 
-Tensors on the simulated GPU have none. Those on the host have, so that data sets, tokenizers and
-schedules compute as they do; but for weights, and what is large.
+Tensors on the simulated GPU have no values. Those on the host have, except for weights and large
+tensors, so data sets, tokenizers and schedules compute as usual.
 """
 
 import sys
@@ -14,18 +14,18 @@ from torch.utils._pytree import tree_leaves
 from shared.predict import gpu
 from shared.predict.own.cuda import translated
 
-LARGE = 64 * 2**20  # bytes; what the host makes of so many has no numbers
+LARGE = 64 * 2**20  # bytes; a tensor of this size or more has no values on the host either
 aten = torch.ops.aten
 EMPTY = {aten.empty.memory_format, aten.empty_strided.default}
-# In place of what its size depends on: all there could be.
-CHOICES = "how many there are depends on numbers; as many as there can be stand for them"
+# Where the size of a result depends on values: the largest possible size.
+CHOICES = "selects by values that a simulation does not have; the largest selection is assumed"
 
 
 class Mode(gpu.Mode):
-    """Makes tensors without memory, but on the host; and says what stands for their numbers."""
+    """Fake tensors, except on the host, with substitutes for their values."""
 
     def __init__(self, note):
-        """Tells note(text, own) what is not known; own if it matters only to the script itself."""
+        """Report to note(text, own) what is unknown; own if only the script's own reads matter."""
         super().__init__(allow_non_fake_inputs=True)
         self._note = note
 
@@ -33,7 +33,7 @@ class Mode(gpu.Mode):
         self._note(text, own=True)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        # In the backward pass nothing else translates.
+        # In the backward pass, nothing else translates devices.
         kwargs = {key: translated(value) for key, value in (kwargs or {}).items()}
         leaves = tree_leaves((args, kwargs))
         if not any(isinstance(leaf, FakeTensor) for leaf in leaves) and _on_host(leaves):
@@ -53,7 +53,7 @@ class Mode(gpu.Mode):
         return sum(t.nbytes for t in tree_leaves(made) if isinstance(t, torch.Tensor)) < LARGE
 
     def _instead(self, func, args, kwargs):
-        """Returns (the result,) of an operation that needs numbers, None of any other."""
+        """Return (the result,) of an operation that needs values, None for any other."""
         if func is aten._local_scalar_dense.default and args[0].constant is None:
             return (self.number(args[0]),)
         if func in (aten.equal.default, aten.allclose.default):
@@ -75,19 +75,19 @@ class Mode(gpu.Mode):
         return None
 
     def number(self, tensor):
-        """Returns what stands for the number of a tensor, and says so if the script reads it."""
+        """Return the substitute for a tensor's value, and note it if the script itself reads it."""
         if tensor.dtype == torch.bool:
-            self._read("decides by a number that a simulation does not have; False stands for it")
+            self._read("decides by a value that a simulation does not have; False is used")
             return False
         found = 1.0 if tensor.is_floating_point() else 1
-        self._read(f"reads a number that a simulation does not have; {found} stands for it")
+        self._read(f"reads a value that a simulation does not have; {found} is used")
         return found
 
     def array(self, tensor):
-        """Returns what stands for the numbers of a tensor, an array."""
+        """Return the substitutes for a tensor's values, as an array."""
         if tensor.constant is not None:
             return tensor.constant.numpy()
-        self._read("reads numbers that a simulation does not have; ones stand for them")
+        self._read("reads values that a simulation does not have; ones, or False, are used")
         dtype = torch.float32 if tensor.dtype == torch.bfloat16 else tensor.dtype
         kind = np.dtype(str(dtype).removeprefix("torch."))
         return np.zeros(tensor.shape, kind) if dtype == torch.bool else np.ones(tensor.shape, kind)
@@ -98,7 +98,7 @@ def _on_host(leaves):
 
 
 def _building():
-    """Tells whether a module is being made, which is about to fill what is empty."""
+    """Return whether a module is being constructed, which will fill its empty tensors."""
     frame = sys._getframe(2)
     while frame:
         if frame.f_code.co_name == "__init__":

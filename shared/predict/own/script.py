@@ -1,4 +1,4 @@
-"""Runs a script as `python script.py` would, on the simulated GPU, and reads what it needs."""
+"""A run of a script as with `python script.py`, on the simulated GPU, and what it needs."""
 
 import contextlib
 import mmap
@@ -30,21 +30,21 @@ FURTHER = 3  # updates, or epochs, after which a script that does not end is sto
 
 
 class Enough(BaseException):
-    """Ends a script that would go on with updates that are like those before."""
+    """Raised to end a script that would continue with updates like those before."""
 
 
 class Run:
-    """A script that runs, and what is known of it."""
+    """A running script, and what is known about it."""
 
     def __init__(self, file, card, version, updates, devices=1):
-        """Prepares the process; it can do nothing else any more.
+        """Prepare the process, which cannot be used for anything else afterwards.
 
         Args:
             file: Path of the script.
             card: a predict.cards.Card.
             version: PyTorch's, (major, minor).
-            updates: after so many the training ends.
-            devices: processes, of which this is the first.
+            updates: number of updates after which the run ends.
+            devices: number of processes; this is rank 0.
         """
         self.file, self.folder = file, f"{file.parent}{os.sep}"
         self.card, self.version, self.wanted = card, version, updates
@@ -53,7 +53,7 @@ class Run:
         self._steps, self._epochs, self.at = {}, 0, []
         self.files = Files(self.note)
         self.model = None
-        self.inputs, self._changed = None, False  # whether a weight has, without an optimizer
+        self.inputs, self._changed = None, False  # if a weight changed without an optimizer
         self.whereabouts = Whereabouts()
         self.cost = Cost(gpu.DEVICE)
         hidden = Workspaces(card, version).of_gpu
@@ -66,10 +66,10 @@ class Run:
         self.devices = devices
         self.mode = gpu.mode = numbers.Mode(self.note)
 
-    # What is known of the script.
+    # What is known about the script.
 
     def line(self):
-        """Returns (file, number) of the line of the script that runs, None outside of it."""
+        """Return (file, number) of the running line of the script, None outside of it."""
         frame = sys._getframe(1)
         while frame:
             if self._is_own(frame.f_code.co_filename):
@@ -81,7 +81,7 @@ class Run:
         return name.startswith(self.folder) and "site-packages" not in name[len(self.folder) :]
 
     def watch(self):
-        """Returns what the ledger keeps of an event: the module, and the line of the script."""
+        """Return what the ledger keeps of an event: the module, and the line of the script."""
         self.at.append(self.line())
         frame = sys._getframe(1)
         while frame and frame.f_code.co_filename != str(self.file):
@@ -89,12 +89,12 @@ class Run:
         return self.whereabouts.module(), frame and frame.f_lineno, None
 
     def failed_at(self, error):
-        """Returns the line of the script at which an exception came, as a text."""
+        """Return the line of the script at which an exception was raised, as FILE:LINE."""
         own = [f for f in traceback.extract_tb(error.__traceback__) if self._is_own(f.filename)]
         return f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else self.file.name
 
     def told(self, error):
-        """Returns the traceback of an exception: from the script's first line on, without ours."""
+        """Return an exception's traceback, from the script's first frame on, without our frames."""
         shown = chained = traceback.TracebackException.from_exception(error)
         while chained:
             frames = [f for f in chained.stack if not f.filename.startswith(OURS)]
@@ -104,7 +104,7 @@ class Run:
         return "".join(shown.format())
 
     def note(self, text, own=False):
-        """Says something about the line that runs, once; if own, not of one outside the script."""
+        """Print a note on the running line, once; if own, not for calls from outside the script."""
         at = self.line()
         if own:
             frame = sys._getframe(1)
@@ -122,17 +122,17 @@ class Run:
     def updates(self):
         return max(self._steps.values(), default=0)
 
-    # What happens in it.
+    # Events of its run.
 
     def ran(self, ledger, func, args, kwargs, out):
-        """Counts an operation; and notices a step without an optimizer."""
+        """Count an operation, and notice a step without an optimizer."""
         self.cost.note(ledger, func, args, kwargs, out)
         if self.backwards and {*self._steps} <= {None} and func._schema.name.endswith("_"):
             if ledger.label(next(tensors(args))) == "parameters":
                 self._changed = True
 
     def forward(self, module, args):
-        """Notes the first call of a module that trains: there the training begins."""
+        """Note the first call of a module that trains: there, the training phase begins."""
         if self._changed:
             self._changed = False
             self.stepped(None)
@@ -148,7 +148,7 @@ class Run:
             self._see(args)
 
     def _see(self, given):
-        """Keeps the shape of a batch, and how many are in it."""
+        """Keep the shape of a batch, and its size."""
         if (first := next(tensors(given), None)) is not None and first.ndim:
             self.seen.append(len(first))
             self.inputs = self.inputs or (tuple(first.shape), first.is_floating_point())
@@ -158,7 +158,7 @@ class Run:
         original(*args, **kwargs)
 
     def stepped(self, optimizer, *_):
-        """Counts the steps of an optimizer; an update is over with the first of its steps."""
+        """Count the steps of an optimizer; the first one to step ends an update."""
         before = self.updates
         self._steps[optimizer] = self._steps.get(optimizer, 0) + 1
         if self.updates > before:
@@ -179,7 +179,7 @@ class Run:
         raise Enough
 
     def batches(self, loader):
-        """Yields a loader's first batches: as many as the wanted updates take, or a few."""
+        """Yield a loader's first batches: as many as the wanted updates take, or a few."""
         before, updates, count, trains = self.backwards, self.updates, 0, False
         if updates >= self.wanted:
             self._epochs += 1
@@ -195,28 +195,28 @@ class Run:
             fetching = torch.is_grad_enabled() and (self.model is None or self.model.training)
             if trains and self.updates >= self.wanted:
                 return
-            # Some fetch all micro-batches of an update before they train with the first.
+            # Some scripts fetch all micro-batches of an update before they train with the first.
             if not trains and count >= (PLENTY if fetching else self.wanted):
                 return
 
-    # What is done in place of its calls.
+    # Replacements for functions that it calls.
 
     def eager(self, original, model=None, **kwargs):
-        self.note("torch.compile is left out: what it fuses may need less, and is faster")
+        self.note("torch.compile is left out: fused operations may need less, and are faster")
         return model if model is not None else (lambda function: function)
 
     def kernel(self, original, *args, **kwargs):
-        self.note("runs a kernel of Triton, which does nothing here and counts as no time")
+        self.note("runs a Triton kernel, which does nothing here and counts as no time")
 
     def parameter(self, original, cls, data=None, requires_grad=True):
-        """Makes a parameter; its numbers are forgotten."""
+        """Create a parameter, without its values."""
         if data is not None and not isinstance(data, FakeTensor) and data.device.type == "cpu":
             with torch.no_grad(), self.ledger.during("paused"):
                 data = self.mode.fake_tensor_converter.from_real_tensor(self.mode, data.detach())
         return original(cls, data, requires_grad)
 
     def run(self, argv, shape=None):
-        """Runs the script with arguments; returns the exception that ended it, or None."""
+        """Run the script with arguments; return the exception that ended it, or None."""
         torch.serialization.set_default_mmap_options(mmap.MAP_SHARED)
         with contextlib.ExitStack() as stack:
             enter = stack.enter_context
@@ -241,14 +241,14 @@ class Run:
                 return error
         return None
 
-    # What it has needed.
+    # What it needed.
 
     def spans(self):
-        """Returns the parts of the ledger's log: {"load": (from, until), "train": the same}."""
+        """Return the parts of the ledger's log: {"load": (from, until), "train": the same}."""
         return {"load": (0, self.loaded), "train": (self.loaded or 0, None)}
 
     def phase(self, since, until):
-        """Returns a record's phase, where its peak is, and what the host held at its own."""
+        """Return a record's phase, the place of its peak, and what the host held at its own."""
         replayed = self.replay(since, until)
         blocks, reserved = replayed.events, replayed.allocator.peak
         phase, at, on_host, last = peaks(blocks, gpu.DEVICE, since, until, reserved)
@@ -257,7 +257,7 @@ class Run:
         return phase, {**at, "line": line}, on_host
 
     def replay(self, since=0, until=None, limit_gb=None):
-        """Returns what allocator.replay() does of a part of the log."""
+        """Return allocator.replay() of a part of the log."""
         log, policy = (self.ledger.events, gpu.DEVICE, since, until), allocator.expandable()
         return allocator.replay(*log, self.counters.emptied, policy, limit_gb)
 

@@ -2,13 +2,13 @@
 const Address = (() => {
   const PAUSE = 300; // ms; Safari allows 100 changes in 30 s, and a pointer moves more often
   const pieces = new Map(); // name -> { value, fallback, show, followers }
-  const arriving = []; // functions of an element, or null, which the address now leads to
+  const arriving = []; // functions of the element, or null, that the address now names
   let place = "";
   let known = ""; // the part of the address that was last read or written
-  let written = -PAUSE; // when
+  let written = -PAUSE; // time of the last write
   let waiting = 0;
 
-  // Returns a text as it was before it was encoded; null if it was cut off in the middle.
+  // Return a text as it was before it was encoded; null if it was cut off in the middle.
   function decoded(text) {
     try {
       return decodeURIComponent(text);
@@ -32,7 +32,7 @@ const Address = (() => {
       waiting = setTimeout(write, early);
       return;
     }
-    if (location.hash !== known) return; // another one was opened, which is read before it is written
+    if (location.hash !== known) return; // another address was opened: read it before writing
     const told = [...pieces].filter(([, piece]) => piece.value !== piece.fallback);
     const parts = [place, ...told.map(([name, piece]) => `${name}=${encodeURIComponent(piece.value)}`)];
     const hash = parts.join(";");
@@ -42,14 +42,14 @@ const Address = (() => {
     written = performance.now();
   }
 
-  // Adds a piece of state. show(value) is called now, and when another address is opened.
+  // Add a piece of state. show(value) is called now, and when another address is opened.
   function keep(name, fallback, show) {
     const value = read().get(name) ?? fallback;
     pieces.set(name, { value, fallback, show, followers: [] });
     show(value);
   }
 
-  // Has a function called whenever a piece was shown again.
+  // Call a function whenever a piece is shown again.
   function follow(name, follower) {
     pieces.get(name).followers.push(follower);
   }
@@ -64,13 +64,13 @@ const Address = (() => {
     return pieces.get(name).value;
   }
 
-  // Changes a piece and shows it.
+  // Change a piece and shows it.
   function set(name, value) {
     change(pieces.get(name), String(value));
     write();
   }
 
-  // Binds a select, or radio buttons of one name, to a piece of state; show(value) as in keep().
+  // Bind a select, or radio buttons of one name, to a piece of state; show(value) as in keep().
   function control(name, inputs, show) {
     const [first] = inputs;
     const radio = first.type === "radio";
@@ -86,15 +86,15 @@ const Address = (() => {
     for (const input of inputs) input.addEventListener("change", () => set(name, input.value));
   }
 
-  // Shows the place that the address names; listeners make it visible first.
+  // Show the place that the address names; listeners make it visible first.
   function go() {
     const target = document.getElementById(place);
     for (const listener of arriving) listener(target);
     target?.scrollIntoView();
   }
 
-  // A link leads to a place, and so does the way back; the rest of the state stays. An address that
-  // was not written here may bring another state.
+  // Links and the browser's Back lead to a place; the rest of the state stays. An address that was
+  // not written here may bring another state.
   addEventListener("hashchange", () => {
     const given = read();
     if (given.size && !history.state?.own) {

@@ -10,7 +10,7 @@ const Calculator = (() => {
   const unit = (model) => (told.shapes[model].kind === "ViT" ? "images" : "texts");
   const waysOf = (model) => told.ways.filter((way) => way.unit === unit(model));
 
-  // The fields as they are for a model and one of the scripts.
+  // Return the values of the fields for a model and one of the scripts.
   function defaults(model, way) {
     const chosen = Object.fromEntries(CHOICES.map((name) => [name, way[name] ?? way.batch]));
     return Object.fromEntries(Object.entries({ ...told.shapes[model], ...chosen }).map(([name, v]) => [name, String(v)]));
@@ -27,7 +27,7 @@ const Calculator = (() => {
     }
   }
 
-  // What is chosen, as text for the address: the model, and what is not as in its first script.
+  // Return the choices as text for the address: the model, and what differs from its first script.
   function address() {
     const model = one("#calc-model").value;
     const [usual, now] = [defaults(model, waysOf(model)[0]), current()];
@@ -48,7 +48,7 @@ const Calculator = (() => {
 
   const kind = () => told.shapes[one("#calc-model").value].kind;
 
-  // Which fields a model has: by their data-for.
+  // Return whether a model has a field, by its data-for.
   function suits(input) {
     const has = told.kinds[kind()];
     const images = kind() === "ViT";
@@ -56,7 +56,7 @@ const Calculator = (() => {
     return !input.dataset.for || Boolean(groups[input.dataset.for]);
   }
 
-  // Returns the numbers that the formulas take.
+  // Return the numbers that the formulas take.
   function inputs() {
     const [now, shape] = [current(), told.shapes[one("#calc-model").value]];
     const v = Object.fromEntries(Object.entries(now).filter(([name]) => name !== "precision").map(([k, x]) => [k, Number(x)]));
@@ -70,7 +70,7 @@ const Calculator = (() => {
     return { ...told.kinds[kind()], ...v, classes: shape.classes, weight_bytes, value_bytes };
   }
 
-  // Returns one sentence about what is wrong with the numbers, "" if nothing is.
+  // Return a sentence about the first problem with the numbers, "" if there is none.
   function problem(v) {
     for (const [name, input] of fields) {
       if (input.type !== "number" || !suits(input)) continue;
@@ -119,7 +119,7 @@ const Calculator = (() => {
     one("#calc-why").textContent = Advice.command(chosen(v)).why;
   }
 
-  // What Advice needs to know: the model, whether its shape is its own, and what is chosen.
+  // Return the input of Advice: the model, whether its shape is its own, and the choices.
   function chosen(v) {
     const model = one("#calc-model").value;
     const shape = told.shapes[model];
@@ -128,7 +128,7 @@ const Calculator = (() => {
     return { ...v, model, shape, asKnown, unit: unit(model), precision: current().precision, way: one("#calc-way").value };
   }
 
-  // Shows which script has exactly these choices.
+  // Show which script has exactly these choices.
   function showWay(v) {
     const select = one("#calc-way");
     const asked = select.value;
@@ -143,7 +143,7 @@ const Calculator = (() => {
   function onHost(v, known) {
     if (!v.offload) return "";
     const bytes = (2 + v.states) * known.N * known.per_gpu * v.weight_bytes;
-    return `On the host, for each GPU: ${amount(bytes)} of weights, gradients and states.`;
+    return `On the host, for each GPU: ${amount(bytes)} of weights, gradients and optimizer states.`;
   }
 
   function bar(moment, peak) {
@@ -161,7 +161,7 @@ const Calculator = (() => {
       element("span", { class: "peak" }, amount(moment.total)));
   }
 
-  // Returns how names in a formula come about, as texts.
+  // Return the definitions of the names in a formula, as texts.
   function definitions(names, known) {
     const further = told.moments.flatMap((moment) => moment[3]);
     const used = new Set(names.match(/\w+/g));
@@ -170,7 +170,7 @@ const Calculator = (() => {
       .filter(([, names]) => /[a-z]/.test(names)).map((three) => three.join(" = "));
   }
 
-  // A row of a table: name, value, and the formula as it is here, with names and with numbers.
+  // Return a row of a table: name, value, and the simplified formula, with names and with numbers.
   function formula([name, value, expression, what], known, write = amount) {
     const key = element("i", { style: `background:${color(name)}` });
     const [names, numbers] = Formulas.shown(expression, known);

@@ -1,7 +1,7 @@
-// Draws who holds the memory during one update. Sizes are in MB; x is the number of an event.
+// Draw what holds the memory during one update. Sizes are in MB; x is the number of an event.
 const Canvas = (() => {
   const SVG = "http://www.w3.org/2000/svg";
-  const UNITS = 1000; // of the drawing, in both directions; it is stretched to its place
+  const UNITS = 1000; // width and height of the drawing, which is stretched to its box
 
   function svg(name, attributes, ...children) {
     const made = document.createElementNS(SVG, name);
@@ -13,14 +13,14 @@ const Canvas = (() => {
   const total = (held) => Object.values(held).reduce((sum, sizes) => sum.map((mb, i) => mb + sizes[i]),
     Array(Object.values(held)[0].length).fill(0));
 
-  // Returns the path of an area whose height changes at xs, and holds in between.
+  // Return the path of an area whose height changes at xs, and holds in between.
   function steps(xs, low, high) {
     const there = xs.slice(1).map((x, i) => `H${x}V${high[i + 1]}`).join("");
     const back = xs.slice(0, -1).map((_, i) => `H${xs[xs.length - 1 - i]}V${low[low.length - 2 - i]}`).join("");
     return `M${xs[0]} ${high[0]}${there}V${low.at(-1)}${back}H${xs[0]}Z`;
   }
 
-  // Returns four to eight round sizes from 0 up to top.
+  // Return four to eight round sizes from 0 up to top.
   function ticks(top) {
     const power = 10 ** Math.floor(Math.log10(top));
     const step = [power / 5, power / 2, power, 2 * power].find((s) => top / s <= 8);
@@ -49,7 +49,7 @@ const Canvas = (() => {
     });
   }
 
-  // The stage before, as an area behind and a line in front.
+  // Return the stage before, as an area behind and a line in front.
   function ghost(moments, part, top) {
     if (!moments?.[part]) return [];
     const { x, y } = scales(moments, top);
@@ -71,7 +71,7 @@ const Canvas = (() => {
     });
   }
 
-  // Fills a box with the drawing of one part, "device" or "host", up to top.
+  // Fill a box with the drawing of one part, "device" or "host", up to top.
   function draw(box, moments, part, top, before) {
     const behind = ghost(before, part, top);
     const grid = ticks(top).map((mb) => `M0 ${scales(moments, top).y(mb)}H${UNITS}`).join("");
@@ -86,7 +86,7 @@ const Canvas = (() => {
     const most = Math.max(...sums);
     const at = moments.at[sums.indexOf(most)] / Math.max(moments.events - 1, 1);
     const peak = element("span", { class: "top" }, `▼ ${size(most)}`);
-    // Beside the middle of its text, the mark would run over the edge.
+    // A mark centered on the peak would run over the edge.
     peak.style.cssText = `bottom:${Math.min(100 * (most / top), 100)}%;left:${100 * at}%;translate:${-100 * at}% 0`;
     box.replaceChildren(...passes(moments), picture, ...marks, peak, element("span", { class: "cursor" }));
   }

@@ -10,11 +10,11 @@ const Compare = (() => {
     const [there] = [names, [...names].reverse()].map((pair) => document.getElementById(`diff-${pair.map(id).join("-")}`)).filter(Boolean);
     if (there) return one("table", there.content ?? there).cloneNode(true);
     if (plain) return none;
-    if (names[0] === names[1]) return say("It is the same script.");
+    if (names[0] === names[1]) return say("They are the same script.");
     return say(`This diff is not stored here: diff ${names[0]}.py ${names[1]}.py shows it.`);
   }
 
-  // Both timelines on one scale, the second one with the first as its ghost.
+  // Return both timelines on one scale, the second one with the first as its ghost.
   function timelines(names) {
     const scale = () => 1.12 * Math.max(...names.map((name) => Timeline.most(MOMENTS[name])));
     const figures = names.map((name, n) => {
@@ -46,7 +46,7 @@ const Compare = (() => {
         parts.push(element("ol", { class: "bars" }, ...copies), say(found.title));
         said = names.map((name, n) => `${name}: ${one(".peak", found.bars[n]).textContent}`).join("; ");
       } else if (others.length) {
-        parts.push(say("They are of different models: no bars to compare."));
+        parts.push(say("The models differ, so there are no bars to compare."));
       }
       const words = MOVED[names.join(" ")];
       if (words) parts.push(element("ul", { class: "moved" }, ...words.map((text) => element("li", {}, text))));

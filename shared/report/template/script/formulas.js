@@ -1,4 +1,4 @@
-// The formulas of formulas.toml: computes them, and writes them for people.
+// The formulas of formulas.toml: evaluate and format them.
 const Formulas = (() => {
   const told = data("calculator-data");
   const FUNCTIONS = { max: Math.max, min: Math.min, ceil: Math.ceil, where: (condition, yes, no) => (condition ? yes : no) };
@@ -7,10 +7,10 @@ const Formulas = (() => {
     ">": (a, b) => Number(a > b), "<": (a, b) => Number(a < b), "==": (a, b) => Number(a === b),
     ">=": (a, b) => Number(a >= b), "<=": (a, b) => Number(a <= b),
   };
-  const LEVELS = [[">", "<", ">=", "<=", "=="], ["+", "-"], ["*", "/"]]; // those that bind least first
+  const LEVELS = [[">", "<", ">=", "<=", "=="], ["+", "-"], ["*", "/"]]; // the lowest precedence first
   const trees = new Map();
 
-  // Returns an expression as a tree of {number}, {name}, {call, args} and {operator, args}.
+  // Return an expression as a tree of {number}, {name}, {call, args} and {operator, args}.
   function tree(expression) {
     if (!trees.has(expression)) trees.set(expression, read(expression.match(/\w+|[<>=]=|\S/g)));
     return trees.get(expression);
@@ -29,7 +29,7 @@ const Formulas = (() => {
       if (/^\d/.test(token)) return { number: Number(token) };
       if (token === "(") {
         const inside = level(0);
-        at++; // the bracket that closes
+        at++; // the closing bracket
         return inside;
       }
       if (tokens[at] !== "(") return { name: token };
@@ -51,7 +51,7 @@ const Formulas = (() => {
     return (FUNCTIONS[node.call] ?? OPERATORS[node.operator])(...args);
   }
 
-  // Returns a tree without what does not count here: other cases, terms of 0, factors of 1.
+  // Return a tree without what has no effect here: other cases, terms of 0, factors of 1.
   function simple(node, known) {
     if (!node.args) return node;
     if (node.call === "where") return simple(node.args[value(node.args[0], known) ? 1 : 2], known);
@@ -66,7 +66,7 @@ const Formulas = (() => {
     return node.call === "max" && more.length === 1 ? more[0] : { ...node, args };
   }
 
-  // Writes a tree; name is a function that writes a name.
+  // Format a tree; name is a function that formats a name.
   function written(node, name, least = 0) {
     if ("number" in node) return number(node.number);
     if ("name" in node) return name(node.name);
@@ -77,20 +77,20 @@ const Formulas = (() => {
     return n < least ? `(${text})` : text;
   }
 
-  // Returns an expression for people, as it is for these values: with names, and with numbers.
+  // Return an expression as text, simplified for these values: with names, and with numbers.
   function shown(expression, known) {
     const found = simple(tree(expression), known);
     return [written(found, (name) => name), written(found, (name) => number(known[name]))];
   }
 
-  // Returns known with the values of formulas.
+  // Return known, extended by the values of formulas.
   function parts(known, formulas) {
     const found = { ...known };
     for (const [name, expression] of formulas) found[name] = value(tree(expression), found);
     return found;
   }
 
-  // Returns for every moment its name, the values of all names, and [category, bytes, expression, what it is].
+  // Return for every moment its name, the values of all names, and [category, bytes, expression, description].
   function moments(inputs) {
     const known = parts(inputs, told.parts);
     return told.moments.filter(([, kinds]) => value(tree(kinds), known)).map(([name, , sets, further, held]) => {
@@ -100,7 +100,7 @@ const Formulas = (() => {
     });
   }
 
-  // Returns the numbers that the formulas take for a stored prediction.
+  // Return the numbers that the formulas take for a stored prediction.
   function inputs(record) {
     const shape = told.shapes[record.model];
     const [weight_bytes, value_bytes] = told.precisions[record.precision];
@@ -108,7 +108,7 @@ const Formulas = (() => {
     return { ...told.kinds[shape.kind], ...shape, ...record, tokens, weight_bytes, value_bytes };
   }
 
-  // Returns by what part of it the formulas miss the peak of a stored prediction; 0.01 is 1 % more.
+  // Return the relative error of the formulas for a stored peak; 0.01 is 1 % more than stored.
   const miss = (record) => Math.max(...moments(inputs(record)).map((moment) => moment.total)) / record.peak - 1;
 
   const number = (amount) => Number(amount).toLocaleString("en-US", { maximumFractionDigits: 3 });

@@ -4,8 +4,8 @@ const Ladder = (() => {
     for (const data of all(".dataset")) data.hidden = data.dataset.dataset !== dataset;
   }
 
-  // Returns the bars of scripts where they are shown, or else in the first chart of a setting, a model
-  // with its inputs, that has all of them; null if there is none.
+  // Return the bars of scripts in the chart that is shown, or else in the first chart of a setting (a
+  // model with its inputs) that has all of them; null if there is none.
   function bars(scripts, setting) {
     const of = (data) => scripts.map((name) => all(".bar", data).find((bar) => bar.dataset.script === name));
     const charts = [one(".dataset:not([hidden])"), ...all(".dataset")].filter((data) => data.dataset.setting === setting);

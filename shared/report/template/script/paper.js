@@ -1,4 +1,4 @@
-// On paper, the answers are at the end, so that a handout can be read without them.
+// On paper, the answers come last, so that a handout can be read without them.
 const Paper = (() => {
   function answers() {
     const found = all(".exercise").map((exercise) => {

@@ -1,5 +1,5 @@
-// For the room: one stage per screen, revealed step by step. What stands in an article with data-slide
-// is shown, one slide after the other; a slide's parts with data-step come one at a time.
+// For a workshop: one stage per screen, revealed step by step. Elements with data-slide in an article
+// are shown one after the other; a slide's parts with data-step appear one at a time.
 const Present = (() => {
   let stage = null; // the article that is shown
   let at = 0; // which of its steps
@@ -8,7 +8,7 @@ const Present = (() => {
   const slides = (article) => all("[data-slide]", article)
     .filter((slide) => !slide.hidden && !slide.matches(".unseen.tells, .exercise.unseen"));
 
-  // Returns a stage's steps: [slide, how many of its parts are shown].
+  // Return a stage's steps: [slide, how many of its parts are shown].
   function steps(article) {
     return slides(article).flatMap((slide) => {
       const parts = all("[data-step]", slide);
@@ -40,7 +40,7 @@ const Present = (() => {
     Address.set("present", stage ? `${stage.dataset.script}@${at}` : "");
   }
 
-  // Goes on by a number of steps, into the next stage or the one before if there are no more.
+  // Move by a number of steps; after the last one, to the next stage, and likewise backward.
   function go(by) {
     const order = articles();
     const n = order.indexOf(stage) + by;

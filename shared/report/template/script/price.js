@@ -1,5 +1,5 @@
-// The chart of memory and time: one of its points is reached with the Tab key; from there the
-// arrow keys lead along an axis.
+// The chart of memory against time: the Tab key reaches one of its points; from there the arrow
+// keys move along an axis.
 const Price = (() => {
   const STEPS = { ArrowLeft: ["x", -1], ArrowRight: ["x", 1], ArrowDown: ["y", -1], ArrowUp: ["y", 1] };
 

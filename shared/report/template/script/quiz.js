@@ -1,8 +1,8 @@
-// Predict, then look: in the quiz, what a stage or an exercise needs is hidden until one has guessed.
+// Guess, then look: the quiz hides what a stage or an exercise needs until it has been guessed.
 const Quiz = (() => {
   const ASKED = data("quiz"); // stage, or folder/number of an exercise -> what is known and what is true
   let on = false;
-  let guesses = new Map(); // of the same -> MB, or a text
+  let guesses = new Map(); // the same keys -> MB
   let looked = new Set();
   const panels = new Map();
 
@@ -23,7 +23,7 @@ const Quiz = (() => {
     panels.get(key).verdict.focus();
   }
 
-  // Says how far a guess is from what is true.
+  // Return how far a guess is from the truth, as text.
   function judged(key) {
     const { now_mb: now } = ASKED[key];
     if (!guesses.has(key)) return `It is ${size(now)}.`;
@@ -33,7 +33,7 @@ const Quiz = (() => {
     return `You guessed ${size(mine)}; it is ${size(now)}. ${far}`;
   }
 
-  // Makes the panel of one question; what is hidden meanwhile carries data-hidden-by.
+  // Make the panel of one question; what it hides has data-hidden-by.
   function panel(key, times) {
     const { before, before_mb: known } = ASKED[key];
     const top = Math.max(times * known, Math.ceil(ASKED[key].now_mb / known / 4) * 4 * known * (ASKED[key].now_mb > times * known));
@@ -53,7 +53,7 @@ const Quiz = (() => {
     return made;
   }
 
-  // The line in a stage's timeline that can be dragged to the guess.
+  // Let the user drag a line in a stage's timeline to the guess.
   function line(figure) {
     const { box } = figure.boxes[0];
     const drag = (event) => {
@@ -116,7 +116,7 @@ const Quiz = (() => {
       figure.figure.prepend(panel(figure.script, 1.25));
       line(figure);
       const article = figure.figure.closest("article");
-      // An exercise may tell what its stage needs.
+      // An exercise may reveal what its stage needs.
       const hidden = [figure.figure, ...all(".tells, .exercise", article), ...all(`.bar[data-script="${figure.script}"]`)];
       for (const part of hidden) part.dataset.hiddenBy = figure.script;
     }
@@ -127,7 +127,7 @@ const Quiz = (() => {
     }
     one("#quiz-switch").addEventListener("click", () => {
       Address.set("quiz", on ? "off" : "on");
-      Address.go(); // other parts come and go, but the reader stays
+      Address.go(); // parts appear and disappear; keep the reader's place
     });
     Address.keep("guesses", "", (text) => {
       guesses = new Map(pairs(text).filter(([key, mb]) => panels.has(key) && mb >= 0));

@@ -8,7 +8,7 @@ const Stages = (() => {
     }
   }
 
-  document.documentElement.classList.add("one-stage"); // without scripts, all of them are shown
+  document.documentElement.classList.add("one-stage"); // without JavaScript, all of them are shown
   choose(one("#stages article"));
   Address.onArrival((target) => {
     const article = target?.closest("#stages article");
@@ -23,7 +23,7 @@ const Stages = (() => {
     for (const button of all("#stages .switch")) button.textContent = `Show the diffs ${other}`;
   });
 
-  // A lesson may speak of both diffs. The other ones are not as high, but the reader stays here.
+  // A lesson may speak of both diffs. They differ in height; keep the reader's place.
   for (const button of all("#stages .switch")) {
     button.addEventListener("click", () => {
       const { top } = button.getBoundingClientRect();

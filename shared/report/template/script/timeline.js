@@ -1,5 +1,5 @@
-// Living timelines: at every moment of an update, the pass, the module, the lines at work, and what
-// is in memory. One moment is chosen with the pointer, by touch, or with the arrow keys.
+// Interactive timelines: at every moment of an update, the pass, the module, the lines at work, and
+// what holds the memory. The pointer, touch or the arrow keys choose a moment.
 const { categories: CATEGORIES, scripts: MOMENTS } = data("moments");
 const Timeline = (() => {
   const PLACES = { device: "on the simulated GPU", host: "on the host" };
@@ -10,8 +10,8 @@ const Timeline = (() => {
   const most = (moments, part = "device") => Math.max(...Canvas.total(moments[part]));
   const peak = (moments) => Canvas.total(moments.device).indexOf(most(moments));
 
-  // Returns the top of the scale: of a stage and the one before, or of all stages of the model. It
-  // must not tell what is still to guess.
+  // Return the top of the scale: of a stage and the one before, or of all stages of the model. It
+  // must not reveal what is still to be guessed.
   function top({ moments, before, unseen }) {
     const every = Object.values(MOMENTS).filter((other) => other.setting === moments.setting);
     const pair = [unseen ? null : moments, MOMENTS[before]].filter(Boolean);
@@ -19,7 +19,7 @@ const Timeline = (() => {
     return (unseen ? 1.25 : 1.12) * Math.max(...those.flatMap((each) => parts(each).map((part) => most(each, part))));
   }
 
-  // Returns the tensors of a category that are alive after an event, the largest first.
+  // Return the tensors of a category that are alive after an event, the largest first.
   function largest(moments, part, category, event) {
     const { texts, tensors } = moments;
     const columns = tensors[part];
@@ -32,9 +32,9 @@ const Timeline = (() => {
   }
 
   class Figure {
-    // Prepares a figure for a script, which draw() then shows; before is the script whose ghost is behind it, if any.
+    // Prepare a figure for a script, which draw() then shows; before is the script whose ghost is behind it, if any.
     constructor(figure, script, { before, scale = top } = {}) {
-      // In the quiz, unseen tells that one is still to guess.
+      // In the quiz, unseen means: still to be guessed.
       Object.assign(this, { figure, script, scale, moments: MOMENTS[script], category: null, part: "device", unseen: false });
       this.before = before && MOMENTS[before]?.setting === this.moments.setting ? before : null;
       this.boxes = parts(this.moments).map((part) => this.box(part));
@@ -58,7 +58,7 @@ const Timeline = (() => {
         scrub(event);
       });
       box.addEventListener("pointermove", (event) => !this.unseen && box.hasPointerCapture(event.pointerId) && scrub(event));
-      // What follows a capture is a click on the whole box.
+      // After a capture, a click event would have the whole box as its target.
       box.addEventListener("pointerup", (event) => {
         const [category, x] = pressed ?? [];
         if (category && Math.abs(event.clientX - x) < 4) this.pick(part, category);
@@ -68,7 +68,7 @@ const Timeline = (() => {
       return { part, title, box };
     }
 
-    // What stands under the drawings; a stage's timeline can change its scale.
+    // Return the line under the drawings; a stage's timeline can change its scale.
     under() {
       const told = element("p", { class: "under" }, "From left to right: allocations and releases in order, not time.");
       if (this.scale !== top) return told;
@@ -177,7 +177,7 @@ const Timeline = (() => {
       return text.split("  # ")[0].trim();
     }
 
-    // Lights up the line that runs, and the one that chose what runs.
+    // Light up the line that runs, and the one that chose what runs.
     light([running, chosen]) {
       for (const item of all(".source li", this.figure)) {
         const line = Number(item.dataset.line);
@@ -185,13 +185,13 @@ const Timeline = (() => {
         item.classList.toggle("chose", line === chosen);
       }
       const source = one(".source", this.figure);
-      // Where a line is in its box can be asked only of what is shown, and takes long.
+      // Only what is shown has a position, and asking for it takes long.
       const lit = source?.checkVisibility() && one(".runs, .chose", source);
       if (lit) source.scrollTop = lit.offsetTop - source.clientHeight / 2;
     }
   }
 
-  // Shows the moment that the address tells: SCRIPT@EVENT, or SCRIPT@EVENT@PART@CATEGORY.
+  // Show the moment in the address: SCRIPT@EVENT, or SCRIPT@EVENT@PART@CATEGORY.
   function tell(moment) {
     const [script, event, part, category] = moment.split("@");
     const figure = mounted.find((each) => each.script === script);
@@ -211,7 +211,7 @@ const Timeline = (() => {
       Quiz.redraw();
     });
     Address.keep("moment", "", tell);
-    // Where a line is in its box is known only when the stage is shown.
+    // A line has a position only once its stage is shown.
     Address.onArrival(() => mounted.filter(({ figure }) => figure.checkVisibility()).forEach((each) => each.show(each.at)));
   }
 

@@ -1,4 +1,4 @@
-// The first touch of a bar or a point shows its figures, the second one leads to its stage.
+// The first touch of a bar or a point shows its figures, the second one opens its stage.
 const Touch = (() => {
   let focused = null;
   addEventListener("pointerdown", () => (focused = document.activeElement), true);

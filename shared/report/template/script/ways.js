@@ -1,6 +1,6 @@
-// Which way to my card: what is stored of the ways, and which scripts fit as they are.
+// What fits my GPU: the stored configurations, and the scripts that fit without changes.
 const Ways = (() => {
-  const SAFE = 2; // GB: what a fit must have to spare, since the allowance is not a measurement
+  const SAFE = 2; // GB that a fit must have to spare, because the allowance is not a measurement
 
   function show() {
     const [model, card] = [one("#model").value, one("#card").selectedOptions[0]];

@@ -1,0 +1,36 @@
+"""The pictures on the pages, drawn from stored records."""
+
+import functools
+import json
+
+from PIL import Image
+
+from shared.lessons.parts import FIGURES, pair
+from shared.predict import timeline
+from shared.records import bars, scripts, stored
+from shared.records.scripts import ROOT
+from shared.records.views import RESULTS, TINY_MEASURED, by_script, read, read_list
+
+
+def every():
+    """Yield each picture: its file, the records that it shows, and a function that draws it."""
+    predicted, measured = stored.predictions(), by_script(read(TINY_MEASURED)[0])
+    for name, records in (
+        ("predicted-full", [predicted[name] for name in scripts.ladder()]),
+        ("tiny-cpu", [measured[name] for name in scripts.stages()]),
+    ):
+        file = RESULTS / f"{name}.png"
+        yield file, records, functools.partial(bars.draw, records, file)
+    moments = by_script(read_list(stored.TIMELINES))
+    for folder in scripts.folders():
+        its, file = [moments[name] for name in pair(ROOT / folder)], FIGURES / f"{folder}.png"
+        yield file, [m["record"] for m in its], functools.partial(timeline.beside, its, file)
+
+
+def draw():
+    """Draw the pictures that are missing, and those whose records have changed."""
+    for file, records, function in every():
+        shown = json.loads(Image.open(file).info["Description"]) if file.exists() else None
+        if shown != bars.peaks(records):
+            function()
+            print(f"{file.relative_to(ROOT)} drawn")
