@@ -2,7 +2,7 @@
 
 from shared.lessons.parts import pair
 from shared.records import markdown, stored
-from shared.records.views import NOTHING, amount, by_script, duration, least_ms, read_list, unit
+from shared.records.views import NOTHING, amount, duration, least_ms, unit
 
 
 def table(records, names):
@@ -48,27 +48,6 @@ def parts(times):
     found = sorted(times.items(), key=lambda part: -part[1])
     least = 0.01 * sum(times.values())
     return ", ".join(f"{name} {duration(t)}" for name, t in found if t > least) or NOTHING
-
-
-def cards(folder):
-    """Return a table of the cost of every stage, and its bound on an A100 and on an H100."""
-    h100s = by_script(read_list(stored.CARDS))
-    heading = ("script", "TFLOP", "GB moved", "gathered", "reduced", "from host", "to host")
-    both = ("A100: least time", "bounded by", "in cache", "each GPU at most")
-    table = [(*heading, "operations", *both, "H100: least time", *both[1:])]
-    for name, a100 in stored.predictions().items():
-        c = a100["cost"]
-        sizes = ("gathered_gb", "reduced_gb", "to_device_gb", "to_host_gb")
-        row = [name, f"{c['tflop']:.3g}", f"{c['moved_gb']:.3g}"]
-        row += [*(amount(c[key]) for key in sizes), f"{c['operations']:,}"]
-        for r in (a100, h100s[name]):
-            b = r["bound"]
-            each = f"{1e3 / least_ms(r):,.0f} {unit(r)}/s"
-            row += [duration(b["ms"]), b["by"], duration(b["in_cache_ms"]), each]
-        table.append(tuple(row))
-    a100s, h100s = list(stored.predictions().values()), list(h100s.values())
-    from_where = (markdown.sources(a100s, stored.PREDICTED), markdown.sources(h100s, stored.CARDS))
-    return markdown.text(table, *from_where)
 
 
 def part(folder):

@@ -18,7 +18,6 @@ PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 PARTS = {
     "answer": exercises.part,
     "cards": parts.cards,
-    "cards_cost": costs.cards,
     "checked": parts.checked,
     "checked_gpu": on_gpus.part,
     "cost": costs.part,
@@ -42,7 +41,7 @@ PARTS = {
     "published": published.part,
     "published_speeds": published.speeds,
     "published_summary": published.summary,
-    "side_road_figures": side_roads.figures,
+    "side_road_origins": side_roads.origins,
     "side_roads": side_roads.table,
     "unedited": published.unedited,
     "variants": variants.part,

@@ -208,14 +208,10 @@ def language_models(folder):
     return markdown.text(table, note, from_where)
 
 
-def one_by_one(folder, gpus="4"):
-    """Return a table of each technique's effect on the peaks, from before.py to train.py.
-
-    gpus is "4", or "1" for the techniques that one GPU can use.
-    """
-    columns, alone = {}, gpus == "1"
-    every = stored.text_records(stored.ONE_GPU) if alone else stored.text_records()
-    for model, records in every.items():
+def one_by_one(folder):
+    """Return a table of each technique's effect on the peaks, from before.py to train.py."""
+    columns = {}
+    for model, records in stored.text_records().items():
         steps = [r for r in records if r["technique"] or r["script"].endswith("/before")]
         columns[f"{model}, {records[0]['max_length']} tokens"] = steps
     table = [("allocated; least time for a text, on one GPU", *columns)]
@@ -228,9 +224,7 @@ def one_by_one(folder, gpus="4"):
             each = f"; {views.duration(views.least_ms(r))}"
             cells.append(views.size(now) + (change if n else "") + each)
         table.append((f"+ {rows[0]['technique']}" if n else "before.py", *cells))
-    records = [r for of_model in every.values() for r in of_model]
-    from_where = markdown.sources(records, stored.ONE_GPU, what="language models")
-    return markdown.text(table, from_where if alone else ())
+    return markdown.text(table)
 
 
 def families(folder):

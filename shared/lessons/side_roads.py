@@ -36,31 +36,12 @@ def table(folder):
     return markdown.text(note, rows)
 
 
-def figures(folder):
-    """Return all figures of a folder's side roads: predicted at full size, measured on tiny."""
-    names = scripts.side_roads({folder.name})
-    if not names:
-        return "This stage has no side roads."
-    measured, every = views.by_script(views.read(stored.TINY_SIDE_ROADS)[0]), records()
-    heading = ("side road", "changes", "predicted for", "allocated", "", "reserved", "host")
-    rows = [(*heading, "least time", "", "tiny: allocated", "tiny: test accuracy")]
-    for name in names:
-        script, r, tiny = scripts.get(name), every[name], measured[name]
-        parent, train = every[script.parent], r["train"]
-        alike = views.setting(r) == views.setting(parent)
-        now, before = (x["train"]["device_peak_gb"] for x in (r, parent))
-        times = [views.least_ms(x) for x in (parent, r)]
-        peaks = [
-            f"**{views.size(now)}**",
-            markdown.against(before, now) if alike else views.NOTHING,
-        ]
-        peaks += [views.size(train["device_reserved_gb"]), views.amount(train["host_peak_gb"])]
-        peaks += [views.duration(times[1]), views.change(*times) if alike else views.NOTHING]
-        peaks += [views.size(tiny["train"]["device_peak_gb"]), views.learned(tiny)]
-        rows.append((script.file, script.parent, views.setting(r), *peaks))
-    from_where = [views.origin([every[name] for name in names], stored.SIDE_ROADS), ""]
-    from_where += [views.origin([measured[name] for name in names], stored.TINY_SIDE_ROADS)]
-    return markdown.text(rows, markdown.folded(markdown.ORIGIN, from_where))
+def origins(folder):
+    """Return where the figures of a folder's side roads come from."""
+    names, tiny = scripts.side_roads({folder.name}), views.read(stored.TINY_SIDE_ROADS)[0]
+    its = [[its[name] for name in names] for its in (records(), views.by_script(tiny))]
+    files = stored.SIDE_ROADS, stored.TINY_SIDE_ROADS
+    return markdown.text(*map(views.origin, its, files)) if names else "This stage has none."
 
 
 def overview(folder):

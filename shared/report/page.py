@@ -177,7 +177,7 @@ def render(files, own=()):
     names = [p["script"] for p in parts]
     shown = {(p["before"], p["script"]) for p in parts}
     shown |= {(p["plain_before"], p["plain"]) for p in parts}
-    html = environment.get_template("index.html.jinja").render(
+    return environment.get_template("index.html.jinja").render(
         parts=parts,
         datasets=chosen,
         diffs=diffs(tuple(sorted({its["script"] for its in every.values()} - {*names}))),
@@ -211,4 +211,3 @@ def render(files, own=()):
         style=Markup("".join((TEMPLATE / f"style/{x}.css").read_text() for x in STYLES.split())),
         scripts=[Markup((TEMPLATE / f"script/{x}.js").read_text()) for x in SCRIPTS.split()],
     )
-    return html, chosen

@@ -107,7 +107,7 @@ def test_timelines_of_ones_own(tmp_path):
     file = tmp_path / "timelines.json"
     file.write_text(json.dumps([again, road]))
     args = command.parse(["--timelines", str(file), "--out", str(tmp_path)])
-    html, _ = page.render([], args.timelines)
+    html = page.render([], args.timelines)
     titles = re.findall("<option>(.*?)</option>", html[html.index('<select id="from">') :])
     assert {f"{GPU}, vit_l_16 at 224 px", road["script"]} <= {*titles}
     assert 'id="diff-05_grad_accum-train-06_sgd-adam_8bit"' in html  # to its parent

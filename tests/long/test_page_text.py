@@ -16,7 +16,7 @@ PAGE = pytest.mark.parametrize("page", pages.pages(), ids=lambda page: page.pare
 
 @pytest.fixture(scope="module")
 def html():
-    return page.render([])[0]
+    return page.render([])
 
 
 def bare(html):
