@@ -45,6 +45,7 @@ PARTS = {
     "side_roads": side_roads.table,
     "unedited": published.unedited,
     "variants": variants.part,
+    "versions": parts.versions,
 }
 
 
@@ -69,12 +70,8 @@ def fill(page):
 
 def pages():
     """Return the pages: README.md of the repository and of each stage, and those in shared/."""
-    folders = [ROOT, *(ROOT / name for name in scripts.folders()), ROOT / "shared"]
-    return [
-        *(folder / "README.md" for folder in folders),
-        *sorted((ROOT / "shared").glob("*/*.md")),
-        *sorted(parts.FIGURES.glob("*.md")),
-    ]
+    folders = [ROOT, *(ROOT / name for name in scripts.folders())]
+    return [*(f / "README.md" for f in folders), *sorted((ROOT / "shared").glob("**/*.md"))]
 
 
 def main(argv=None):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 from shared.memory.blocks import CATEGORIES
 from shared.predict.tables import CONTEXT_GB, NCCL_GB
@@ -270,3 +271,13 @@ def checked(folder):
             row += [f"{m:.4f} GB", f"{p:.4f} GB", f"{p / m - 1:+.3%}"]
         table.append(tuple(row))
     return markdown.text(table, markdown.sources(measured, stored.FULL_CPU))
+
+
+def versions(folder):
+    """Return a table of the files of records: their number, PyTorch, dates and commits."""
+    table = [("file", "records", "PyTorch", "made on", "at commit")]
+    for file in sorted(views.RESULTS.glob("*.json*")):
+        keys, text = ("torch", "date", "git_commit"), file.read_text()
+        found = [sorted(re.findall(rf'"{key}": "(.+?)"', text)) for key in keys]
+        table.append((file.name, str(len(found[0])), *map(views.listed, found)))
+    return markdown.text(table)

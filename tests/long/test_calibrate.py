@@ -1,5 +1,6 @@
 """Promise: on a GPU, one command reports the errors of the predictions."""
 
+import tarfile
 import types
 
 import torch
@@ -28,6 +29,8 @@ def test_without_a_gpu_it_tests_itself(tmp_path):
     assert found and all(map(operations.right, found))
     n = len({row["operation"] for row in found})  # the operations differ between versions
     assert f"formulas: {n} of {n} operations as measured" in printed and "simulated GPU" in printed
+    with tarfile.open(tmp_path / "cpu-checked.tar.gz") as tar:
+        assert {"cpu-checked/cpu-operations.json", "cpu-checked/logs"} <= {*tar.getnames()}
 
 
 SUMMED = "aten.sum.dim_IntList"

@@ -11,7 +11,8 @@ from shared.lessons import pages
 from shared.records import scripts
 from shared.report import lesson, page
 
-PAGE = pytest.mark.parametrize("page", pages.pages(), ids=lambda page: page.parent.name)
+PAGES = [*pages.pages(), *ROOT.glob(".github/**/*.*")]
+PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import torch
@@ -19,7 +20,7 @@ from shared.predict.jobs import Wanted, run_jobs
 from shared.records import scripts
 from shared.records.atomic_files import write_text
 from shared.records.record import git_commit
-from shared.records.views import RESULTS, aligned, by_script, read, read_list
+from shared.records.views import RESULTS, aligned, read, read_list
 
 UPDATES = 10  # of each script: the first three are not timed
 # Scripts with measured operations: fp32; bf16; few images at once, for small workspaces; text.
@@ -66,16 +67,19 @@ def main(argv=None):
     ladder = [sys.executable, "-m", "shared.ladder", *names, "--preset", preset, "--data", "fake"]
     ladder += ["--no-pretrained", "--max-steps", str(UPDATES), "--out", str(args.out)]
     subprocess.run([*ladder, *(["--devices", str(args.devices)] if args.devices else [])])
-    measured = by_script(read(args.out / "ladder.jsonl")[0])
-    predicted = read_list(args.out / "predicted.json")
-    checked = [{**p, "measured": measured[p["script"]]} for p in predicted]
+    measured = {(r["script"], r["world_size"]): r for r in read(args.out / "ladder.jsonl")[0]}
+    predicted = read_list(args.out / "predicted.json") if measured else []
+    checked = [{**p, "measured": measured[p["script"], p["world_size"]]} for p in predicted]
     write_text(store, json.dumps(checked, indent=1) + "\n")
 
     about = {"torch": torch.__version__, "git_commit": git_commit(), "context": card}
     found = about["operations"] = {}
     for name in (name for name in WATCHED if name in names):
-        rows = watched(name, preset, logs / f"{name.replace('/', '_')}-operations.log")
-        found[name] = {"rows": rows}
+        try:
+            rows = watched(name, preset, logs / f"{name.replace('/', '_')}-operations.log")
+            found[name] = {"rows": rows}
+        except UserError as error:  # such as a script that does not fit on this GPU
+            print(f"- {name}, operations: {error}")
     details = store.with_name(store.name.replace("-checked", "-operations"))
     write_text(details, json.dumps(about, indent=1) + "\n")
     if card:
@@ -86,4 +90,7 @@ def main(argv=None):
         heading, *rows = report.table(report.compared(found)[:MOST_OPERATIONS])
         print(*aligned(heading, rows), sep="\n")
         print(f"\n- {report.formulas(found)}")
-    print(f"- {store}, {details}: predictions beside measurements, and all operations")
+    with tarfile.open(args.out / f"{store.stem}.tar.gz", "w:gz") as tar:
+        for file in (store, details, args.out / "ladder.jsonl", logs):
+            tar.add(file, f"{store.stem}/{file.name}")
+    print(f"- {tar.name}: {store}, {details}, records and logs, in one file to send")
