@@ -10,7 +10,7 @@ from shared.records import scripts
 ATTEMPTS = """
 02_mixed_precision/train | cross_entropy(logits, => nll_loss(logits.log_softmax(1), |
 02_mixed_precision/train | optimizer.zero_grad() => pass | gradients 1.8 MB, 1.8 MB more
-02_mixed_precision/train | 16-mixed => bf16-true | 2.1563 in bf16-true instead of 2.3026 to 2.1562
+02_mixed_precision/train | 16-mixed => bf16-true | in bf16-true instead of 2.3026 to 2.156
 02_mixed_precision/train | optimizer.zero_grad() => pass; F.cross => optimizer.zero_grad() or F.cross \
 | or only after the forward pass?
 03_bf16/train | logits => scores; # (batch, classes) => # a row per image |
@@ -32,7 +32,7 @@ labels[i : i + MICRO_BATCH_SIZE]) for i in range(0, len(images), MICRO_BATCH_SIZ
 06_sgd/train | scheduler.step() => pass | learning rate, schedule, zero_grad(), or batch size?
 06_sgd/train | optimizer.zero_grad() => pass | learning rate, schedule, zero_grad(), or batch size?
 06_sgd/train | def build => def make | wrong: functions and constants: no build
-06_sgd/train | torch.optim.SGD( => torch.optim.SGD (  | wrong: diff: only spaces differ
+06_sgd/train | meter.add(loss, => meter.add( loss, | wrong: diff: only spaces differ
 07_init_module/train | , mmap=True => | wrong: loading peak 2.8 MB
 """
 OWN = [f"{n} | = => = |" for n in (*scripts.ladder()[1:6], *scripts.plain()[1:6])]
