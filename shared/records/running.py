@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch.multiprocessing import ProcessExitedException, start_processes
 
-from shared.records import scripts
+from shared.records.record import ROOT
 from shared.records.views import read
 
 
@@ -38,14 +38,15 @@ def forks(preload):
 def run_script(name, options, log, processes=None, context=None):
     """Run a script with options, and show its last line of output while it runs, on one line.
 
-    `processes` is the number of processes, with the environment that torchrun would set; None runs
-    the script alone. `context` is forks(), without a GPU; None imports everything anew. Return the
-    record, or None, and the last line of output; if the script failed, the line that says why.
+    `name` is "06_sgd/train", or any path without ".py". `processes` is the number of processes, with
+    the environment that torchrun would set; None runs the script alone. `context` is forks(),
+    without a GPU; None imports everything anew. Return the record, or None, and the last line of
+    output; if the script failed, the line that says why.
     """
     record_file = log.with_suffix(".jsonl")
     record_file.unlink(missing_ok=True)
     log.write_text("")
-    command = [str(scripts.get(name).path), *options, "--record", str(record_file)]
+    command = [str(ROOT / f"{name}.py"), *options, "--record", str(record_file)]
     context = context or multiprocessing.get_context("spawn")
     process = context.Process(target=become, args=(command, str(log), processes))
     started = time.perf_counter()
@@ -67,7 +68,7 @@ def run_script(name, options, log, processes=None, context=None):
     if process.exitcode < 0:
         return None, f"killed by signal {-process.exitcode}"
     lines = log.read_text(errors="replace").splitlines()
-    said = [line for line in lines if re.match(rf"(\S+/)?{scripts.get(name).file}\.py: ", line)]
+    said = [x for x in lines if re.match(rf"(\S+/)?{re.escape(Path(command[0]).name)}: ", x)]
     return None, [*said, _last_line(log)][0]
 
 
