@@ -1,0 +1,29 @@
+"""Promise: the notebook for Colab runs from top to bottom, here on a CPU; no outputs are stored."""
+
+import re
+import shutil
+
+import pytest
+from conftest import ROOT, arguments, cpu_only, run
+
+nbformat, nbclient, _ = map(pytest.importorskip, ("nbformat", "nbclient", "ipykernel"))
+FILE = "shared/notebook/memory_on_colab.ipynb"
+
+
+def test_the_notebook_runs_and_its_predictions_agree(tmp_path):
+    """In a copy, which is found from the notebook's folder; then what needs two GPUs, here."""
+    shutil.copytree(ROOT, tmp_path / "copy", ignore=shutil.ignore_patterns(".*", "out"))
+    notebook, at = nbformat.read(ROOT / FILE, 4), {"path": (tmp_path / "copy" / FILE).parent}
+    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)
+    client = nbclient.NotebookClient(notebook, resources={"metadata": at})
+    client.execute(env=cpu_only(PIP_NO_INDEX="1", PYTHONPATH=""))  # nothing is installed
+    outputs = [its for cell in notebook.cells for its in cell.get("outputs", ())]
+    said = "".join(its.get("text", "") for its in outputs)
+    rows = re.findall(r"^(0\d)_\w+/train +(\d+\.\d{3}) MB +(\S+) MB +\S0.00%$", said, re.MULTILINE)
+    assert [row[0] for row in rows] == ["04", "05", "06", "07"] and all(a == b for _, a, b in rows)
+    assert "Nothing is missing." in said and "Skipped: this needs two GPUs" in said
+    assert re.search(r"^T4, 15.63 GB: .* GB are left$", said, re.MULTILINE)
+    (frame,) = [its.data["text/html"] for its in outputs if "text/html" in its.get("data", ())]
+    assert "srcdoc=" in frame and "id=&quot;05_grad_accum-train&quot;" in frame
+    for command in re.findall(r'sh\("(python .*)"\)', notebook.cells[-1].source):
+        run(*arguments(command))
