@@ -76,12 +76,6 @@ def diff(mine, own):
     old, *both = (parts(script.path)[3] for script in (scripts.get(own.parent), mine, own))
     deltas = [list(difflib.ndiff(old, lines)) for lines in both]
     n, few = (sum(line[0] in "+-" for line in delta) for delta in deltas)
-    removed = {"".join(x[2:].split()): x[2:] for x in deltas[0] if x[0] == "-"}
-    for line in (x[2:] for x in deltas[0] if x[0] == "+" and x[2:].strip()):
-        same = removed.get("".join(line.split()), line)
-        # Re-indented by whole levels, under a new loop or context, is a reason.
-        if same.lstrip() != line.lstrip() or (len(same) - len(line)) % 4:
-            return False, f"diff: only spaces differ in {line.strip()}"
     return 0 < n <= 2 * few + 8, f"{n} lines changed, {few} in {own.name}, from {own.parent}"
 
 
@@ -109,9 +103,8 @@ def peak(mine, own, before, phase="train"):
     said = [f"{text}, {beside}"]
     for name in sorted(held, key=lambda name: its.get(name, 0) / held[name]):
         if (more := held[name] - its.get(name, 0)) > SLACK * wanted:
-            much = (
-                f"{size(more)} more, {held[name] / its[name]:.1f} times" if name in its else "new"
-            )
+            times = f"{size(more)} more, {held[name] / (its.get(name) or more):.1f} times"
+            much = times if name in its else "new"
             hint = HINTS.get(name, "precision, batch size, or a second copy?")
             said.append(f"{name} {size(held[name])}, {much}: {hint}")
     return False, "; ".join(said)
@@ -122,9 +115,8 @@ def record(script):
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.txt"
         found, said = run_script(script.name, OPTIONS, log, context=forks(PRELOADED))
-        lines = re.findall(
-            rf'{re.escape(script.path.name)}", (line \d+)', log.read_text(errors="replace")
-        )
+        said_where = rf'{re.escape(script.path.name)}", (line \d+)'
+        lines = re.findall(said_where, log.read_text(errors="replace"))
     if not found:
         raise UserError(f"{script.path.name}, {['no record', *lines][-1]}: {said}")
     return found

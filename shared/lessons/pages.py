@@ -17,7 +17,6 @@ from shared.records.scripts import ROOT
 PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 PARTS = {
     "answer": exercises.part,
-    "cards": parts.cards,
     "checked": parts.checked,
     "checked_gpu": on_gpus.part,
     "cost": costs.part,
@@ -31,7 +30,6 @@ PARTS = {
     "language_models": parts.language_models,
     "lost_updates": lost_updates.part,
     "map": side_roads.overview,
-    "measured": parts.measured,
     "measured_ladder": parts.measured_ladder,
     "one_by_one": parts.one_by_one,
     "origin": parts.origin,

@@ -127,23 +127,6 @@ def _times(n, phase):
     return {**sizes, "breakdown_gb": {key: n * gb for key, gb in phase["breakdown_gb"].items()}}
 
 
-def measured(folder):
-    """Return tables of a stage beside the one before, one per file of measurements."""
-    pieces = []
-    for file, records in stored.results():
-        rows = [records[name] for name in pair(folder) if name in records]
-        if not rows or views.folder(rows[-1]) != folder.name:
-            continue
-        on = views.listed(map(markdown.device, rows))
-        pieces += [f"{views.listed(map(views.setting, rows))}, on {on}:"]
-        pieces += [[markdown.heading(rows[0]), *map(markdown.row, rows)]]
-        helds = (views.breakdown(r["train"]) for r in rows)
-        helds = [", ".join(f"{label} {views.size(gb)}" for label, gb in held) for held in helds]
-        lists = [f"- {r['script']} at its peak while training: {x}" for r, x in zip(rows, helds)]
-        pieces += [lists, markdown.sources(rows, file)]
-    return markdown.text(*pieces)
-
-
 def ladder(folder):
     """Return a short table of the ladder as predicted for GPUs, and of the last stage."""
     every = stored.predictions()
@@ -171,12 +154,12 @@ def measured_ladder(folder):
         there = [records[name] for name in scripts.stages() if name in records]
         for rows in views.by_model(there):
             first = rows[0]["train"]["device_peak_gb"]
-            table = [(*markdown.heading(rows[0])[:4], f"of {rows[0]['script']}")]
+            table = [(*markdown.heading(rows[0]), f"of {rows[0]['script']}")]
             for r in rows:
                 share = f"{r['train']['device_peak_gb'] / first:.1%}"
                 target = os.path.relpath(ROOT / views.folder(r), folder)
                 link = f"[{r['script']}]({target}/)"
-                table.append((link, *markdown.row(r)[1:4], share))
+                table.append((link, *markdown.row(r)[1:], share))
             title = f"{views.setting(rows[0])}, on {markdown.device(rows[0])}:"
             pieces += [title, table, markdown.sources(rows, file)]
     return markdown.text(*pieces)
@@ -239,23 +222,6 @@ def families(folder):
         table.append((family, *cells))
     note = f"`python -m shared.evidence.families` with {names}; a very small model of each family."
     return markdown.text(table, note)
-
-
-def cards(folder):
-    """Return a table of every stage's peak: without workspaces, on an A100 and on an H100."""
-    alone, h100s = stored.tensors(), views.by_script(views.read_list(stored.CARDS))
-    heading = ("script", "tensors alone", "A100: allocated", "reserved", "workspaces at the peak")
-    table = [(*heading, "H100: allocated", "reserved", "workspaces at the peak")]
-    for name, a100 in stored.predictions().items():
-        row = [name, views.size(alone[name]["train"]["device_peak_gb"])]
-        for r in (a100, h100s[name]):
-            train = r["train"]
-            row += [views.size(train["device_peak_gb"]), views.size(train["device_reserved_gb"])]
-            row.append(views.amount(train["breakdown_gb"].get("workspaces")))
-        table.append(tuple(row))
-    its = [alone[name] for name in stored.predictions()]
-    of_h100 = markdown.sources(list(h100s.values()), stored.CARDS)
-    return markdown.text(table, of_h100, markdown.sources(its, stored.TENSORS))
 
 
 def checked(folder):

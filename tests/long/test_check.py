@@ -11,7 +11,8 @@ ATTEMPTS = """
 02_mixed_precision/train | cross_entropy(logits, => nll_loss(logits.log_softmax(1), |
 02_mixed_precision/train | optimizer.zero_grad() => pass | gradients 1.8 MB, 1.8 MB more
 02_mixed_precision/train | 16-mixed => bf16-true | in bf16-true instead of 2.3026 to 2.156
-02_mixed_precision/train | optimizer.zero_grad() => pass; F.cross => optimizer.zero_grad() or F.cross \
+02_mixed_precision/train | optimizer.zero_grad() => pass; \
+F.cross => optimizer.zero_grad() or F.cross \
 | or only after the forward pass?
 03_bf16/train | logits => scores; # (batch, classes) => # a row per image |
 03_bf16/train | bf16-true => bf16-mixed | optimizer states 3.7 MB, 1.8 MB more, 2.0 times
@@ -21,7 +22,8 @@ ATTEMPTS = """
 04_batchsize/train | BATCH_SIZE = 16 => BATCH_SIZE = 64 | wrong: 0 lines changed, 2 in 04_batchsize/
 04_batchsize/train | BATCH_SIZE = 16 => BATCH_SIZE = 32 | but BATCH_SIZE 32 instead of 16
 04_batchsize/train | optimizer.zero_grad() => pass | gradients 0.9 MB, 0.8 MB more
-05_grad_accum/train | logits => scores; len(x) / len(images) => (len(y) / len(labels)); zip(images.split\
+05_grad_accum/train | logits => scores; len(x) / len(images) => (len(y) / len(labels)); \
+zip(images.split\
 (MICRO_BATCH_SIZE), labels.split(MICRO_BATCH_SIZE)) => ((images[i : i + MICRO_BATCH_SIZE], \
 labels[i : i + MICRO_BATCH_SIZE]) for i in range(0, len(images), MICRO_BATCH_SIZE)) |
 05_grad_accum/plain | * len(x) / len(images) => | is each loss weighted by its share of the batch
@@ -32,7 +34,6 @@ labels[i : i + MICRO_BATCH_SIZE]) for i in range(0, len(images), MICRO_BATCH_SIZ
 06_sgd/train | scheduler.step() => pass | learning rate, schedule, zero_grad(), or batch size?
 06_sgd/train | optimizer.zero_grad() => pass | learning rate, schedule, zero_grad(), or batch size?
 06_sgd/train | def build => def make | wrong: functions and constants: no build
-06_sgd/train | meter.add(loss, => meter.add( loss, | wrong: diff: only spaces differ
 07_init_module/train | , mmap=True => | wrong: loading peak 2.8 MB
 """
 OWN = [f"{n} | = => = |" for n in (*scripts.ladder()[1:6], *scripts.plain()[1:6])]
