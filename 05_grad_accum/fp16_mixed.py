@@ -11,7 +11,7 @@ eighth of the time, but converting and updating fp32 weights takes longer, so an
 least 20 ms instead of 55. Attention keeps less: its memory-efficient kernel computes fp16 on these
 GPUs, but bf16 only on later ones. If 18N is too much, bf16 remains, slowly.
 
-On a CPU, Fabric computes it in bf16 mixed precision, without a scaler. None of it was tried on a T4.
+On a CPU, Fabric computes it in bf16 mixed precision, without a scaler. Not tried on a T4.
 
 Cost: 10N bytes more, and loss scaling
 
