@@ -83,8 +83,8 @@ class Meter:
         self.learned = {f"{part}_{args.task.learned}": None for part in ("train", "val")}
         on = f"{records.device_name(self.device)}{f' x {self.world_size}' * (self.world_size > 1)}"
         chosen = f"{args.model} on {on}, {self.precision}, {args.batch_size} {args.task.unit}"
-        rounded = self.precision.startswith("bf16") and bf16.is_emulated(self.device)
-        notes = [*args.notes, *[bf16.NOTE] * rounded, f"{chosen} per update"]
+        slow = self.precision.startswith("bf16") and bf16.is_emulated(self.device)
+        notes = [*args.notes, *[bf16.NOTE + bf16.SLOW * self.cuda] * slow, f"{chosen} per update"]
         self.print(f"{records.in_use(args.task)}\n\n{args.headline}")
         self.print("".join(f"- {note}\n" for note in [*notes, "see --help for the options"]))
 

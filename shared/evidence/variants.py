@@ -31,6 +31,7 @@ class Variant:
     against: str | None = None  # the words of the variant that it is compared with
     model: str | None = None
     max_length: int | None = None
+    devices: int | None = None
     card: str = "a100"
     expandable: bool = False
     tiny: bool = False  # whether to measure the tiny model, too
@@ -78,7 +79,7 @@ def simulate(variant, **tiny):
     scripts.Script.load = lambda script: variant.load()
     if tiny:
         return predict(variant.script, Wanted("cpu", "tiny", **tiny))
-    names = "model", "batch_size", "max_length", "expandable"
+    names = "model", "batch_size", "max_length", "devices", "expandable"
     same = {key: getattr(variant, key) for key in names}
     same |= {"card": CARDS[variant.card], "updates": UPDATES if variant.tiny else None}
     return predict(variant.script, Wanted("gpu", "full", **same))

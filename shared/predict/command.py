@@ -12,6 +12,7 @@ import torch
 from shared import cli as options
 from shared.cli import UserError
 from shared.images.cli import TASK as IMAGES
+from shared.memory import bf16
 from shared.predict import card_fit, cards, tables, timeline
 from shared.predict.allocator import GROW, VARIABLE
 from shared.predict.jobs import Wanted, one_by_one, run_jobs
@@ -130,7 +131,7 @@ def show_tables(records, args, how=""):
     print(f"\n{setting(r)}, on a {r['device']}, {how}. Figures are per device.\n")
     print("\n".join([*tables.predictions(records), "", *tables.costs(records)]))
     if args.card and not args.card.bf16:
-        print(f"\nA {args.card.title} has no bf16 instructions: bf16 is slow on it.")
+        print(f"\nA {args.card.title} has {bf16.NOTE}{bf16.SLOW}.")
 
 
 def show(records, args):

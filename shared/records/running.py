@@ -38,7 +38,7 @@ def forks(preload):
 def run_script(name, options, log, processes=None, context=None):
     """Run a script with options, and show its last line of output while it runs, on one line.
 
-    `name` is "06_sgd/train", or any path without ".py". `processes` is the number of processes, with
+    `name` is "06_sgd/train", or a path without ".py". `processes` is the number of processes, with
     the environment that torchrun would set; None runs the script alone. `context` is forks(),
     without a GPU; None imports everything anew. Return the record, or None, and the last line of
     output; if the script failed, the line that says why.

@@ -11,6 +11,7 @@ from versions import made_here, only_here
 
 from shared.evidence import lost_updates, variants
 from shared.lessons import side_roads
+from shared.predict.cards import CARDS
 from shared.records import scripts, stored
 from shared.records.views import TINY_MEASURED, by_script, read
 
@@ -24,7 +25,7 @@ MORE_THAN_PARENT = {  # in bytes per weight; scalars add a few bytes in all
     "11_llm/hf_accelerate": 0,
 }
 CHECKPOINTED = ("09_act_ckpt/every_second", "09_act_ckpt/keep_attention", "09_act_ckpt/selective")
-IN_BACKWARD = "06_sgd/adam_in_backward"
+IN_BACKWARD, MIXED = "06_sgd/adam_in_backward", "05_grad_accum/fp16_mixed"
 COUNTED = ["04_batchsize/patch_dropout", "06_sgd/adam_on_host", "06_sgd/ema", "08_fsdp/no_sync"]
 COUNTED += ["11_llm/eager_attention"]
 DEVICES = [name for name in ROADS if name.startswith("08_fsdp/")]
@@ -65,7 +66,7 @@ def test_the_others_are_counted_by_hand_or_need_what_their_parents_do():
     rest = set(ROADS) - {*SIMULATED, *QUANTIZED, *MORE_THAN_PARENT, *CHECKPOINTED, *DEVICES}
     rest -= {"06_sgd/muon", IN_BACKWARD, *CAUSAL, "11_llm/lora", "11_llm/qlora"}
     # test_exercises.py simulates one_gpu; the pages of 10 and 11 explain why the others differ.
-    rest -= {"10_offload/activations", "09_act_ckpt/one_gpu", "11_llm/frozen", *COUNTED}
+    rest -= {MIXED, "10_offload/activations", "09_act_ckpt/one_gpu", "11_llm/frozen", *COUNTED}
     for name in rest:
         mine, its = (then[n]["train"] for n in (name, scripts.get(name).parent))
         for peak in PEAKS:
@@ -114,6 +115,23 @@ def test_several_devices_by_hand():
     assert saved == pytest.approx(layers * 3 / 4 * 2 * vector / 1e9, rel=0.2)  # of norms
     # As one unit, the weights are gathered in a buffer of their size.
     assert held["08_fsdp/one_unit"]["gathered"] > 1.9 * whole
+
+
+def test_fp16_mixed_by_hand():
+    both = (stored.tensors()[n]["train"]["breakdown_gb"] for n in (MIXED, "05_grad_accum/train"))
+    mixed, half = both
+    for label in ("parameters", "gradients", "optimizer states"):
+        assert mixed[label] == pytest.approx(2 * half[label], rel=1e-3)
+    # 36 in place of 32 bytes per value (page 02), and the copies of the weights.
+    kept = 36 / 32 * half["activations"] + half["parameters"]
+    assert mixed["activations"] == pytest.approx(kept, rel=0.02)
+
+
+def test_what_fits_on_a_t4():
+    mine = [v for v in variants.VARIANTS if v.table == "T4"]
+    found = {v.script: variants.recorded()[v.words]["train"] for v in mine}  # of two, if both
+    too_large = [n for n, its in found.items() if its["device_peak_gb"] > CARDS["t4"].gb]
+    assert too_large == ["01_baseline/train", "02_mixed_precision/train", "03_bf16/train"]
 
 
 def test_muon_by_hand():
