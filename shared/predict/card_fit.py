@@ -73,7 +73,6 @@ def with_way(script, options, card_gb, batch_size):
         return share if tried(share)[which] <= left else 0
 
     at_once = largest(0) or largest(1)  # tightly only if nothing fits otherwise
-    missing = "bf16" if "bf16" in args.precision and not simulation.card.bf16 else None
     gb, _, bound = found[at_once or min(found)]
     way = {
         "card_gb": card_gb,
@@ -82,8 +81,7 @@ def with_way(script, options, card_gb, batch_size):
         "world_size": record["world_size"],
         "batch_size": batch_size,
         "share": share,
-        "at_once": 0 if missing else at_once,
-        "missing": missing,
+        "at_once": at_once,
         "bound": bound,
         "techniques": list(options.techniques or ()),
     }
@@ -200,8 +198,7 @@ def rows(found):
         at_once = f"{way['at_once']}{', tightly' * tight(way)}"
         fast = f"{speed(way):,.0f}", way["bound"]["by"]
         if not way["at_once"]:
-            at_once = f"no {way['missing']}" if way["missing"] else "none fits"
-            fast = ("", "")
+            at_once, fast = "none fits", ("", "")
         return words, str(way["world_size"]), at_once, f"{way['needs_gb']:.2f}", *fast
 
     def place(its):
@@ -223,7 +220,7 @@ def advice(found, what, card):
         mine = [(words, way) for words, way in found if way["world_size"] == n and way["at_once"]]
         if not mine:
             few = "; 11_llm/lora and 11_llm/qlora train few weights, --fits tells of them"
-            lines.append(f"{on}: none of these fits, or can run{few * (what == 'texts')}.")
+            lines.append(f"{on}: none of these fits{few * (what == 'texts')}.")
             continue
         words, best = max(mine, key=lambda w: (not offloads(w[1]), not tight(w[1]), speed(w[1])))
         needs = f"needs {best['needs_gb']:.1f} of {card.gb:.1f} GB"
