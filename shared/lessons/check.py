@@ -82,13 +82,12 @@ def diff(mine, own):
 def losses(mine, own, _):
     """Compare the losses and precisions of two records."""
     texts = ["{first_loss:.4f} to {last_loss:.4f} in {precision}".format(**r) for r in (mine, own)]
-    keys = ("first_loss", "last_loss")
-    first, last = (abs(mine[key] - own[key]) <= ROUNDING * own[key] for key in keys)
-    if first and last and mine["precision"] == own["precision"]:
+    alike = [abs(mine[x] - own[x]) <= ROUNDING * own[x] for x in ("first_loss", "last_loss")]
+    if all(alike) and mine["precision"] == own["precision"]:
         return True, f"losses agree, {texts[0]}"
     hint = "precision, optimizer, learning rate, schedule, zero_grad(), or batch size?"
     share = "is each loss weighted by its share of the batch, and is there one step per batch?"
-    return False, f"losses {texts[0]} instead of {texts[1]}: {hint if first else share}"
+    return False, f"losses {texts[0]} instead of {texts[1]}: {hint if alike[0] else share}"
 
 
 def peak(mine, own, before, phase="train"):

@@ -5,9 +5,10 @@ from shared.records import markdown, stored
 from shared.records.views import NOTHING, amount, duration, least_ms, unit
 
 
-def table(records, names):
-    """Return a table of what an update costs each GPU, a column per record, headed by names."""
-    what = unit(records[0])
+def part(folder):
+    """Return a table of what an update costs each GPU, beside the one of the stage before."""
+    records = [stored.predictions()[name] for name in pair(folder)]
+    what, names = unit(records[0]), [r["script"] for r in records]
     card = records[-1]["device"].removeprefix("simulated ")
     sizes = {
         "read and written in its memory": "moved_gb",
@@ -35,7 +36,8 @@ def table(records, names):
         )
     rows = [(label, *(column[label] for column in columns)) for label in columns[0]]
     shown = [row for row in rows if {*row[1:]} != {NOTHING}]
-    return markdown.text([("for each GPU, in one update", *names), *shown])
+    table = [("for each GPU, in one update", *names), *shown]
+    return markdown.text(table, markdown.sources(records, stored.PREDICTED))
 
 
 def flop(tflop):
@@ -48,10 +50,3 @@ def parts(times):
     found = sorted(times.items(), key=lambda part: -part[1])
     least = 0.01 * sum(times.values())
     return ", ".join(f"{name} {duration(t)}" for name, t in found if t > least) or NOTHING
-
-
-def part(folder):
-    """Return a table of the cost of a stage's update, beside that of the stage before."""
-    rows = [stored.predictions()[name] for name in pair(folder)]
-    names = [r["script"] for r in rows]
-    return markdown.text(table(rows, names), markdown.sources(rows, stored.PREDICTED))
