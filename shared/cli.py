@@ -105,14 +105,13 @@ def add_options(parser, *tasks):
     add("--epochs", type=positive, default=1, metavar="N", help="passes over the data (default: 1)")
     add("--max-steps", type=positive, metavar="N", help=steps)
     add("--seed", type=int, default=123, help=order)
-    random = "start from random weights"
-    add("--no-pretrained", dest="pretrained", action="store_false", help=random)
+    add("--no-pretrained", dest="pretrained", action="store_false", help="random weights at first")
 
 
 def parse(
     task, file, argv, batch_size, devices=1, micro_batch_size=None, *, launcher=None, shares=None
 ):
-    """Parse a script's command line.
+    """Parse a script's command line; return the options, with what is derived from them.
 
     Args:
         task: the task of the script, such as images.cli.TASK.
@@ -123,8 +122,6 @@ def parse(
         micro_batch_size: images or texts per forward pass and device; None for the whole batch.
         launcher: "torchrun" for a script that leaves starting processes to torchrun.
         shares: number of parts that the devices divide a batch into; None for one per device.
-
-    Return the options, with what choose() and _choose_devices() derive from them.
 
     Raises:
         UserError: an option is unknown, out of range, or does not fit this script or machine.
@@ -141,12 +138,16 @@ def parse(
     add("--save-minutes", type=float, default=15, metavar="N", help=minutes)
     resume = "resume from the checkpoint in --save DIR, if any; repeat the other options"
     add("--resume", action="store_true", help=resume)
+    add("--mps", action="store_true", help="a Mac's GPU, for 01 to 07 and 11_llm/before; untried")
     args = parser.parse_args(argv)
     args.script = f"{path.parent.name}/{path.stem}"
     args.headline = f"{args.script}, {docstring.splitlines()[0].partition(', ')[2].rstrip('.')}"
     args.command = command_of([f"{args.script}.py"], argv)
     args.batch_size, args.micro_batch_size = batch_size, micro_batch_size
     choose(args, task)
+    if args.mps and (devices > 1 or not torch.backends.mps.is_available()):
+        raise UserError("--mps: needs a Mac's GPU and one device, so 01 to 07 or 11_llm/before")
+    args.accelerator = "mps" if args.mps else args.accelerator
     if args.accelerator == "cpu":
         bf16.speed_up()
     _choose_devices(args, devices, launcher)

@@ -65,10 +65,7 @@ class Meter:
     """
 
     def __init__(self, args, fabric, precision=None):
-        """Print the versions and the settings of the run.
-
-        A script without Fabric passes its torch.device, and its precision by Fabric's name.
-        """
+        """Print the run's settings; without Fabric, a script passes its torch.device, precision."""
         of_fabric = getattr(getattr(fabric, "strategy", None), "precision", None)
         self.args, self.device = args, fabric.device if of_fabric else fabric
         self.precision = of_fabric.precision if of_fabric else precision_on(self.device, precision)
@@ -214,8 +211,8 @@ class Meter:
         return self.args.task.new_metric().to(self.device)
 
     def _now(self):
-        if self.cuda:
-            torch.cuda.synchronize(self.device)
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize(self.device)
         return time.perf_counter()
 
 

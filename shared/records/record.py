@@ -44,8 +44,8 @@ def append(path, record):
 
 def device_name(device):
     """Return the name of the GPU, or of the CPU with its number of cores."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
+    if device.type != "cpu":
+        return torch.cuda.get_device_name(device) if device.type == "cuda" else "Apple GPU"
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
