@@ -23,10 +23,10 @@ MORE = {"08_fsdp/train": 25, "08_fsdp/plain": 26, "08_fsdp/tensor_parallel": 17}
 MORE |= {"03_bf16/kahan": 20, "03_bf16/plain": 17, "06_sgd/adam_in_backward": 20}
 MORE |= {"08_fsdp/sequence_parallel": 17}
 
-# The rooms of shared/, each with those that it may import from besides itself.
+# The folders and files of shared/, each with those that it may import from besides itself.
 GROUND = ("memory", "cli", "loading", "records")
 IMPORTED = ("images", "text", "metrics")
-ROOMS = {
+FOLDERS = {
     "memory": (),
     "cli": ("memory",),
     "loading": ("cli",),
@@ -45,7 +45,7 @@ NAMES_A_STAGE = re.compile(r"\d\d(_\w*)?(/\w*)?")
 
 
 def changed(before, after):
-    """Returns the lines removed and added between two scripts."""
+    """Return the lines removed and added between two scripts."""
     delta = list(difflib.ndiff(scripts.get(before).code, scripts.get(after).code))
     return [[d[2:] for d in delta if d.startswith(sign)] for sign in ("- ", "+ ")]
 
@@ -178,23 +178,23 @@ def test_shared_has_no_branch_on_the_stage():
             assert not named, f"{file.relative_to(ROOT)}:{condition.lineno}: {named}"
 
 
-def room(module):
+def folder(module):
     return module.split(".")[1]
 
 
 def test_nothing_imports_upward():
-    found, modules = {name: set() for name in ROOMS}, {}
+    found, modules = {name: set() for name in FOLDERS}, {}
     for file in python_files("shared"):
         module = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         if module == "shared":
             assert imported(file) == []
             continue
-        assert room(module) in ROOMS, f"{module} is in no room"
+        assert folder(module) in FOLDERS, f"{module} is in no folder"
         modules[module] = imported(file)
         for name in modules[module]:
-            allowed = (room(module), *ROOMS[room(module)])
-            assert room(name) in allowed, f"{module} imports {name}"
-            found[room(module)].add(room(name))
+            allowed = (folder(module), *FOLDERS[folder(module)])
+            assert folder(name) in allowed, f"{module} imports {name}"
+            found[folder(module)].add(folder(name))
     # No circle; CycleError tells which.
     parts = {a: {b if b in modules else b.rpartition(".")[0] for b in modules[a]} for a in modules}
     tuple(graphlib.TopologicalSorter(parts).static_order())
@@ -203,8 +203,8 @@ def test_nothing_imports_upward():
 
 def test_scripts_import_only_what_stages_use():
     for file in python_files(scripts.FOLDER):
-        rooms = {room(name) for name in imported(file)}
+        folders = {folder(name) for name in imported(file)}
         few = ("classify.py", "generate.py", "hf_trainer.py", "one_by_one.py")
         beside = ("cli", "loading", "records") if file.name in few else ()
-        assert rooms and rooms <= {*IMPORTED, *beside}, file
-        assert not {"images", "text"} <= rooms, file
+        assert folders and folders <= {*IMPORTED, *beside}, file
+        assert not {"images", "text"} <= folders, file

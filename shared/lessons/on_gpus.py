@@ -13,7 +13,7 @@ def part(folder):
             measured = [p["measured"] for p in group]
             on = listed(m["device"] for m in measured)
             pieces += [f"{setting(group[0])}, on {on}, while training:"]
-            pieces += [report.trainings(group), markdown.sources(measured, file)]
+            pieces += [report.runs(group), markdown.sources(measured, file)]
         if operations := about.get("operations"):
             formulas = report.formulas(operations)
             pieces += [f"What operations allocate besides their results; {formulas}."]

@@ -69,7 +69,7 @@ class Script:
 
     @property
     def cost(self):
-        """What a side road costs: the paragraph of its docstring that begins with "Cost: "."""
+        """The cost of a side road: the paragraph of its docstring that begins with "Cost: "."""
         return " ".join(re.search(r"^Cost: (.+?)(\n\n|\Z)", self.docstring, FLAGS)[1].split())
 
     def load(self):

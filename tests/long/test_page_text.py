@@ -21,12 +21,12 @@ def html():
 
 
 def bare(html):
-    """Returns what a reader sees of HTML, without spaces."""
+    """Return what a reader sees of HTML, without spaces."""
     return "".join(escaped.unescape(re.sub(r"<[^>]*>", "", html)).split())
 
 
 def without_marks(text):
-    """Returns what Markdown shows, without spaces: no backticks, stars, links, or comments."""
+    """Return what Markdown shows, without spaces: no backticks, stars, links, or comments."""
     text = re.sub(r"<!--.*?-->|!\[[^]]*\]\([^)]*\)", "", text, flags=re.DOTALL)
     text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)
     text = re.sub(r"^```\w*$|^#+ |^- |<.*?>", "", text, flags=re.MULTILINE)

@@ -55,7 +55,7 @@ def test_the_page_shows_what_is_predicted_today(steps):
             assert now["train"][peak] == near(then["train"][peak], made_here(then))
 
 
-def test_steps_on_one_device_are_ordinary_trainings():
+def test_steps_on_one_device_are_ordinary_updates():
     """They run in one process, without shards, and need what is predicted, to the byte."""
     way = one_by_one(TEXT[1])
     firsts = [way.techniques(1)[:n] for n in (2, 3, 4)]

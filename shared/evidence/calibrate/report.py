@@ -9,7 +9,7 @@ OPERATIONS = ("operation", "inputs", "script", "calls")
 OPERATIONS += ("measured MB", "formula MB", "differs by MB")
 
 
-def trainings(checked):
+def runs(checked):
     """Return the rows of a table of training peaks, measured beside predicted."""
     rows = [HEADING]
     for p in checked:
