@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # lines of parts of the repository. They fall; that of tests rises for a new promise.
 OF_SCRIPTS = {"0[1-9]_*/*.py": (13, 1600), "10_*/*.py": (13, 1600)}
 OF_SCRIPTS |= {"11_llm/before.py": (15, 1900), "11_llm/train.py": (15, 1900)}
-OF_PARTS = {"shared/**/*.py": 11_763, "tests/*.py": 2_492, "tests/**/*.py": 5_972}
+OF_PARTS = {"shared/**/*.py": 11_759, "tests/*.py": 2_492, "tests/**/*.py": 5_972}
 
 
 @functools.cache

@@ -27,7 +27,7 @@ def draw_all(every, out):
     """
     for moments in every:
         picture, record = out / f"{moments['script'].replace('/', '_')}.png", moments["record"]
-        slide(record, moments, picture, (11, 4.8 * (1 + on_host(record))))
+        draw(record, moments, picture)
     write_text(out / "timelines.json", json.dumps(every) + "\n")
     if len(every) > 1:
         bars.draw([moments["record"] for moments in every], out / "peaks.png")
@@ -61,15 +61,12 @@ def _mark_peak(axes, at, total, gb_or_mb, more=""):
     axes.annotate(said, peak, xytext=(0, 8), ha=side, fontweight="bold", **ABOVE)
 
 
-def slide(record, moments, file, size=(13, 7.3)):
-    """Draw what one script holds on the device and, if anything, below it on the host.
-
-    The size is in inches, by default 16:9.
-    """
+def draw(record, moments, file):
+    """Draw what one script holds on the device and, if anything, below it on the host."""
     held = expanded(moments)
     parts = [("device", "computer" if record["train"]["host_peak_gb"] is None else "simulated GPU")]
     parts += [("host", "host")] if on_host(record) else []
-    figure, axes = _figure(len(parts), 1, *size)
+    figure, axes = _figure(len(parts), 1, 11, 4.8 * len(parts))
     for ax, (part, name) in zip(axes[:, 0], parts):
         gb_or_mb, factor = _area(ax, held, part)
         ax.set_ylabel(f"{gb_or_mb} on the {name}")

@@ -2,9 +2,9 @@
 
 import json
 
-from shared.records.record import NOTHING, ROOT, breakdown, quality, size
+from shared.records.record import NOTHING, ROOT, quality, size
 
-__all__ = ["NOTHING", "breakdown", "size"]  # besides the names defined here
+__all__ = ["NOTHING", "size"]  # besides the names defined here
 
 RESULTS = ROOT / "shared" / "evidence" / "results"
 TINY_MEASURED = RESULTS / "tiny-cpu.jsonl"  # by `python -m shared.ladder --preset tiny`
