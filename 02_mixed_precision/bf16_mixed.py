@@ -6,7 +6,7 @@ types take two bytes for each value: the memory is the same.
 
 On a CPU, Fabric computes 02 in bf16 in any case. There the two files do the same, to the last bit.
 
-Cost: three significant bits; slow on a GPU before the Ampere generation
+Cost: three fewer significant bits; slow on a GPU before the Ampere generation
 
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
