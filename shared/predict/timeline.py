@@ -46,7 +46,7 @@ def beside(every, file):
         ax.set_yticklabels([]) if n else ax.set_ylabel(f"{gb_or_mb} on the GPU")
     records = [its["record"] for its in held]
     _legend(figure, records)
-    said = "One update: allocations and frees in order, not time. White: forward pass, grey: "
+    said = "One update: allocations and frees in order, not time. White: forward pass, gray: "
     figure.suptitle(f"{said}backward pass, darker: optimizer step", fontsize=9)
     bars.save(figure, file, records)
 
@@ -57,7 +57,7 @@ def _mark_peak(axes, at, total, gb_or_mb, more=""):
     peak = at[i], total[i]
     axes.plot(*peak, **MARK)
     side = "right" if i > len(total) / 2 else "left"  # so that the text stays inside
-    said = f"{peak[1]:.3g} {gb_or_mb}{more}"
+    said = f"{peak[1]:{'.2f' if gb_or_mb == 'GB' else '.3g'}} {gb_or_mb}{more}"
     axes.annotate(said, peak, xytext=(0, 8), ha=side, fontweight="bold", **ABOVE)
 
 
@@ -70,7 +70,7 @@ def draw(record, moments, file):
     for ax, (part, name) in zip(axes[:, 0], parts):
         gb_or_mb, factor = _area(ax, held, part)
         ax.set_ylabel(f"{gb_or_mb} on the {name}")
-        ax.set_xlabel("allocations and releases during one update, in order")
+        ax.set_xlabel("allocations and frees during one update, in order")
         more = f", {where(record)}" if part == "device" else ""
         _mark_peak(ax, held["at"], held[part].sum(1) * factor, gb_or_mb, more)
     _legend(figure, [record], PEAK)

@@ -83,5 +83,5 @@ def _draw_bars(axes, records):
         for r in records
     ]
     axes.set_xticks(positions, names, fontsize=7)
-    axes.set_ylabel(gb_or_mb)
+    axes.set(ylabel=gb_or_mb, xlim=(-0.5, len(records) - 0.5))  # room for names
     axes.spines[["top", "right"]].set_visible(False)

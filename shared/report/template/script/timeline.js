@@ -70,7 +70,7 @@ const Timeline = (() => {
 
     // Return the line under the drawings; a stage's timeline can change its scale.
     under() {
-      const told = element("p", { class: "under" }, "From left to right: allocations and releases in order, not time.");
+      const told = element("p", { class: "under" }, "From left to right: allocations and frees in order, not time.");
       if (this.scale !== top) return told;
       const button = element("button", { type: "button", class: "ruler" });
       button.addEventListener("click", () => {
@@ -136,7 +136,7 @@ const Timeline = (() => {
       const { moments } = this;
       const event = (moments.at[n] + 1).toLocaleString("en");
       const told = element("p", { class: "moment" }, element("b", {}, phase), module ? ` in ${module}` : "",
-        element("span", { class: "note" }, ` ${event} of ${moments.events.toLocaleString("en")} allocations and releases`));
+        element("span", { class: "note" }, ` ${event} of ${moments.events.toLocaleString("en")} allocations and frees`));
       const lists = parts(moments).map((part) => this.list(part, n));
       const back = element("button", { type: "button", class: "to-peak" }, "To the peak");
       back.addEventListener("click", () => this.choose(peak(moments)));
