@@ -164,11 +164,10 @@ def render(files, own=()):
         lstrip_blocks=True,
     )
     text = MarkdownIt("commonmark", {"html": False}).enable("table")
+    environment.filters |= {"embedded": embedded, "number": number, "cut": lesson.cut}
     environment.filters |= {
         "lesson": lesson.markdown,
         "inline": lambda source: Markup(text.renderInline(source)),
-        "embedded": embedded,
-        "number": number,
         "id": lambda script: script.replace("/", "-"),
     }
     chosen, every = charts.datasets(files), timelines.with_own(own)

@@ -64,7 +64,7 @@ const Address = (() => {
     return pieces.get(name).value;
   }
 
-  // Change a piece and shows it.
+  // Change a piece and show it.
   function set(name, value) {
     change(pieces.get(name), String(value));
     write();

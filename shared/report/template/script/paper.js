@@ -3,9 +3,9 @@ const Paper = (() => {
   function answers() {
     const found = all(".exercise").map((exercise) => {
       const answer = one("details", exercise).cloneNode(true);
-      const stage = exercise.closest("article").dataset.script;
+      const from = exercise.closest("article")?.dataset.script ?? "Wrong line";
       one("summary", answer).remove();
-      return element("div", { class: "answer" }, element("h3", {}, `${stage}, ${one("h5", exercise).textContent}`), ...answer.childNodes);
+      return element("div", { class: "answer" }, element("h3", {}, `${from}, ${one("h3, h5", exercise).textContent}`), ...answer.childNodes);
     });
     return element("section", { id: "answers-at-the-end" }, element("h2", {}, "Answers"), ...found);
   }

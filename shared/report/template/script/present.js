@@ -1,5 +1,6 @@
 // For a workshop: one stage per screen, revealed step by step. Elements with data-slide in an article
-// are shown one after the other; a slide's parts with data-step appear one at a time.
+// are shown one after the other, the first below the article's idea; a slide's parts with data-step
+// appear one at a time.
 const Present = (() => {
   let stage = null; // the article that is shown
   let at = 0; // which of its steps

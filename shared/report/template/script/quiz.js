@@ -37,7 +37,7 @@ const Quiz = (() => {
   function panel(key, times) {
     const { before, before_mb: known } = ASKED[key];
     const top = Math.max(times * known, Math.ceil(ASKED[key].now_mb / known / 4) * 4 * known * (ASKED[key].now_mb > times * known));
-    const input = element("input", { type: "range", min: "0", max: String(top), step: String(top / 400), value: "0" });
+    const input = element("input", { type: "range", "aria-label": "Your guess", min: "0", max: String(top), step: String(top / 400), value: "0" });
     const told = element("output", {});
     const label = element("label", {}, "Your guess ", told, input);
     const bar = element("span", { class: "known" });
@@ -89,6 +89,7 @@ const Quiz = (() => {
       for (const part of [label, button, question, bar]) part.hidden = open;
       if (guesses.has(key)) input.value = guesses.get(key);
       told.textContent = guesses.has(key) ? size(guesses.get(key)) : "none yet";
+      input.ariaValueText = told.textContent;
       verdict.textContent = open ? judged(key) : "";
       for (const part of all(`[data-hidden-by="${key}"]`)) part.classList.toggle("unseen", guessing(key));
       for (const link of all(`.bar[data-script="${key}"] > a`)) {
