@@ -9,7 +9,7 @@ KahanAdam computes Adam's update on weights that are 0 for the moment, because t
 all its digits. That needs a copy of the weights during the step, which does not raise the peak:
 with 64 images the peak is in the backward pass.
 
-Cost: 2N bytes for the rests, and 2N more during the step
+Cost: 2N bytes for what rounding cut off, and 2N more during the step
 
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """

@@ -55,9 +55,10 @@ def origin(folder):
     full, tiny = (its[pair(folder)[-1]] for its in (stored.predictions(), _tiny()))
     card, torch = full["device"].removeprefix("simulated "), full["versions"]["torch"]
     file = os.path.relpath(FIGURES / f"{folder.name}.md", folder)
+    gloo = " with gloo, whose buffers are not counted" if tiny["world_size"] > 1 else ""
     return (
         f"Figures: predicted for {card} with PyTorch {torch}, and measured tiny on "
-        f"{tiny['device']}{'' if stored.on_gpus() else '; none was measured on a GPU'}. "
+        f"{tiny['device']}{gloo}{'' if stored.on_gpus() else '; none was measured on a GPU'}. "
         f"[All figures of this stage, with commands and commits]({file})."
     )
 

@@ -67,8 +67,8 @@ def speeds(folder):
         lines.append((r["what"], gpus, *command.times(r), f"[{r['source']}]({urls[r['source']]})"))
     said = (
         f"Of {len(found)} published runs, the median reaches "
-        f"{statistics.median(fractions):.0%} of the bound, the best {max(fractions):.0%}, the "
-        f"last {min(fractions):.0%}."
+        f"{statistics.median(fractions):.0%} of the speed that the bound allows, the best "
+        f"{max(fractions):.0%}, the last {min(fractions):.0%}."
     )
     notes = ["- {title}: {times}".format(**s) for s in SOURCES if "times" in s]
     notes.append(f"- {GUIDE_TITLE}: {GUIDE_TIMES}")

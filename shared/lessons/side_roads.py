@@ -29,9 +29,9 @@ def table(folder):
         rows.append((link, *cells, views.learned(measured[name]), script.cost))
     number = folder.name[:2]
     note = (
-        "Other techniques, each one file that explains itself in its docstring: lines changed, "
-        "peak and least time as predicted, beside the script that it changes; accuracy of the tiny "
-        f"model. `python -m shared.ladder {number} --side-roads` measures them."
+        "Each of these techniques is one file, explained in its docstring, and compared with the "
+        "script that it changes: lines, predicted peak and least time. The tiny model's accuracy "
+        f"is measured (`python -m shared.ladder {number} --side-roads`)."
     )
     return markdown.text(note, rows)
 

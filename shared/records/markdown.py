@@ -63,7 +63,7 @@ def compared(before, now):
     if not before or not now:
         return "new" if now else "gone"
     if now >= 2 * before:
-        return f"{now / before:.1f}x more"
+        return f"{now / before:.1f}x as much"
     return less(before, now) if before >= 2 * now else against(before, now)
 
 
