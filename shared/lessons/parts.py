@@ -55,7 +55,7 @@ def origin(folder):
     full, tiny = (its[pair(folder)[-1]] for its in (stored.predictions(), _tiny()))
     card, torch = full["device"].removeprefix("simulated "), full["versions"]["torch"]
     file = os.path.relpath(FIGURES / f"{folder.name}.md", folder)
-    gloo = " with gloo, whose buffers are not counted" if tiny["world_size"] > 1 else ""
+    gloo = ", without gloo's buffers" if tiny["world_size"] > 1 else ""
     return (
         f"Figures: predicted for {card} with PyTorch {torch}, and measured tiny on "
         f"{tiny['device']}{gloo}{'' if stored.on_gpus() else '; none was measured on a GPU'}. "
