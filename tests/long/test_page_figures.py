@@ -55,7 +55,7 @@ def assert_told(text, ratio):
     elif text.endswith("%"):
         assert 1 + float(text[:-1]) / 100 == pytest.approx(ratio, abs=5.1e-4)
     else:
-        times = ratio if text.endswith("more") else 1 / ratio
+        times = ratio if text.endswith("much") else 1 / ratio
         assert times >= 2 and float(text.partition("x")[0]) == pytest.approx(times, abs=0.051)
 
 
