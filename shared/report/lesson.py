@@ -40,7 +40,7 @@ def sections(folder):
 def head(folder):
     """Return the first sentence of a lesson, and its table at a glance, as HTML."""
     sentence, glance = HEAD.match(_source(folder)).groups()
-    return _line(sentence, folder), markdown(glance, folder)
+    return _html(MARKDOWN.parseInline(sentence), folder), markdown(glance, folder)
 
 
 def markdown(text, folder):
@@ -75,8 +75,9 @@ def target(link, folder):
 
 
 def cut(html):
-    """Return HTML with possible line breaks inside long names."""
-    pieces = re.split(r"(<[^>]*>)", str(html))  # every second one is a tag
+    """Return HTML with possible line breaks inside long names, and none before a unit."""
+    whole = re.sub(r"(?<=\d) (?=(GB|MB|ms)\b)", "\xa0", str(html))
+    pieces = re.split(r"(<[^>]*>)", whole)  # every second one is a tag
     pieces[::2] = [LONG.sub(lambda name: CUT.sub("<wbr>", name[0]), text) for text in pieces[::2]]
     return Markup("".join(pieces))
 
@@ -97,10 +98,6 @@ def _parsed(folder):
     starts = [i for i, t in enumerate(tokens) if t.type == "heading_open" and t.tag == "h2"]
     ends = [*starts[1:], len(tokens)]
     return {tokens[i + 1].content: tokens[i + 3 : end] for i, end in zip(starts, ends)}
-
-
-def _line(text, folder):
-    return _html(MARKDOWN.parseInline(text), folder)
 
 
 def _html(tokens, folder):
