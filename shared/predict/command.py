@@ -130,7 +130,7 @@ def show_tables(records, args, how=""):
     how += f"predicted with torch {torch.__version__}; nothing was computed"
     print(f"\n{setting(r)}, on a {r['device']}, {how}. Figures are per device.\n")
     print("\n".join([*tables.predictions(records), "", *tables.costs(records)]))
-    if args.card and not args.card.bf16:
+    if args.card and not args.card.bf16 and any("bf16" in str(r["precision"]) for r in records):
         print(f"\nA {args.card.title} has {bf16.NOTE}{bf16.SLOW}.")
 
 

@@ -157,7 +157,7 @@ def record(run, args, seconds):
         "as_torch": ".".join(map(str, args.torch)),
         "world_size": args.devices,
         "shares": args.devices,
-        "precision": None,
+        "precision": " and ".join(sorted({o.kind for o in operations if o.flop} - {"attention"})),
         "batch_size": (run.batch or sum(run.seen)) * args.devices,
         "micro_batch_size": max(run.sizes, default=None),
         "steps": run.updates,
