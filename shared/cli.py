@@ -15,8 +15,8 @@ import torch
 
 from shared.memory import bf16
 
-# Meter prints what Fabric would log; importing torchao makes PyTorch log needless warnings.
-for name in ("lightning.fabric", "lightning.pytorch", "torch.utils._pytree"):
+# Meter prints what Fabric would log; imports of torchao and bitsandbytes log needless warnings.
+for name in ("lightning.fabric", "lightning.pytorch", "torch.utils._pytree", "bitsandbytes"):
     logging.getLogger(name).setLevel(logging.ERROR)
 
 PRESETS = ("tiny", "full")
