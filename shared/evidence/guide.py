@@ -109,8 +109,7 @@ class Softmax(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         x, result = ctx.saved_tensors
-        found = torch.ops.aten._softmax_backward_data(gradient, result, ctx.dim, x.dtype)
-        return found, None
+        return torch.ops.aten._softmax_backward_data(gradient, result, ctx.dim, x.dtype), None
 
 
 def simulate(row, then):

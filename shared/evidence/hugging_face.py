@@ -92,8 +92,7 @@ def _quiet(main, argv):
 
 def measured(techniques=TECHNIQUES, *options):
     """Return [(record of the Trainer, record of before.py)]; both get the further options."""
-    jobs = [(function, t, *options) for t in techniques for function in (theirs, ours)]
-    records = run_jobs(jobs)
+    records = run_jobs([(run, t, *options) for t in techniques for run in (theirs, ours)])
     return list(zip(records[::2], records[1::2]))
 
 

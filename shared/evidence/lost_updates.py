@@ -48,14 +48,12 @@ def train(name, seed, *options):
     with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
         record = script.main(["--preset", "tiny", "--seed", str(seed), *options])
     changed = (weights() != made["before"]).double().mean().item()
-    rate = float(made["optimizer"].param_groups[0]["lr"])
-    return {**record, "lr": rate, "changed": changed}
+    return {**record, "lr": float(made["optimizer"].param_groups[0]["lr"]), "changed": changed}
 
 
 def trained(seeds, *options):
     """Return the results of train() for every script and seed, {script: list of records}."""
-    jobs = [(train, name, seed, *options) for name in SCRIPTS for seed in seeds]
-    records = run_jobs(jobs)
+    records = run_jobs([(train, name, seed, *options) for name in SCRIPTS for seed in seeds])
     return {name: [r for r in records if r["script"] == name] for name in SCRIPTS}
 
 

@@ -144,8 +144,7 @@ def measure(args, chosen):
         log = args.out / "logs" / f"{name.replace('/', '_')}.log"
         # Without a GPU, starting Python anew would take a third of the whole time. (Only on Linux:
         # the system libraries of macOS do not support forks.)
-        forked = its.accelerator == "cpu" and sys.platform == "linux"
-        context = forks(PRELOADED) if forked else None
+        context = forks(PRELOADED) if its.accelerator == "cpu" and sys.platform == "linux" else None
         record, last = run_script(name, options, log, processes(name, its), context)
         seconds = time.perf_counter() - started
         if record:

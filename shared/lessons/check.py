@@ -22,6 +22,10 @@ OPTIONS = "--preset tiny --max-steps 4 --devices 1".split()
 # The same sums in another order change a loss by 3e-4 of it at most, a missing zero_grad() by 8e-4.
 ROUNDING, SLACK = 4e-4, 5e-3  # of a loss, and of a peak
 ALONE = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+# What unseen() looks for: names that fp16 on a GPU needs, calls that are told what to report and
+# to save, and a division by 4 that should be by another 4.
+FP16, CALLS = ("autocast", "GradScaler", "scale", "update"), ("parse", "training")
+BY_SIZE = re.compile(r"\bloss( = [^/\n]*\))? ?/=? ?MICRO_BATCH_SIZE")
 HINTS = {
     "gradients": "is zero_grad() missing, or only after the forward pass?",
     "optimizer states": "another optimizer, such as Adam, or precision?",
@@ -37,9 +41,9 @@ def parts(path):
         where = f"{path.name}, line {getattr(error, 'lineno', None) or 1}"
         raise UserError(f"{where}: {type(error).__name__}: {error.args[0]}") from None
     functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-    assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
-    values = {n.targets[0]: n.value for n in assigned if not isinstance(n.value, ast.Call)}
-    constants = {ast.unparse(target): ast.unparse(value) for target, value in values.items()}
+    values = [node for node in tree.body if isinstance(node, (ast.Assign, ast.AnnAssign))]
+    targets = [getattr(node, "target", None) or node.targets[0] for node in values]
+    constants = {ast.unparse(t): ast.unparse(n.value) for t, n in zip(targets, values) if n.value}
     docstring = ast.get_docstring(tree)
     start = 0 if docstring is None else tree.body[0].end_lineno
     return functions, constants, docstring or "", path.read_text().splitlines()[start:]
@@ -63,20 +67,40 @@ def recognize(file, stage):
 def form(mine, own):
     """Compare functions and constants; return whether they are right, and a line, as all below."""
     (there, its, *_), (wanted, known, *_) = parts(mine.path), parts(own.path)
+    known.pop("SCALER", None)  # it may be made elsewhere
     if missing := [name for name in [*wanted, *known] if name not in [*there, *its]]:
         return False, f"functions and constants: no {', no '.join(missing)}"
-    if [name for name in there if name in wanted] != wanted:
-        return False, f"functions: the order is {', '.join(wanted)}"
     other = [f"{x} {its[x]} instead of {known[x]}" for x in known if its[x] != known[x]]
     return True, ", but ".join(["functions and constants are there", *other])
 
 
 def diff(mine, own):
-    """Compare the lines changed from the stage before; docstrings do not count."""
-    old, *both = (parts(script.path)[3] for script in (scripts.get(own.parent), mine, own))
-    deltas = [list(difflib.ndiff(old, lines)) for lines in both]
-    n, few = (sum(line[0] in "+-" for line in delta) for delta in deltas)
-    return 0 < n <= 2 * few + 8, f"{n} lines changed, {few} in {own.name}, from {own.parent}"
+    """Compare the lines changed from the stage before; docstrings and names do not count."""
+    its, new, old = (parts(script.path)[3] for script in (own, mine, scripts.get(own.parent)))
+    words = [{*re.findall(r"[^\W\d]\w*", " ".join(lines))} for lines in (its, new)]
+    other = rf"\b({'|'.join(words[0] ^ words[1])})\b"  # names that only one of the two has
+    renamed = [[re.sub(other, "_", line) for line in lines] for lines in (old, new)]
+    n, few = (sum(x[0] in "+-" for x in difflib.ndiff(*pair)) for pair in (renamed, (old, its)))
+    text = f"{n} lines changed, {few} in {own.name}, at most {2 * few + 8}, from {own.parent}"
+    return 0 < n <= 2 * few + 8, text
+
+
+def unseen(mine, own):
+    """Compare what the losses and peaks on a CPU do not show."""
+    its, wanted = {}, {}
+    for script, found in ((mine, its), (own, wanted)):
+        for node in ast.walk(ast.parse(script.path.read_bytes())):
+            called = getattr(node, "func", node)
+            name = getattr(called, "attr", getattr(called, "id", ""))
+            if name in FP16:
+                found[name] = name
+            elif name in CALLS and called is not node:
+                found[name, len(node.args + node.keywords)] = ast.unparse(node)
+    odd = [f"no {text}" for key, text in wanted.items() if key not in its]
+    odd += [f"{name} of stage 02" for name in FP16[:2] if name in its and name not in wanted]
+    if BY_SIZE.search(mine.path.read_text()):
+        odd.append("divide a loss by how many micro-batches there are, not by their size")
+    return not odd, f"unseen in this run: {', '.join(odd) or 'nothing is missing'}"
 
 
 def losses(mine, own, _):
@@ -85,8 +109,8 @@ def losses(mine, own, _):
     alike = [abs(mine[x] - own[x]) <= ROUNDING * own[x] for x in ("first_loss", "last_loss")]
     if all(alike) and mine["precision"] == own["precision"]:
         return True, f"losses agree, {texts[0]}"
-    hint = "precision, optimizer, learning rate, schedule, zero_grad(), or batch size?"
-    share = "is each loss weighted by its share of the batch, and is there one step per batch?"
+    hint = "precision, optimizer, step(), learning rate, schedule, zero_grad(), or batch size?"
+    share = "is each loss, in fp32, its share of the batch's, and is there one step per batch?"
     return False, f"losses {texts[0]} instead of {texts[1]}: {hint if alike[0] else share}"
 
 
@@ -117,7 +141,7 @@ def record(script):
         said_where = rf'{re.escape(script.path.name)}", (line \d+)'
         lines = re.findall(said_where, log.read_text(errors="replace"))
     if not found:
-        raise UserError(f"{script.path.name}, {['no record', *lines][-1]}: {said}")
+        raise UserError(f"{script.path.name}, {['meter.test() did not run', *lines][-1]}: {said}")
     return found
 
 
@@ -146,6 +170,7 @@ def check(mine, own):
             yield peak(*run_jobs([(simulate, script.name, asked, script) for script in trio]))
         except UserError as error:  # such as tensors on different devices
             yield False, str(error)
+    yield unseen(mine, own)
 
 
 def main(argv=None):

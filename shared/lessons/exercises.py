@@ -55,8 +55,7 @@ class Exercise:
 
 def of_page(folder):
     """Return the exercises on the page of a stage's folder."""
-    text = (ROOT / folder / "README.md").read_text()
-    _, _, rest = text.partition("\n## Try it\n")
+    _, _, rest = (ROOT / folder / "README.md").read_text().partition("\n## Try it\n")
     section, _, _ = rest.partition("\n## ")
     found = []
     for number, block in enumerate(section.split("\n### Exercise ")[1:], 1):
@@ -165,8 +164,7 @@ def part(folder, number, **_):
 
 
 def main(argv=None):
-    parser = Parser(description=__doc__.splitlines()[0])
-    parser.parse_args(argv)
+    Parser(description=__doc__.splitlines()[0]).parse_args(argv)
     asked = list(dict.fromkeys(command for e in every() for command in commands(e)))
     printed = predictions([command for command in asked if is_prediction(command)])
     with tempfile.TemporaryDirectory() as folder:

@@ -158,8 +158,7 @@ def measured_ladder(folder):
             table = [(*markdown.heading(rows[0]), f"of {rows[0]['script']}")]
             for r in rows:
                 share = f"{r['train']['device_peak_gb'] / first:.1%}"
-                target = os.path.relpath(ROOT / views.folder(r), folder)
-                link = f"[{r['script']}]({target}/)"
+                link = f"[{r['script']}]({os.path.relpath(ROOT / views.folder(r), folder)}/)"
                 table.append((link, *markdown.row(r)[1:], share))
             title = f"{views.setting(rows[0])}, on {markdown.device(rows[0])}:"
             pieces += [title, table, markdown.sources(rows, file)]

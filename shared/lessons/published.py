@@ -72,8 +72,7 @@ def speeds(folder):
     )
     notes = ["- {title}: {times}".format(**s) for s in SOURCES if "times" in s]
     notes.append(f"- {GUIDE_TITLE}: {GUIDE_TIMES}")
-    folded = markdown.folded("What the published times include", notes)
-    return markdown.text(said, lines, folded)
+    return markdown.text(said, lines, markdown.folded("What the published times include", notes))
 
 
 def part(folder):

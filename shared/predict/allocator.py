@@ -92,8 +92,7 @@ class CachingAllocator:
         for neighbor in (piece.after, piece.before):
             if neighbor and neighbor.idle:
                 _remove(neighbor)
-                follows = neighbor is piece.after
-                first, second = (piece, neighbor) if follows else (neighbor, piece)
+                first, second = (piece, neighbor) if neighbor is piece.after else (neighbor, piece)
                 first.size += second.size
                 first.after = second.after
                 if first.after:

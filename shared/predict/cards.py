@@ -143,8 +143,7 @@ def probe(seconds=1.0):
         flops = max(flops, 2 * 384**3 / _fastest(lambda: a @ a, seconds / 4) / 1e12)
     for n in (1 << power for power in range(12, 25, 2)):  # of numbers: 16 KB to 64 MB
         x, y = torch.ones(n), torch.ones(n)
-        fastest = _fastest(lambda: torch.add(x, x, out=y), seconds / 14)
-        memory = max(memory, 12 * n / fastest / 1e9)
+        memory = max(memory, 12 * n / _fastest(lambda: torch.add(x, x, out=y), seconds / 14) / 1e9)
     torch.set_num_threads(threads)
     cores = os.cpu_count()
     return Rates(flops * cores, None, flops * cores, memory * cores)

@@ -102,8 +102,7 @@ def wanted(args, **changed):
 
 def main(argv=None):
     args = parse(argv)
-    probed = cards.probe() if args.on == "cpu" else None
-    simulations = wanted(args, device=args.on, rates=probed)
+    simulations = wanted(args, device=args.on, rates=cards.probe() if args.on == "cpu" else None)
     if args.fits:
         records = run_jobs([(card_fit.with_fits, *job, args.fits) for job in simulations])
     elif args.ways:

@@ -176,8 +176,7 @@ def touched(t):
 def _formula(func):
     """Return PyTorch's formula for the floating-point operations of a product, or None."""
     # PyTorch 2.11 has none for attention on a CPU, which takes the same arguments as on a GPU.
-    name = func._overloadpacket.__name__.replace("_for_cpu", "")
-    alike = getattr(torch.ops.aten, name, None)
+    alike = getattr(torch.ops.aten, func._overloadpacket.__name__.replace("_for_cpu", ""), None)
     if func._overloadpacket is torch.ops.aten.convolution_backward:
         return _of_convolution
     return flop_registry.get(func._overloadpacket) or flop_registry.get(alike)

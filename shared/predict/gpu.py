@@ -206,8 +206,7 @@ def tensors_without_memory(card=cards.DEFAULT, version=cards.INSTALLED):
             after_step(lambda *_: stepping.pop() and None),
         ):
             stack.enter_context(hook)
-        kernels = attention.of_cuda(DEVICE, card, version)
-        attend = (F, "scaled_dot_product_attention", kernels)
+        attend = F, "scaled_dot_product_attention", attention.of_cuda(DEVICE, card, version)
         for owner, name, wrapper in (attend, *REPLACED):
             stack.enter_context(wrapped(owner, name, wrapper))
         yield

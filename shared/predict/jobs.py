@@ -52,8 +52,7 @@ class Wanted:
 
 def one_by_one(name):
     """Return the module one_by_one of a script's folder."""
-    folder = scripts.get(name).folder
-    return scripts.Script(f"{folder}/one_by_one", "", "", None, False).load()
+    return scripts.Script(f"{scripts.get(name).folder}/one_by_one", "", "", None, False).load()
 
 
 def arguments(name, script, options):

@@ -162,11 +162,9 @@ class Simulation:
             for update in range(updates or STEADY):
                 starts.append(len(self.ledger.events))
                 # Every later update costs as much as the last.
-                counting = update + 1 == (updates or STEADY)
-                self.ledger.seen = self.cost.note if counting else None
+                self.ledger.seen = self.cost.note if update + 1 == (updates or STEADY) else None
                 self.cost.start()
-                share = batch_size // args.shares
-                inputs, labels = fake_batch(args, share, update, self.device)
+                inputs, labels = fake_batch(args, batch_size // args.shares, update, self.device)
                 for t in tensors((inputs, labels)):
                     self.ledger.note(t, "inputs")
                 with self.ledger, self.whereabouts.update():
@@ -270,5 +268,4 @@ def predicted(name, options, watched=False):
         bound=simulation.bound(),
         seconds=time.perf_counter() - started,
     )
-    record = records.new(args.task, **fields.unknown(args.task) | known)
-    return record, simulation, starts[-1]
+    return records.new(args.task, **fields.unknown(args.task) | known), simulation, starts[-1]

@@ -159,8 +159,7 @@ def flash_backward(here, args, results):
     """
     query, key = args[1], args[2]
     batch, heads, queries, width = query.shape
-    rounded = 128 * -(-queries // 128)
-    sums = 4 * batch * heads * rounded
+    sums = 4 * batch * heads * 128 * -(-queries // 128)
     found = [sums, sums * (32 * -(-width // 32))]
     if key.shape[1] != heads:
         found += 2 * [key.element_size() * batch * heads * key.shape[2] * width]
@@ -176,8 +175,7 @@ def efficient_backward(here, args, results):
     batch, heads, queries, width = query.shape
     sums, half = 4 * batch * heads * queries, query.element_size() == 2
     rows, columns = _tile(here.card, half, width)
-    tiles = -(-queries // rows) * -(-width // columns)
-    elements = tiles * (rows * columns + 4)
+    elements = -(-queries // rows) * -(-width // columns) * (rows * columns + 4)
     if half and width > rows:  # gradients of keys and values do not fit into the registers either
         shares = max(1, min(-(-keys // columns), 200 // (batch * heads)))  # of the keys
         elements += 2 * shares * columns * rows * -(-width // rows)

@@ -49,8 +49,7 @@ def device_name(device):
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    name = next(names, platform.processor() or platform.machine())
-    return f"{name}, {os.cpu_count()} cores"
+    return f"{next(names, platform.processor() or platform.machine())}, {os.cpu_count()} cores"
 
 
 def versions(task, script=None):

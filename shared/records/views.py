@@ -118,8 +118,7 @@ def at_once(record):
 
 def scale(records):
     """Return the unit that suits the records' peaks, GB or MB, and the number of these per GB."""
-    most = max(r["train"]["device_peak_gb"] for r in records)
-    return ("GB", 1) if most >= 1 else ("MB", 1000)
+    return ("GB", 1) if max(r["train"]["device_peak_gb"] for r in records) >= 1 else ("MB", 1000)
 
 
 def duration(ms):

@@ -33,11 +33,9 @@ KNOWN = {f.name.replace("--", "/"): f for f in sorted(CONFIGS.iterdir())}
 
 def configuration(args):
     """Return the transformers.PreTrainedConfig of args.model."""
-    here = None if args.pretrained else KNOWN.get(args.model)  # needs no network
+    here = not args.pretrained and KNOWN.get(args.model) or args.model  # KNOWN needs no network
     with explained(args):
-        config = AutoConfig.from_pretrained(
-            here or args.model, trust_remote_code=args.trust_remote_code
-        )
+        config = AutoConfig.from_pretrained(here, trust_remote_code=args.trust_remote_code)
     args.notes += [f"Python code that comes with {args.model} may run"] * args.trust_remote_code
     auto, own = args.task.auto, getattr(config, "auto_map", {}) if args.trust_remote_code else {}
     if type(config) not in auto._model_mapping and auto.__name__ not in own:
@@ -68,6 +66,8 @@ def explained(args):
             why = "there is no such folder, and the Hugging Face hub does not have it or cannot be"
             why += f" reached; pass a model's folder, or {args.task.tiny}"
             why += ", or --no-pretrained --data fake" * (args.model in KNOWN)
+        elif not os.path.exists(f"{args.model}/config.json"):
+            why = "pass a folder with a config.json; merge an adapter (LoRA) into its model first"
         raise UserError(f"--model {args.model}: {why}") from None
 
 

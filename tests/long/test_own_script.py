@@ -48,10 +48,8 @@ ENDS = {
     "import sys\nsys.exit(3)": (3, ""),
     "def f(): return 1 / 0\nf()": (1, "ZeroDivisionError: division by zero"),
     "import torch\ntorch.ones(2, 3).cuda() @ torch.ones(2, 3).cuda()": (1, "RuntimeError: "),
-    "import urllib.request as r\nr.urlopen('http://127.0.0.1:9')": (
-        2,
-        "mine.py:2: not reached",
-    ),
+    "import urllib.request as r\nr.urlopen('http://127.0.0.1:9')": (2, "mine.py:2: not reached"),
+    "print('nothing')": (2, "mine.py: nothing ran on the GPU; does it train on cuda?"),
     "import torch\ntorch.empty(9, device='cuda').numpy().ctypes.data\ntorch.cuda.CUDAGraph()": (
         2,
         "mine.py:3: cannot be simulated",

@@ -39,8 +39,7 @@ def test_weights_saved_in_16_bit_are_trained_as_the_script_says(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "kind, longest",
-    [("Bert", 512), ("Roberta", 510), ("Bloom", None), ("Llama", 2048)],
+    "kind, longest", [("Bert", 512), ("Roberta", 510), ("Bloom", None), ("Llama", 2048)]
 )
 def test_how_many_tokens_a_model_takes(tmp_path, kind, longest):
     config = getattr(transformers, f"{kind}Config")(num_hidden_layers=1, vocab_size=100)

@@ -92,8 +92,7 @@ class Watch(TorchDispatchMode):
     def _storages(self, x):
         """Return the storages of tensors on the device, {id: bytes}."""
         there = (t for t in tensors(x) if t.device.type == self.counters.device)
-        storages = (t.untyped_storage() for t in there)
-        return {id(s): s.nbytes() for s in storages}
+        return {id(s): s.nbytes() for s in (t.untyped_storage() for t in there)}
 
     def _note(self, func, args, kwargs, out, measured):
         formula, backward = None, torch_private.in_backward()
@@ -119,8 +118,7 @@ class Watch(TorchDispatchMode):
 def described(x):
     """Return a description of an operation's inputs: tensors by shape and type, with counts."""
     kinds = (f"{'x'.join(map(str, t.shape)) or '1'} {str(t.dtype)[6:]}" for t in tensors(x))
-    many = collections.Counter(kinds).items()
-    texts = [text if n == 1 else f"{n} of {text}" for text, n in many]
+    texts = [text if n == 1 else f"{n} of {text}" for text, n in collections.Counter(kinds).items()]
     return ", ".join(texts[:4] + ["..."] * (len(texts) > 4))
 
 
@@ -179,8 +177,7 @@ def _history(file):
 def simulated(name, options):
     """Return the same as on_gpu() for a simulated GPU, which allocates what the formulas say."""
     simulation = Simulation(name, options)
-    formulas = Workspaces(simulation.card, options.torch)
-    watch = Watch(LedgerCounters(simulation.ledger), formulas)
+    watch = Watch(LedgerCounters(simulation.ledger), Workspaces(simulation.card, options.torch))
     script, train_step = simulation.script, simulation.script.train_step
 
     def watched(*args):

@@ -139,8 +139,7 @@ def main(argv=None):
     records = predicted(again, args.scripts)
     titles = {s["title"] for s in chosen} - {s["title"] for s in again}
     if titles:
-        then = json.loads(stored.PUBLISHED.read_text())
-        records += [r for r in then if r["source"] in titles]
+        records += [r for r in json.loads(stored.PUBLISHED.read_text()) if r["source"] in titles]
     if not args.only:
         kept.store(stored.PUBLISHED, f"published{' --scripts DIR' * bool(args.scripts)}", records)
     for source in chosen:

@@ -36,7 +36,8 @@ CANNOT = "PrivateUse1|meta tensor|fake tensor|0 active drivers|CUDA|Triton|data_
 def is_own(argv):
     """Return whether a command line names a script that is not one of this repository."""
     its = argv[: argv.index("--")] if "--" in argv else argv
-    return any(x.endswith(".py") and x.removesuffix(".py") not in scripts.every() for x in its)
+    files = [x.removesuffix(".py") for x in its if x.endswith((".py", ".ipynb"))]
+    return any(file not in scripts.every() for file in files)
 
 
 def shape(text):
@@ -91,8 +92,9 @@ def predict(args, argv):
     from shared.predict.own.script import Run  # here, because it changes PyTorch
 
     file = args.script.resolve()
-    if not file.is_file():
-        raise UserError(f"there is no script {args.script}")
+    if not file.is_file() or file.suffix != ".py":
+        makes = "; jupyter nbconvert --to script makes one" * (file.suffix == ".ipynb")
+        raise UserError(f"there is no script {args.script}{makes}")
     os.environ |= ENVIRONMENT
     # Its failures are reported with the line of the script.
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
@@ -112,7 +114,7 @@ def predict(args, argv):
 def _end(run, error):
     """Handle what ended the script: return if the run counts, else raise, or exit as it did."""
     if isinstance(error, SystemExit):
-        if error.code not in (None, 0) or not run.ledger.events:
+        if error.code not in (None, 0):
             raise error
         return
     if isinstance(error, StopIteration) and run.updates >= run.wanted:
@@ -145,6 +147,8 @@ def record(run, args, seconds):
     """Return the record of a Run, with the fields of a prediction that it has."""
     phases = {name: run.phase(*span) for name, span in run.spans().items()}
     totals, operations = run.costs or (run.cost.totals(), list(run.cost.operations))
+    if not operations:
+        raise UserError(f"{args.script}: nothing ran on the GPU; does it train on cuda?")
     shape, floating = run.inputs or ((), True)
     unit = {(4, True): "images", (2, False): "texts"}.get((len(shape), floating), "inputs")
     known = {

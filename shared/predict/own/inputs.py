@@ -75,8 +75,7 @@ def replaced(run, shape=None):
         replace(DataLoader, "__init__", _alone)
         replace(DataLoader, "__iter__", lambda original, loader: run.batches(original(loader)))
         for name, known in KNOWN.items():
-            noise = Noise(run.note, name, *known, shape).init
-            replace(getattr(datasets, name), "__init__", noise)
+            replace(getattr(datasets, name), "__init__", Noise(run.note, name, *known, shape).init)
             replace(getattr(datasets, name), "__getitem__", _item)
             replace(getattr(datasets, name), "__len__", _length)
         replace(torchvision.models._api.WeightsEnum, "get_state_dict", run.files.weights)

@@ -57,8 +57,7 @@ class Run:
         self.whereabouts = Whereabouts()
         self.cost = Cost(gpu.DEVICE)
         hidden = Workspaces(card, version).of_gpu
-        module = self.whereabouts.module
-        self.ledger = Recorder(module, hidden, self.ran, self.watch)
+        self.ledger = Recorder(self.whereabouts.module, hidden, self.ran, self.watch)
         self.loaded = None
         gpu.register()
         if devices > 1:
