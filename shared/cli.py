@@ -37,11 +37,11 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message} (see --help)")
 
 
-def positive(text, what="integer"):
-    """Convert an option's text to a positive integer, or to a "number", such as 0.5."""
-    if not text.replace(".", "", what == "number").isdecimal() or not float(text) > 0:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive {what}")
-    return float(text) if what == "number" else int(text)
+def positive(text):
+    """Convert an option's text to a positive integer."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive integer")
+    return int(text)
 
 
 def location(text):
@@ -134,8 +134,8 @@ def parse(
     add("--record", type=location, metavar="FILE", help="append the measurements as JSON")
     save = f"write the model to DIR, {task.saved_help}; during the run, write checkpoints there"
     add("--save", type=location, metavar="DIR", help=save)
-    minutes, number = "minutes between checkpoints (default: 15)", lambda n: positive(n, "number")
-    add("--save-minutes", type=number, default=15, metavar="N", help=minutes)
+    minutes = "minutes between checkpoints (default: 15)"
+    add("--save-minutes", type=float, default=15, metavar="N", help=minutes)
     resume = "resume from the checkpoint in --save DIR, if any; repeat the other options"
     add("--resume", action="store_true", help=resume)
     add("--mps", action="store_true", help="a Mac's GPU, for 01 to 07 and 11_llm/before; untried")
@@ -152,6 +152,8 @@ def parse(
         bf16.speed_up()
     _choose_devices(args, devices, launcher)
     args.shares = shares or args.world_size
+    if not args.save_minutes > 0:  # NaN is not, either
+        raise UserError(f"--save-minutes: {args.save_minutes} is not a positive number")
     if args.resume and not args.save:
         raise UserError("--resume reads the checkpoint in --save DIR; add --save DIR")
     keep_apart(args, args.save, args.record)

@@ -16,7 +16,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from shared.records import scripts
 
-OFTEN = ["--save-minutes", "0.000001"]  # checkpoints as often as possible
+OFTEN = ["--save-minutes", "1e-9"]  # checkpoints as often as possible
 SAME = ["load", "test_accuracy", "val_accuracy", "train_accuracy", "first_loss", "last_loss"]
 
 
