@@ -1,4 +1,4 @@
-"""Stage 02, mixed precision: compute in 16 bit, keep weights in 32.
+"""Stage 02, mixed precision: compute in 16 bits, keep weights in 32.
 
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """

@@ -1,4 +1,4 @@
-"""Stage 03, bf16, in plain PyTorch: weights, gradients and optimizer states in 16 bit too.
+"""Stage 03, bf16, in plain PyTorch: weights, gradients and optimizer states in 16 bits too.
 
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """

@@ -1,4 +1,4 @@
-"""Side road from 05_grad_accum/train.py, 4-bit Adam: its states in 4 bit.
+"""Side road from 05_grad_accum/train.py, 4-bit Adam: its states in 4 bits.
 
 As in adam_8bit.py, Adam's states are quantized and the optimizer is torchao's, run uncompiled only
 for the ledger. Here each number has 4 bit, and each block of 128 has an fp32 scale. The two states

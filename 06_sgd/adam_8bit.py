@@ -1,4 +1,4 @@
-"""Side road from 05_grad_accum/train.py, 8-bit Adam: its states in 8 bit.
+"""Side road from 05_grad_accum/train.py, 8-bit Adam: its states in 8 bits.
 
 Adam's states are quantized: 8 bit for each number, and an fp32 scale for each block of 256. For the
 step, the states of a weight are converted to fp32 and back. Here Adam's states are in bf16, so 8

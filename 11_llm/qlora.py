@@ -1,4 +1,4 @@
-"""Side road from 11_llm/lora.py, QLoRA: weights that do not learn are kept in 4 bit.
+"""Side road from 11_llm/lora.py, QLoRA: weights that do not learn are kept in 4 bits.
 
 QLoRA also keeps the frozen weights in NF4, a 4-bit type with 16 values that suit normally
 distributed weights. For every matrix product they are converted back, one layer at a time.

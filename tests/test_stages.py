@@ -115,13 +115,13 @@ def loads_as_much(stage, fabric, plain):
 @pytest.mark.parametrize("stage, script", list(zip(SINGLE, PLAIN)))
 def test_plain_is_fabric_in_loss_and_bytes(stage, script):
     (there, fabric), (here, plain) = alone(stage), alone(script)
-    # In 16 bit too: the same operations in the same order.
+    # In 16 bits too: the same operations in the same order.
     assert here == there and len(here) == STEPS
     assert loads_as_much(stage, copy.deepcopy(fabric["load"]), plain["load"])
     for same in ("train", "precision", "batch_size", "micro_batch_size", "dataset"):
         assert plain[same] == fabric[same], same
     for said in ("train_accuracy", "val_accuracy", "test_accuracy"):
-        # 02 evaluates in 32 bit, Fabric under autocast.
+        # 02 evaluates in 32 bits, Fabric under autocast.
         other = 0.02 if stage == "02_mixed_precision/train" and said != "train_accuracy" else 0
         assert plain[said] == pytest.approx(fabric[said], abs=other)
 

@@ -113,7 +113,7 @@ def part(folder, table=None):
     if mine[0].tiny:
         tiny = recorded(MEASURED, stored.TINY_VARIANTS)
         last = "tiny: measured", "correction"
-    lines = [("", "allocated", "", "reserved", *(["host"] if host else []), *last)]
+    lines = [("", "allocated", "change", "reserved", *(["host"] if host else []), *last)]
     for v in mine:
         train = records[v.words]["train"]
         both = v.words, v.against or v.words
@@ -135,12 +135,13 @@ def grown(folder):
     # The last record of a model has all techniques.
     default = {key(r): r for file in (stored.PREDICTED, stored.TEXT) for r in read_list(file)}
     mine = {v.words: recorded()[v.words] for v in VARIANTS if v.expandable}
-    lines = [("", "allocated", "reserved", "expandable: allocated", "reserved", "")]
+    lines = [("", "allocated", "reserved", "expandable: allocated", "reserved", "change")]
     for words, r in mine.items():
         both = [its["train"] for its in (default[key(r)], r)]
         peaks = [t[f"device_{name}_gb"] for t in both for name in ("peak", "reserved")]
         lines.append((words, *map(size, peaks), markdown.compared(peaks[1], peaks[3])))
-    return kept.table(lines, [*mine.values()], stored.VARIANTS, "By default as in other tables.")
+    said = "Model, batch and card are those of the other tables unless a row names others."
+    return kept.table(lines, [*mine.values()], stored.VARIANTS, said)
 
 
 def main(argv=None):

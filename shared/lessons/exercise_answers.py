@@ -39,7 +39,7 @@ def text(exercise, record, against):
         if any(same) and rows:
             rows.append(_cells(f"all other categories{of}", *same))
         totals.append(tuple(f"**{cell}**" for cell in _cells(f"together{of}", *peaks)))
-    table = [(f"at the peak while {exercise.phase}ing", *names, ""), *rows, *totals]
+    table = [(f"at the peak while {exercise.phase}ing", *names, "change"), *rows, *totals]
     if comparable(record, against):
         right = (f"{r['test_accuracy']:.1%}" for r in (against, record))
         table.append(("test accuracy", *right, ""))

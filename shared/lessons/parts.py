@@ -133,7 +133,7 @@ def ladder(folder):
     every = stored.predictions()
     records = [every[name] for name in scripts.ladder()]
     fastest = min(map(views.least_ms, records))
-    table = [("stage", "idea", "changed lines", "GB per GPU", "speed, by bounds")]
+    table = [("stage", "idea", "changed lines", "GB per GPU", "speed (bound)")]
     for r in records:
         script, gb = scripts.get(r["script"]), r["train"]["device_peak_gb"]
         lines = str(markdown.changed(script.parent, script.name)) if script.parent else ""

@@ -14,24 +14,24 @@ def records():
 def table(folder):
     """Return a short table of a folder's side roads; their docstrings explain them."""
     measured, every = views.by_script(views.read(stored.TINY_SIDE_ROADS)[0]), records()
-    names = scripts.side_roads({folder.name})
-    rows = [("file", "lines", "peak", "", "least time", "tiny", "what it costs")]
-    for name in names:
+    rows = [("file", "lines", "peak", "change", "least time", "tiny", "what it costs")]
+    for name in scripts.side_roads({folder.name}):
         script, r, parent = scripts.get(name), every[name], every[scripts.get(name).parent]
         peaks = [x["train"]["device_peak_gb"] for x in (parent, r)]
         times = [views.least_ms(x) for x in (parent, r)]
         link = f"[{script.file}.py]({script.file}.py): {script.idea}"
-        cells = [str(markdown.changed(script.parent, name)), views.size(peaks[1])]
+        stage, _, file = script.parent.removesuffix("/train").partition("/")
+        lines = f"{markdown.changed(script.parent, name)} from {file or stage[:2]}"
+        cells = [lines, views.size(peaks[1])]
         if views.setting(r) == views.setting(parent):
             cells += [markdown.compared(*peaks), markdown.compared(*times)]
         else:
             cells += [views.setting(r), views.duration(times[1])]
         rows.append((link, *cells, views.learned(measured[name]), script.cost))
-    number = folder.name[:2]
     note = (
         "Each of these techniques is one file, explained in its docstring, and compared with the "
         "script that it changes: lines, predicted peak and least time. The tiny model's accuracy "
-        f"is measured (`python -m shared.ladder {number} --side-roads`)."
+        f"is measured (`python -m shared.ladder {folder.name[:2]} --side-roads`)."
     )
     return markdown.text(note, rows)
 

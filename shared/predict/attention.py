@@ -1,6 +1,6 @@
 """The choice of CUDA's attention kernels, for the simulated GPU.
 
-In 16 bit, data center GPUs since Hopper use cuDNN's kernel (from PyTorch 2.11 on, whose packages
+In 16 bits, data center GPUs since Hopper use cuDNN's kernel (from PyTorch 2.11 on, whose packages
 contain a recent enough cuDNN), and other GPUs since Ampere use FlashAttention if there is no mask.
 Otherwise it is the memory-efficient kernel, which needs keys for every head and a floating-point
 mask, (batch, 1, length, length). Where no kernel applies, attention is computed step by step, with

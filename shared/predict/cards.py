@@ -32,7 +32,7 @@ class Rates:
 
     fp32: float  # 1e12 floating-point operations per second in matrix products
     tf32: float | None  # the same with TF32, None if the card does not have it
-    half: float  # the same with operands in 16 bit and sums in fp32, without sparsity
+    half: float  # the same with operands in 16 bits and sums in fp32, without sparsity
     memory: float  # GB per second read from or written to its memory
     cache: float = 0  # MiB of L2 cache
     # GB per second to or from the host: PCIe, without the overhead of packets.

@@ -34,7 +34,7 @@ from shared.predict import attention, cards, processes
 DEVICE = "gpu"
 # Raised by operations whose result, or its size, depends on data.
 NEEDS_NUMBERS = (DataDependentOutputException, DynamicOutputShapeException)
-# Operations of our models that CUDA's autocast runs in 16 bit, and those in 32 bit:
+# Operations of our models that CUDA's autocast runs in 16 bits, and those in 32 bits:
 # https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float16
 LOWER = ("conv2d", "linear", "matmul", "mm", "addmm", "bmm", "baddbmm")
 FULL = ("layer_norm", "cross_entropy_loss", "nll_loss")
@@ -126,7 +126,7 @@ def register():
     # Optimizers take their fast path, which holds more, only for parameters of known types. Without
     # this, Adam would take the slow path, unlike on CUDA.
     _foreach_supported_types.append(FakeTensor)
-    # Autocast has no rules for this device. Without this, 02 would compute in 32 bit.
+    # Autocast has no rules for this device. Without this, 02 would compute in 32 bits.
     libraries.append(torch.library.Library("_", "IMPL"))
     libraries[-1].fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
     libraries.append(torch.library.Library("aten", "IMPL"))
@@ -169,7 +169,7 @@ class Mode(FakeTensorMode):
 mode = Mode(allow_non_fake_inputs=True)  # only one, as tensors of two modes do not mix
 stepping = []  # not empty while a script builds, or an optimizer steps
 libraries = []  # kept here, because deleting them removes what they register
-# id of a weight -> (the weight, its copy in 16 bit). Autocast makes one copy per forward pass.
+# id of a weight -> (the weight, its copy in 16 bits). Autocast makes one copy per forward pass.
 weight_copies = {}
 
 

@@ -186,7 +186,7 @@ def origin(records, file, what=None):
     if is_prediction(records[0]):
         most = max(r["world_size"] for r in records)
         device = listed(r["device"] for r in records)
-        gpus = f"; scripts that share the work, on each of {most}" if most > 1 else ""
+        gpus = f"; where GPUs share the work, on each of {most}" if most > 1 else ""
         return f"Predicted with {listed(commands)}: {models}, {device}{gpus}; {made}"
     device = listed(one_line(r["device"]) for r in records)
     data = listed(r["dataset"] and one_line(r["dataset"]) for r in records)

@@ -167,7 +167,7 @@ def blocks(model):
 def restore_buffers(model, device):
     """Compute the buffers that no file of weights holds, such as positions and frequencies.
 
-    A model on the meta device lacks them, and conversion to 16 bit would round them. transformers'
+    A model on the meta device lacks them, and conversion to 16 bits would round them. transformers'
     from_pretrained() does the same. All buffers move to the device: only parameters are offloaded.
     """
     model = getattr(model, "module", model)  # without Fabric's wrapper
@@ -203,7 +203,7 @@ def without_adapters(model, state):
     for name, layer in adapted.items():
         scale = layer.scaling["default"]  # LoRA's alpha divided by its rank
         a, b = (state[f"{name}.lora_{ab}.default.weight"].float() for ab in "AB")
-        weight = whole[f"{name}.base_layer.weight"].to(torch.float32)  # it may be in 4 bit
+        weight = whole[f"{name}.base_layer.weight"].to(torch.float32)  # it may be in 4 bits
         whole[f"{name}.base_layer.weight"] = weight + scale * (b @ a)
     return {k.replace(".base_layer.", "."): t for k, t in whole.items()}
 
