@@ -33,7 +33,7 @@ KNOWN = {f.name.replace("--", "/"): f for f in sorted(CONFIGS.iterdir())}
 
 def configuration(args):
     """Return the transformers.PreTrainedConfig of args.model."""
-    here = not args.pretrained and KNOWN.get(args.model) or args.model  # KNOWN needs no network
+    here = args.model if args.pretrained else KNOWN.get(args.model, args.model)  # no network
     with explained(args):
         config = AutoConfig.from_pretrained(here, trust_remote_code=args.trust_remote_code)
     args.notes += [f"Python code that comes with {args.model} may run"] * args.trust_remote_code

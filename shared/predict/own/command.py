@@ -114,7 +114,7 @@ def predict(args, argv):
 def _end(run, error):
     """Handle what ended the script: return if the run counts, else raise, or exit as it did."""
     if isinstance(error, SystemExit):
-        if error.code not in (None, 0):
+        if error.code not in (None, 0) or not (run.costs or run.cost.operations):
             raise error
         return
     if isinstance(error, StopIteration) and run.updates >= run.wanted:
