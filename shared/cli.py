@@ -208,6 +208,9 @@ def _choose_devices(args, default, launcher):
     elif here and wanted > here and not started:
         args.notes.append(f"{wanted} GPUs wanted, {here} here")
         wanted = next(n for n in range(here, 0, -1) if args.batch_size % n == 0)
+    if wanted * args.num_nodes > args.batch_size:
+        args.batch_size = wanted * args.num_nodes
+        args.notes.append(f"one of {args.task.unit} for each of {args.batch_size} devices")
     if args.batch_size % (wanted * args.num_nodes):
         batch = f"a batch of {args.batch_size} {args.task.unit}"
         raise UserError(f"{batch} does not divide by {wanted * args.num_nodes} devices")

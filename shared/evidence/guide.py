@@ -16,9 +16,10 @@ from torch.utils.checkpoint import checkpoint
 from transformers.optimization import Adafactor
 
 from shared.cli import Parser
+from shared.emulator.cards import CARDS
 from shared.evidence import kept
-from shared.predict.cards import CARDS, INSTALLED
 from shared.predict.jobs import Wanted, run_jobs
+from shared.predict.machine import INSTALLED
 from shared.predict.simulation import predict
 from shared.records import scripts, stored
 from shared.records.views import read_list, size

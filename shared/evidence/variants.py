@@ -11,8 +11,8 @@ import types
 from pathlib import Path
 
 from shared.cli import Parser
+from shared.emulator.cards import CARDS
 from shared.evidence import kept
-from shared.predict.cards import CARDS
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.simulation import predict
 from shared.records import markdown, scripts, stored

@@ -8,7 +8,7 @@ import platform
 import torch
 
 from shared.records import scripts
-from shared.records.record import ROOT, versions
+from shared.records.record import ROOT, device_name, versions
 
 FOLDERS = ("memory", "images", "text", "records")  # what stages import, and what runs them
 
@@ -18,6 +18,7 @@ def fingerprint(name, options, task):
     shared = ROOT / "shared"
     code = [file for folder in FOLDERS for file in sorted((shared / folder).glob("*.py"))]
     files = [scripts.get(name).path, *sorted(shared.glob("*.py")), *code]
-    machine = [platform.node(), os.cpu_count(), torch.cuda.device_count()]
+    gpus = [device_name(torch.device("cuda", i)) for i in range(torch.cuda.device_count())]
+    machine = [platform.node(), os.cpu_count(), gpus]
     told = json.dumps([options, machine, versions(task, name)]).encode()
     return hashlib.sha256(b"".join([told, *(f.read_bytes() for f in files)])).hexdigest()[:16]

@@ -6,6 +6,7 @@ measured again.
 """
 
 import json
+import os
 import sys
 import time
 import types
@@ -15,10 +16,11 @@ import torch
 
 from shared.cli import Parser, UserError, add_options, command_of, keep_apart, location
 from shared.cli import choose as choose_model
+from shared.emulator import cards, launch
+from shared.emulator.build import BuildError
 from shared.images import data as images
 from shared.images.cli import TASK as IMAGES
 from shared.ladder.before import fingerprint
-from shared.predict import cards
 from shared.predict.jobs import PRELOADED, Wanted, run_jobs
 from shared.predict.simulation import predict as simulate
 from shared.records import bars, scripts, tables
@@ -29,6 +31,30 @@ from shared.records.views import by_model, by_script, read, setting
 from shared.text import data as texts
 from shared.text.cli import TASK as TEXTS
 from shared.text.models import TINY, TINY_GPT
+
+GPUS = 4  # emulated ones, for the scripts from 08 on
+UPDATES = 3  # on them: the second is the first with everything allocated at its start
+
+
+def on_emulated(card, args, argv):
+    """Start this command anew, with GPUs of a card that is not there; return if it has been.
+
+    On them, random weights and noise take the place of what a user would download, and three
+    updates are enough, unless an option says otherwise.
+    """
+    if not launch.is_emulated():
+        try:
+            variables = launch.environment(card, args.devices or GPUS)
+        except BuildError as error:
+            raise UserError(f"--card: {error}") from None
+        command = [sys.executable, "-m", "shared.ladder", *(sys.argv[1:] if argv is None else argv)]
+        sys.stdout.flush()
+        os.execve(sys.executable, command, variables)
+    if args.preset != "tiny":
+        args.data = args.data or "fake"
+        args.pretrained = False
+    args.max_steps = args.max_steps or UPDATES
+    print(f"- on emulated GPUs: {card.title}. Nothing is measured on a real one", flush=True)
 
 
 def script_options(args):
@@ -119,10 +145,11 @@ def suits(task, model, data):
 def processes(name, args):
     """Return the number of processes to start a script in; None if it starts them itself."""
     devices, plain = scripts.get(name).load().DEVICES, scripts.get(name).plain
-    if devices == 1 or args.accelerator == "cuda" and not plain:
+    on_gpu = args.accelerator == "cuda"
+    if devices == 1 or on_gpu and not plain and not launch.is_emulated():
         return None
     wanted = args.devices or devices
-    return wanted if args.accelerator == "cpu" else min(wanted, torch.cuda.device_count())
+    return min(wanted, torch.cuda.device_count()) if on_gpu else wanted
 
 
 def measure(args, chosen):
@@ -142,9 +169,10 @@ def measure(args, chosen):
         print(f"{name:{wide}} starts", flush=True)
         started = time.perf_counter()
         log = args.out / "logs" / f"{name.replace('/', '_')}.log"
-        # Without a GPU, starting Python anew would take a third of the whole time. (Only on Linux:
-        # the system libraries of macOS do not support forks.)
-        context = forks(PRELOADED) if its.accelerator == "cpu" and sys.platform == "linux" else None
+        # Without a real GPU, starting Python anew would take a third of the whole time. (Only on
+        # Linux: the system libraries of macOS do not support forks.)
+        no_gpu = its.accelerator == "cpu" or launch.is_emulated()
+        context = forks(PRELOADED) if no_gpu and sys.platform == "linux" else None
         record, last = run_script(name, options, log, processes(name, its), context)
         seconds = time.perf_counter() - started
         if record:
@@ -159,8 +187,10 @@ def measure(args, chosen):
 
 def show(args, chosen, records):
     """Print the tables of measurements, and draw the picture."""
-    print("- predicting the same runs, to compare", flush=True)
-    predicted = predict(chosen, records)
+    predicted = {}
+    if not launch.is_emulated():
+        print("- predicting the same runs, to compare", flush=True)
+        predicted = predict(chosen, records)
     for group in by_model(records):
         print(f"\n{setting(group[0])}\n" + "\n".join(tables.measured(group, predicted)))
     write_text(args.out / "predicted.json", json.dumps([*predicted.values()], indent=1) + "\n")
@@ -177,7 +207,13 @@ def main(argv=None):
     scripts.add_stages(p)
     p.add_argument("--out", type=location, default="out", metavar="DIR", help=out)
     p.add_argument("--fresh", action="store_true", help=fresh)
+    card = f"emulate {GPUS} GPUs (or --devices N), for computers without one, on Linux:"
+    p.add_argument(
+        "--card", type=cards.get, metavar="NAME", help=f"{card} {', '.join(cards.CARDS)}"
+    )
     args = p.parse_args(argv)
+    if args.card:
+        on_emulated(args.card, args, argv)
     args.command = command_of(["-m", "shared.ladder"], argv)
     names = scripts.selected(args)
     again = "after an interruption, the same command continues from there"

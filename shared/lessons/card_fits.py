@@ -6,7 +6,8 @@ This takes about a minute per card.
 import json
 
 from shared.cli import Parser, command_of
-from shared.predict import card_fit, cards, command
+from shared.emulator import cards
+from shared.predict import card_fit, command
 from shared.records import stored
 from shared.records.atomic_files import write_text
 from shared.records.views import by_model, setting, unit

@@ -7,10 +7,10 @@ import json
 import os
 import statistics
 
+from shared.emulator.cards import CARDS
 from shared.evidence import guide
 from shared.evidence.published import command
 from shared.evidence.published.command import SOURCES, error, reached
-from shared.predict.cards import CARDS
 from shared.records import markdown, stored
 from shared.records.scripts import ROOT
 

@@ -11,9 +11,10 @@ import torch
 
 from shared import cli as options
 from shared.cli import UserError
+from shared.emulator import cards
 from shared.images.cli import TASK as IMAGES
 from shared.memory import bf16
-from shared.predict import card_fit, cards, tables, timeline
+from shared.predict import card_fit, machine, tables, timeline
 from shared.predict.allocator import GROW, VARIABLE
 from shared.predict.jobs import Wanted, one_by_one, run_jobs
 from shared.predict.simulation import predict, predict_moments
@@ -44,7 +45,7 @@ def make_parser():
     add("--plain", action="store_true", help="01 to 10: plain.py, without Fabric")
     add("--on", choices=("gpu", "cpu"), default="gpu", help="simulate a GPU, or a CPU")
     add("--card", type=cards.get, metavar="NAME", help=card)
-    add("--torch", type=cards.version, default=cards.INSTALLED, metavar="VERSION", help=version)
+    add("--torch", type=machine.version, default=machine.INSTALLED, metavar="VERSION", help=version)
     add("--expandable", action="store_true", help=f"as with {VARIABLE}={GROW}")
     add("--tensors-only", action="store_true", help="no workspaces, no rounding to blocks")
     other = parser.add_mutually_exclusive_group().add_argument
@@ -102,7 +103,7 @@ def wanted(args, **changed):
 
 def main(argv=None):
     args = parse(argv)
-    simulations = wanted(args, device=args.on, rates=cards.probe() if args.on == "cpu" else None)
+    simulations = wanted(args, device=args.on, rates=machine.probe() if args.on == "cpu" else None)
     if args.fits:
         records = run_jobs([(card_fit.with_fits, *job, args.fits) for job in simulations])
     elif args.ways:
@@ -124,7 +125,7 @@ def main(argv=None):
 def show_tables(records, args, how=""):
     """Print the tables of predictions of one model."""
     r = records[0]
-    if args.torch != cards.INSTALLED:
+    if args.torch != machine.INSTALLED:
         how += f"as with torch {r['as_torch']}, "
     how += f"predicted with torch {torch.__version__}; nothing was computed"
     print(f"\n{setting(r)}, on a {r['device']}, {how}. Figures are per device.\n")

@@ -28,8 +28,9 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook as before_ste
 from torch.utils._pytree import tree_map_only
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
+from shared.emulator import cards
 from shared.memory.torch_private import wrapped
-from shared.predict import attention, cards, processes
+from shared.predict import attention, machine, processes
 
 DEVICE = "gpu"
 # Raised by operations whose result, or its size, depends on data.
@@ -194,7 +195,7 @@ def _autocasting(operation, full):
 
 
 @contextlib.contextmanager
-def tensors_without_memory(card=cards.DEFAULT, version=cards.INSTALLED):
+def tensors_without_memory(card=cards.DEFAULT, version=machine.INSTALLED):
     """Make every new tensor a fake one, and replace what does not work with fake tensors."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(mode)

@@ -12,7 +12,8 @@ from concurrent.futures.process import BrokenProcessPool
 from tqdm import tqdm
 
 from shared.cli import UserError, choose
-from shared.predict import cards, gpu
+from shared.emulator import cards
+from shared.predict import gpu, machine
 from shared.records import scripts
 from shared.records.running import end_with_parent, forks
 
@@ -43,7 +44,7 @@ class Wanted:
     # For a folder with one_by_one.py: those to apply; None for the script itself.
     techniques: tuple | None = None
     card: cards.Card | None = None  # cards.DEFAULT
-    torch: tuple = cards.INSTALLED  # the version to simulate, (major, minor)
+    torch: tuple = machine.INSTALLED  # the version to simulate, (major, minor)
     # Leave out the workspaces of kernels and libraries, and the rounding of tensors up to blocks.
     tensors_only: bool = False
     expandable: bool = False  # PyTorch's allocator under expandable_segments:True

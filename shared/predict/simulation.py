@@ -17,10 +17,11 @@ import torch
 from lightning.fabric.utilities.warnings import PossibleUserWarning
 
 from shared.cli import UserError
+from shared.emulator import cards
 from shared.memory.blocks import tensors
 from shared.memory.torch_private import wrapped
 from shared.metrics import Losses, precision_on
-from shared.predict import allocator, cards, gpu, history, processes
+from shared.predict import allocator, gpu, history, processes
 from shared.predict.bound import bound
 from shared.predict.cost import Cost
 from shared.predict.jobs import STEADY, arguments, one_by_one

@@ -1,16 +1,14 @@
 """Predictions as tables of text: peaks, what holds the memory, what fits on a card."""
 
+from shared.emulator.cards import CONTEXT_GB
 from shared.memory.blocks import CATEGORIES
 from shared.records import scripts, views
 from shared.records.tables import parent
 from shared.records.views import name, unit
 
-# Memory of a card that PyTorch's allocator does not reserve: an allowance, not measured here.
-# Others report 0.3 to 0.8 GB for the CUDA context with its kernels, most on the newest cards:
-# https://github.com/pytorch/pytorch/pull/86509, https://github.com/Lightning-AI/litgpt/issues/1892;
-# and 0.5 to 0.7 GB for the buffers of NCCL with up to four GPUs, more with more communicators:
+# Memory of a card for the buffers of NCCL: an allowance, not measured here. Others report 0.5 to
+# 0.7 GB with up to four GPUs, more with more communicators:
 # https://github.com/NVIDIA/nccl/issues/964, https://github.com/NVIDIA/nccl/issues/864.
-CONTEXT_GB = 0.8
 NCCL_GB = 0.8
 TIGHTLY = "tightly: PyTorch has to give idle memory back, which takes time"
 

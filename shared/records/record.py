@@ -43,9 +43,12 @@ def append(path, record):
 
 
 def device_name(device):
-    """Return the name of the GPU, or of the CPU with its number of cores."""
-    if device.type != "cpu":
-        return torch.cuda.get_device_name(device) if device.type == "cuda" else "Apple GPU"
+    """Return the name of the GPU, with a note if it is emulated, or of the CPU with its cores."""
+    if device.type == "cuda":
+        emulated = " (emulated)" if "EMULATED_DEVICES" in os.environ else ""
+        return f"{torch.cuda.get_device_name(device)}{emulated}"
+    if device.type == "mps":
+        return "Apple GPU"
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))

@@ -13,10 +13,11 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 from matplotlib.colors import to_hex
 
+from shared.emulator import cards
 from shared.lessons import exercises, mistakes
 from shared.lessons.exercise_answers import title
 from shared.memory.blocks import CATEGORIES
-from shared.predict import card_fit, cards, tables
+from shared.predict import card_fit, tables
 from shared.records import scripts, stored, views
 from shared.records.bars import COLORS
 from shared.records.record import git_commit

@@ -6,8 +6,9 @@ import types
 import torch
 from conftest import read_json, run
 
+from shared.emulator import cards
 from shared.evidence.calibrate import child, command, operations, report
-from shared.predict import cards
+from shared.predict import machine
 from shared.predict.jobs import Wanted, run_jobs
 from shared.records.views import read_list
 
@@ -61,7 +62,7 @@ def test_a_wrong_formula_is_found_and_no_other():
 def watched_for_real(name, options):
     """Train on this CPU as on_gpu() does on a GPU, with the formulas of an A100."""
     torch.set_num_threads(1)
-    properties, cards.INSTALLED = types.SimpleNamespace(**CARD), (2, 15)
+    properties, machine.INSTALLED = types.SimpleNamespace(**CARD), (2, 15)
     torch.cuda.get_device_properties = lambda _: properties
     sees_nothing = types.SimpleNamespace(device="cpu", start=lambda: 0, peak=lambda: 0)
     operations.CudaCounters = lambda: sees_nothing

@@ -7,7 +7,8 @@ the allocator can reserve, which differ by 2 MiB.
 import pytest
 from simulations import predicted, simulated
 
-from shared.predict import card_fit, cards, command, simulation, tables
+from shared.emulator import cards
+from shared.predict import card_fit, command, simulation, tables
 from shared.predict.jobs import Wanted, run_jobs
 
 BASE = ("everything in bf16", "load without a second copy")
@@ -107,7 +108,7 @@ def test_combinations_are_tried_until_all_fits_at_once():
     wanted = Wanted("gpu", "tiny", max_length=32, devices=1, batch_size=3)
     # It leaves 1 MB, less than the smallest segment of the allocator.
     gib = (OUTSIDE + 0.001) / cards.GIB
-    small = cards.Card("small", gib, (8, 0), 108, 2048, cards.CARDS["a100"].rates)
+    small = cards.Card("small", "small", gib, (8, 0), 108, 2048, cards.CARDS["a100"].rates)
     (record,) = card_fit.find([("11_llm/train", wanted)], small)
     alone = [*record["combinations"], record["way"]]  # the last is the script with all
     assert [len(w["techniques"]) for w in alone] == [3, 4, 0]

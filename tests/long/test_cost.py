@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
-from shared.predict import cards
+from shared.emulator import cards
 from shared.predict.bound import Cache, bound
 from shared.predict.cost import BESIDE, Cost, Operation, touched
 from shared.predict.recorder import Recorder

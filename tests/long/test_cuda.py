@@ -7,7 +7,7 @@ import pytest
 import torch
 from conftest import NAMES, SHARDED, SINGLE, TEXT, run
 
-from shared.predict import cards
+from shared.emulator import cards
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.simulation import predict
 from shared.records import scripts

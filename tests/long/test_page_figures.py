@@ -8,8 +8,9 @@ from conftest import NAMES, ROADS, TEXT
 from workshop_page import RECORD
 
 from shared.cli import UserError
+from shared.emulator import cards
 from shared.lessons import side_roads
-from shared.predict import card_fit, cards
+from shared.predict import card_fit
 from shared.records import scripts, stored
 from shared.records.views import TINY_MEASURED, by_script, least_ms, read, read_list, setting, size
 from shared.report import charts, command, page, roads, timelines

@@ -6,7 +6,7 @@ from conftest import TEXT
 from simulations import near
 from versions import made_here
 
-from shared.predict import cards
+from shared.predict import machine
 from shared.predict.command import main
 from shared.predict.jobs import Wanted, one_by_one, run_jobs
 from shared.predict.simulation import predict
@@ -41,7 +41,8 @@ def test_every_technique_saves_what_it_is_for(steps):
 
 def test_the_way_starts_and_ends_at_the_scripts(steps):
     same = "script load train world_size batch_size micro_batch_size precision".split()
-    jobs = [(predict, run, Wanted("gpu", "full", torch=cards.version(AS_RECORDED))) for run in TEXT]
+    wanted = Wanted("gpu", "full", torch=machine.version(AS_RECORDED))
+    jobs = [(predict, run, wanted) for run in TEXT]
     for script, step in zip(run_jobs(jobs), (steps[0], steps[-1])):
         assert [script[key] for key in same] == [step[key] for key in same]
 

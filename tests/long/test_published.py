@@ -8,11 +8,11 @@ from conftest import ROOT, read_json
 from simulations import near
 from versions import made_here
 
+from shared.emulator import cards
 from shared.evidence import guide
 from shared.evidence.published import command
 from shared.evidence.published.command import SOURCES
 from shared.lessons import published
-from shared.predict import cards
 from shared.predict.jobs import run_jobs
 from shared.records import stored
 

@@ -9,9 +9,9 @@ from simulations import simulated
 from test_side_roads import CAUSAL, FAILS, OF_RANDOM
 from versions import made_here, only_here
 
+from shared.emulator.cards import CARDS
 from shared.evidence import lost_updates, variants
 from shared.lessons import side_roads
-from shared.predict.cards import CARDS
 from shared.records import scripts, stored
 from shared.records.views import TINY_MEASURED, by_script, read
 

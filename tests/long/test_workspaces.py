@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from shared.predict import cards, gpu
+from shared.emulator import cards
+from shared.predict import gpu
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.recorder import Recorder
 from shared.predict.simulation import predict

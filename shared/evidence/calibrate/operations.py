@@ -15,9 +15,10 @@ import torch
 # The module has an underscore, but this is the documented way to see every operation.
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from shared.emulator import cards
 from shared.memory import torch_private
 from shared.memory.blocks import tensors
-from shared.predict import cards, gpu
+from shared.predict import gpu, machine
 from shared.predict.simulation import Simulation
 from shared.predict.workspaces import TABLE, Workspaces
 from shared.records import scripts
@@ -141,7 +142,7 @@ def on_gpu(name, options, snapshot=None):
     """
     script, updates = scripts.get(name).load(), itertools.count()
     card = cards.of_this_machine(torch.cuda.get_device_properties(0))
-    watch = Watch(CudaCounters(), Workspaces(card, cards.INSTALLED))
+    watch = Watch(CudaCounters(), Workspaces(card, machine.INSTALLED))
     train_step = script.train_step
 
     def watched(*args):

@@ -11,10 +11,10 @@ import tomllib
 from pathlib import Path
 
 from shared.cli import Parser, UserError, location
+from shared.emulator import cards
 from shared.evidence import kept
 from shared.evidence.published import unedited
 from shared.evidence.published.pretend import Pretended
-from shared.predict import cards
 from shared.predict.jobs import run_jobs
 from shared.records import stored
 from shared.records.record import git_commit, versions

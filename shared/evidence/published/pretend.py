@@ -27,7 +27,7 @@ class Pretended:
     def __init__(self, card, version, devices=1):
         """Prepare this process as the first of `devices`; it can do nothing else afterwards.
 
-        card is a predict.cards.Card, version that of PyTorch, (major, minor).
+        card is an emulator.cards.Card, version that of PyTorch, (major, minor).
         """
         gpu.register()
         if devices > 1:

@@ -18,8 +18,9 @@ import torch
 
 from shared import cli as options
 from shared.cli import UserError
+from shared.emulator import cards
 from shared.images.cli import TASK
-from shared.predict import allocator, cards, gpu, history, tables, timeline
+from shared.predict import allocator, gpu, history, machine, tables, timeline
 from shared.predict.bound import bound
 from shared.predict.command import show_tables
 from shared.records import record as records
@@ -57,7 +58,7 @@ def make_parser():
     fits = "whether it fits into so many GB (1e9 bytes), or on a card"
     add("script", type=Path, metavar="SCRIPT.py", help="arguments after -- are for the script")
     add("--card", type=cards.get, default=cards.DEFAULT, metavar="NAME", help=card)
-    add("--torch", type=cards.version, default=cards.INSTALLED, metavar="VERSION", help=version)
+    add("--torch", type=machine.version, default=machine.INSTALLED, metavar="VERSION", help=version)
     add("--expandable", action="store_true", help=f"as with {allocator.VARIABLE}={allocator.GROW}")
     add("--devices", type=positive, default=1, metavar="N", help=devices)
     add("--updates", type=positive, default=3, metavar="N", help="to train for (default: 3)")

@@ -41,7 +41,7 @@ class Run:
 
         Args:
             file: Path of the script.
-            card: a predict.cards.Card.
+            card: an emulator.cards.Card.
             version: PyTorch's, (major, minor).
             updates: number of updates after which the run ends.
             devices: number of processes; this is rank 0.

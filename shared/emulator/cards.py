@@ -1,4 +1,4 @@
-"""The GPUs that can be simulated, from cards.csv: memory, architecture and highest rates.
+"""The GPUs that can be emulated, from cards.csv: memory, architecture and highest rates.
 
 A card's memory is the smallest that PyTorch has reported to Linux users, because drivers differ by
 a few hundred MiB. Its rates are those of the source in its row. Where sources differ, the higher
@@ -12,17 +12,13 @@ import argparse
 import csv
 import dataclasses
 import operator
-import os
-import time
-import timeit
 from pathlib import Path
 
-import torch
-from packaging.version import Version
-
 GIB = 2**30 / 1e9  # in GB
-INSTALLED = Version(torch.__version__).release[:2]  # of PyTorch, (major, minor)
-FIRST, LAST = (2, 11), (2, 15)  # versions whose workspaces are known
+# GB that a CUDA context takes with its kernels: an allowance, not measured here. Others report 0.3
+# to 0.8 GB, most on the newest cards:
+# https://github.com/pytorch/pytorch/pull/86509, https://github.com/Lightning-AI/litgpt/issues/1892.
+CONTEXT_GB = 0.8
 RATES = ("fp32", "tf32", "half", "memory", "cache", "host", "gpus")
 
 
@@ -61,6 +57,7 @@ class Card:
     """A GPU."""
 
     title: str  # for display
+    name: str  # that CUDA gives it
     gib: float  # GiB of memory, as PyTorch reports it
     capability: tuple  # (major, minor): https://developer.nvidia.com/cuda-gpus
     multiprocessors: int
@@ -82,7 +79,7 @@ def _read(row):
     capability = tuple(map(int, row["capability"].split(".")))
     built = int(row["multiprocessors"]), int(row["threads"])
     rates = [float(row[name]) if row[name] else None for name in RATES]
-    card = Card(row["title"], float(row["gib"]), capability, *built)
+    card = Card(row["title"], row["cuda_name"], float(row["gib"]), capability, *built)
     return dataclasses.replace(card, rates=Rates(*rates, bf16=card.bf16))
 
 
@@ -105,18 +102,11 @@ def card_or_gb(text):
     return text.replace(".", "", 1).isdecimal() and float(text) or get(text)
 
 
-def version(text):
-    """Convert a version of PyTorch, such as "2.11" or "2.11.0", to (major, minor)."""
-    found = Version(text).release[:2]
-    if not FIRST <= found <= max(LAST, INSTALLED):
-        raise ValueError(text)
-    return found
-
-
 def of_this_machine(properties):
     """Return the card of this machine, given torch.cuda.get_device_properties()."""
     here = Card(
         properties.name.removeprefix("NVIDIA "),
+        properties.name,
         properties.total_memory / 2**30,
         (properties.major, properties.minor),
         properties.multi_processor_count,
@@ -127,33 +117,3 @@ def of_this_machine(properties):
     alike = [card for card in CARDS.values() if shape(card) == shape(here)]
     nearest = min(alike, key=lambda card: abs(card.gib - here.gib), default=here)
     return dataclasses.replace(here, rates=nearest.rates)
-
-
-def probe(seconds=1.0):
-    """Return the rates of this computer's CPU: the highest measured on one core, times all cores.
-
-    A core alone is not slowed down by work on the others, and n cores are at most n times as fast.
-    Small operands stay in the caches. So the memory's rate is the highest over additions of many
-    sizes, and the sizes of the caches need not be known.
-    """
-    threads, flops, memory = torch.get_num_threads(), 0, 0
-    torch.set_num_threads(1)
-    for dtype in (torch.float32, torch.bfloat16):
-        a = torch.ones(384, 384, dtype=dtype)
-        flops = max(flops, 2 * 384**3 / _fastest(lambda: a @ a, seconds / 4) / 1e12)
-    for n in (1 << power for power in range(12, 25, 2)):  # of numbers: 16 KB to 64 MB
-        x, y = torch.ones(n), torch.ones(n)
-        memory = max(memory, 12 * n / _fastest(lambda: torch.add(x, x, out=y), seconds / 14) / 1e9)
-    torch.set_num_threads(threads)
-    cores = os.cpu_count()
-    return Rates(flops * cores, None, flops * cores, memory * cores)
-
-
-def _fastest(call, seconds):
-    """Repeat a call for some seconds, and return the seconds of the fastest."""
-    until = time.perf_counter() + seconds
-    call()
-    times = [timeit.timeit(call, number=3) / 3]
-    while time.perf_counter() < until:
-        times.append(timeit.timeit(call, number=3) / 3)
-    return min(times)

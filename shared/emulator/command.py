@@ -1,0 +1,143 @@
+"""Run a PyTorch program, as it is, on GPUs that are not there, and report its memory.
+
+PyTorch's own CUDA build runs, with its allocator, attention kernels' choice, FSDP and NCCL's host
+side. Only kernels do nothing. Figures are emulated, not measured.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+from shared.emulator import launch
+from shared.emulator.build import BuildError
+from shared.emulator.cards import CARDS, DEFAULT, get
+
+KINDS = ("allocated", "active", "reserved")
+WITH_VALUE = ("--card", "--devices", "--snapshot")
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"\nemulator: {message} (see --help)\n")
+
+
+def devices(text):
+    if not text.isdecimal() or not 0 < int(text) <= 100_000:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of devices")
+    return int(text)
+
+
+def split(argv):
+    """Return the emulator's own words, and those of the program, which begin with its name."""
+    start = 0
+    while start < len(argv) and argv[start].startswith("-") and argv[start] != "-m":
+        start += 2 if argv[start] in WITH_VALUE else 1
+    return argv[:start], argv[start:]
+
+
+def parse(argv):
+    p = Parser(
+        prog="python -m shared.emulator",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        usage="python -m shared.emulator [OPTION...] SCRIPT|-m MODULE|PROGRAM [ITS OPTION...]",
+    )
+    card = f"the GPU: {', '.join(CARDS)} (default: a100)"
+    p.add_argument("--card", type=get, default=DEFAULT, metavar="NAME", help=card)
+    p.add_argument("--devices", type=devices, default=1, metavar="N", help="GPUs (default: 1)")
+    alone = "one process, as rank 0 of --devices; the other ranks are taken to be copies of it"
+    p.add_argument("--alone", action="store_true", help=alone)
+    ahead = "run a second time with work done only when the host waits for it; print the range"
+    p.add_argument("--host-ahead", action="store_true", help=ahead)
+    snapshot = "write the allocator's history, for pytorch.org/memory_viz; with several processes,"
+    snapshot += " FILE.rank1 and so on"
+    p.add_argument("--snapshot", metavar="FILE", help=snapshot)
+    own, program = split(sys.argv[1:] if argv is None else argv)
+    args = p.parse_args(own)
+    args.program = program
+    if not args.program:
+        p.error("name a script to run")
+    if args.devices > 64 and not args.alone:
+        p.error(f"--devices {args.devices}: at most 64 in processes of their own; --alone for more")
+    first = args.program[0]
+    if first == "-m" and len(args.program) > 1 or first.endswith(".py") and Path(first).is_file():
+        args.program = [sys.executable, *args.program]
+    elif not shutil.which(first):
+        p.error(f"{first}: there is no such script or program")
+    if args.snapshot and not os.access(Path(args.snapshot).resolve().parent, os.W_OK):
+        p.error(f"--snapshot {args.snapshot}: its folder does not exist, or is not writable")
+    return args
+
+
+def amount(low, high):
+    """Return bytes in GB, or as a range where two runs differ."""
+    texts = [f"{n / 1e9:.2f}" if n >= 1e9 else f"{n / 1e6:.1f} M" for n in (low, high)]
+    texts = [f"{text.removesuffix(' M')} {'MB' if text.endswith('M') else 'GB'}" for text in texts]
+    return texts[0] if low == high else " to ".join(texts)
+
+
+def table(runs):
+    """Return the peaks of each process as lines; runs are the lists of reports of one or two."""
+    rows = [["process", "GPU", *KINDS]]
+    for reports in zip(*runs):
+        for gpu in reports[0]["peaks"]:
+            peaks = [r["peaks"].get(gpu, reports[0]["peaks"][gpu]) for r in reports]
+            ranges = [(min(p[kind] for p in peaks), max(p[kind] for p in peaks)) for kind in KINDS]
+            rows.append([f"rank {reports[0]['rank']}", gpu, *(amount(*r) for r in ranges)])
+    same = {tuple(row[2:]) for row in rows[1:]}
+    if len(rows) > 2 and len(same) == 1:
+        rows = [rows[0], [f"all {len(rows) - 1}", "each", *rows[1][2:]]]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join(text.rjust(w) for text, w in zip(row, widths)) for row in rows]
+
+
+def notes(reports):
+    """Return what the reader must know of the figures, as lines."""
+    lines, names = {}, set()
+    for report in reports:
+        lines |= report["lines"]
+        names.update(report["called"])
+    if lines:
+        yield "no kernel computed what these lines read; 1, true or the largest size stands for it:"
+        yield from (f"  {line}  ({what})" for line, what in lines.items())
+    if names:
+        yield "functions that were called, of which only the name is known, or whose result is an"
+        yield f"assumption: {', '.join(sorted(names))}"
+
+
+def ended(code):
+    """Return how the program ended, None if it succeeded."""
+    if code < 0:
+        return f"ended by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}" if code else None
+
+
+def main(argv=None):
+    args = parse(argv)
+    runs = []
+    try:
+        for host_ahead in (False, True)[: 1 + args.host_ahead]:
+            variables = launch.environment(
+                args.card, args.devices, host_ahead=host_ahead, alone=args.alone
+            )
+            code, reports = launch.run(args.program, variables, args.snapshot)
+            runs.append(reports)
+            if code:
+                break
+    except BuildError as error:
+        print(f"\nemulator: {error}", file=sys.stderr)
+        return 2
+    count = f"{args.devices} x " if args.devices > 1 else ""
+    alone = ", rank 0 alone" if args.alone else ""
+    print(f"\nemulated {count}{args.card.title}{alone}, peaks:", file=sys.stderr)
+    if not any(runs):
+        print("nothing was allocated on a GPU", file=sys.stderr)
+    for line in [*table(runs), *notes(runs[0])] if any(runs) else ():
+        print(line, file=sys.stderr)
+    if problem := ended(code):
+        print(f"the program {problem}", file=sys.stderr)
+    return 128 - code if code < 0 else code

@@ -1,0 +1,52 @@
+// What the files of the emulator share: the card's properties, one lock, and four functions.
+#ifndef EMULATOR_H
+#define EMULATOR_H
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ENTRY __attribute__((visibility("default")))
+#define DEVICES 64 // at most, in a process
+#define MIB ((size_t)1 << 20)
+#define COPIED MIB // bytes of the largest copy that really happens
+
+// The card, from the environment that launch.py sets.
+extern struct card {
+  char name[256];
+  size_t bytes;                        // of memory
+  size_t context;                      // bytes that a CUDA context takes from them
+  int capability;                      // 80 is 8.0
+  int multiprocessors, threads, cache; // threads resident on each, bytes of L2 cache
+  int devices;
+  bool host_ahead; // work is done when the host waits for it, not at once
+  bool alone;      // the other ranks of a communicator are copies of this one
+} card;
+
+extern pthread_mutex_t lock; // of all tables here
+extern _Thread_local int device;
+
+// Count bytes of a device's memory as used; return whether it had room.
+bool memory_take(int on, size_t bytes);
+void memory_give(int on, size_t bytes);
+size_t memory_used(int on);
+// Return addresses that nothing else has, without memory behind them until they are written.
+uintptr_t memory_addresses(size_t bytes);
+bool memory_on_device(const void *pointer);
+// Copy between host and device if it is small: what is large has no values.
+void memory_copy(void *to, const void *from, size_t bytes);
+
+// Add a piece of work to a stream.
+void stream_issue(cudaStream_t stream);
+
+// Remember that a function was called that is known by its name alone.
+void called_by_name(const char *name);
+
+// Return a new object that stands for something that a library keeps; it begins with zeros.
+void *object_new(size_t bytes);
+
+#endif

@@ -1,0 +1,28 @@
+"""One process as rank 0 of many: the other ranks are taken to be copies of it.
+
+NCCL's functions, in C, copy what this rank sends into the place of each other one. Collectives on
+the host go over PyTorch's own "fake" backend, which does the same.
+"""
+
+import os
+
+import torch
+import torch.distributed as dist
+
+
+def begin():
+    """Let init_process_group() wait for nobody."""
+    if not dist.is_available():
+        return
+    module = torch.distributed.distributed_c10d
+    original = module.init_process_group
+
+    def init_process_group(backend=None, *args, timeout=None, **kwargs):
+        import torch.testing._internal.distributed.fake_pg  # noqa: F401, which registers "fake"
+
+        alone = {"rank": 0, "world_size": int(os.environ["WORLD_SIZE"])}
+        kept = {"timeout": timeout} if timeout else {}
+        backend = "fake" if backend in ("gloo", "mpi", "fake") else "cpu:fake,cuda:nccl"
+        return original(backend, store=dist.HashStore(), **alone, **kept)
+
+    module.init_process_group = dist.init_process_group = init_process_group

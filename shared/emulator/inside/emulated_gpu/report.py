@@ -1,0 +1,80 @@
+"""The report of a process: PyTorch's own peaks, lines that read assumptions, names of functions."""
+
+import atexit
+import ctypes
+import json
+import os
+
+import torch
+
+from emulated_gpu import reads
+
+PEAKS = {"allocated": "allocated_bytes", "active": "active_bytes", "reserved": "reserved_bytes"}
+
+_most = {}  # device -> {name: bytes}, over all that the script has reset
+_written = None  # process that has written its report
+
+
+def begin():
+    """Write a report at the end of this process, and a snapshot if one is wanted."""
+    atexit.register(write)
+    _before(os, "_exit")  # some programs end like this
+    for name in ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats"):
+        if hasattr(torch._C, name):
+            _before(torch._C, name, peaks)
+    if os.environ.get("EMULATED_SNAPSHOT"):
+        torch.cuda.memory._record_memory_history(max_entries=10_000_000, stacks="python")
+
+
+def _before(owner, name, call=None):
+    original = getattr(owner, name)
+
+    def replaced(*args):
+        (call or write)()
+        return original(*args)
+
+    setattr(owner, name, replaced)
+
+
+def peaks():
+    """Return the peaks of each device in bytes, {device: {"allocated", "active", "reserved"}}."""
+    if torch.cuda.is_initialized():
+        for device in range(torch.cuda.device_count()):
+            found = torch.cuda.memory_stats(device)
+            most = _most.setdefault(device, dict.fromkeys(PEAKS, 0))
+            for name, counter in PEAKS.items():
+                most[name] = max(most[name], found.get(f"{counter}.all.peak", 0))
+    return _most
+
+
+def called():
+    """Return the names of functions that were called, of which nothing else is known."""
+    function = ctypes.CDLL(None).emulator_called
+    function.restype = ctypes.c_size_t
+    buffer = ctypes.create_string_buffer(1 << 20)
+    function(buffer, ctypes.c_size_t(len(buffer)))
+    return buffer.value.decode().splitlines()
+
+
+def write():
+    """Write the report of this process, once, if it has used a GPU."""
+    global _written
+    folder = os.environ.get("EMULATED_REPORTS")
+    if _written == os.getpid() or not torch.cuda.is_initialized():
+        return
+    _written = os.getpid()
+    rank = int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0)))
+    if file := os.environ.get("EMULATED_SNAPSHOT"):
+        torch.cuda.memory._dump_snapshot(f"{file}.rank{rank}" if rank else file)
+    if not folder or not any(most["reserved"] for most in peaks().values()):
+        return
+    found = {
+        "rank": rank,
+        "peaks": {d: most for d, most in peaks().items() if most["reserved"]},
+        "lines": reads.lines,
+        "called": called(),
+    }
+    path = os.path.join(folder, f"{os.getpid()}.json")
+    with open(f"{path}.part", "w") as part:
+        json.dump(found, part)
+    os.replace(f"{path}.part", path)

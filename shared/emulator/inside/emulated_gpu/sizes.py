@@ -1,0 +1,120 @@
+"""Operations that read numbers from the GPU: scalars, and how large a result is."""
+
+import contextlib
+import ctypes
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from emulated_gpu.memory import ASSUMED, COMPUTED, alias, is_large, on_gpu, state_of, to_cpu
+from emulated_gpu.reads import read
+
+aten = torch.ops.aten
+# Operations that read from the device how large their result is, {operation: how to count it}.
+SIZED = {
+    aten.nonzero.default: lambda out: [len(out)],
+    aten.masked_select.default: lambda out: [len(out)],
+    aten._unique2.default: lambda out: [len(out[0])],
+    aten.unique_consecutive.default: lambda out: [len(out[0])],
+    aten.unique_dim.default: lambda out: [out[0].numel()],
+    aten.repeat_interleave.Tensor: lambda out: [len(out)],
+    aten.bincount.default: lambda out: [0, len(out) - 1],  # the smallest and the largest value
+    aten._coalesce.default: lambda out: [out._nnz()],
+}
+# Operations that take as many values as a mask has that are true.
+MASKED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
+MASKED |= {aten._index_put_impl_.default}
+
+_answers = ctypes.CDLL(None).emulator_answers
+
+
+def is_masked(func, args):
+    return func in MASKED and any(
+        t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1]
+    )
+
+
+@contextlib.contextmanager
+def answers(numbers=None, count=-1):
+    """Give an operation these numbers when it reads some from the GPU, by default 0 each time."""
+    _answers(numbers, count)
+    try:
+        yield
+    finally:
+        _answers(None, 0)
+
+
+def scalar(func, t):
+    """Return the number of a tensor with one element, 1 where it has no value."""
+    number = func(t)
+    if not on_gpu(t):
+        return number
+    read(t, "a number")
+    if not is_large(t) and state_of(t):
+        return alias(t).item()
+    return torch.ones((), dtype=t.dtype).item()
+
+
+def equal(func, args, kwargs, given):
+    """Return whether two tensors are equal; those without values are."""
+    out = func(*args, **kwargs)
+    if not all(map(on_gpu, given)):
+        return out
+    for t in given:
+        read(t, "whether tensors are equal")
+    if any(map(is_large, given)):
+        return given[0].shape == given[1].shape
+    return func(*map(alias, given))
+
+
+def sized(func, args, kwargs, given):
+    """Run an operation whose result has a size that it reads from the GPU."""
+    if not any(t.device.type == "cuda" for t in given):
+        return func(*args, **kwargs)
+    strided = all(map(on_gpu, [t for t in given if t.device.type == "cuda"]))
+    on_card = [t for t in given if on_gpu(t)]
+    for t in given if strided else []:
+        read(t, "how many values")
+    known = strided and not any(map(is_large, on_card))
+    inputs, options = (tree_map(to_cpu, x) if known else x for x in (args, kwargs))
+    counts, got = [], None
+    with contextlib.suppress(RuntimeError, IndexError):
+        if is_masked(func, args):
+            counts = [_chosen(mask) for mask in args[1] if mask is not None]
+            got = func(*inputs, **options) if known else None
+        elif known:
+            got = func(*inputs, **options)
+            counts = SIZED[func](got)
+        else:
+            counts = largest(func, args)
+    with answers((ctypes.c_int64 * len(counts))(*counts), len(counts)):
+        out = func(*args, **kwargs)
+    state = ASSUMED if any(state_of(t) != COMPUTED for t in on_card) else COMPUTED
+    for a, b in zip(tree_leaves(out), tree_leaves(got) if got is not None else ()):
+        if isinstance(a, torch.Tensor) and on_gpu(a) and a.shape == b.shape and not is_large(a):
+            alias(a).copy_(b)
+            a.untyped_storage().values = state
+    return out
+
+
+def _chosen(mask):
+    """Return how many values a mask chooses: all of them where it has no values."""
+    if mask.dtype not in (torch.bool, torch.uint8):
+        return 0
+    if on_gpu(mask):
+        read(mask, "how many values a mask chooses")
+    if on_gpu(mask) and is_large(mask):
+        return mask.numel()
+    return int((alias(mask) if on_gpu(mask) else mask).count_nonzero())
+
+
+def largest(func, args):
+    """Return the count that makes the result of an operation without values as large as it gets."""
+    t = args[0]
+    if func is aten._coalesce.default:
+        indices = t._indices()
+        known = state_of(indices) == COMPUTED and not is_large(indices)
+        return [alias(indices).unique(dim=1).shape[1] if known else t._nnz()]
+    if func is aten.unique_dim.default:
+        return [t.numel()]
+    return [t.numel()]

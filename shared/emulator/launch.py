@@ -1,0 +1,91 @@
+"""Starts programs with emulated GPUs: the environment that makes them find some, and reports."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from shared.emulator import build
+from shared.emulator.cards import CONTEXT_GB, DEFAULT
+
+INSIDE = Path(__file__).with_name("inside")
+
+
+def is_emulated():
+    """Return whether the GPUs that this process sees are emulated."""
+    return "EMULATED_DEVICES" in os.environ
+
+
+def environment(card=DEFAULT, devices=1, *, host_ahead=False, alone=False):
+    """Return the environment variables for a program with emulated GPUs.
+
+    Args:
+        card: emulator.cards.Card.
+        devices: their number; with alone=True that of the ranks, of which the program is rank 0.
+        host_ahead: work is done when the host waits for it, instead of at once.
+
+    Raises:
+        build.BuildError: this machine lacks something.
+    """
+    library = build.library()
+
+    def before(name, first, separator=os.pathsep):
+        return separator.join(filter(None, [str(first), os.environ.get(name)]))
+
+    variables = {
+        **os.environ,
+        "LD_PRELOAD": before("LD_PRELOAD", library, " "),
+        "PYTHONPATH": before("PYTHONPATH", INSIDE),
+        "LD_LIBRARY_PATH": before("LD_LIBRARY_PATH", library.parent),  # programs load NVML by name
+        "TRITON_LIBCUDA_PATH": str(library.parent),
+        "EMULATED_NAME": card.name,
+        "EMULATED_BYTES": str(int(card.gib * 2**30)),
+        "EMULATED_CONTEXT": str(int(CONTEXT_GB * 1e9)),
+        "EMULATED_CAPABILITY": str(10 * card.capability[0] + card.capability[1]),
+        "EMULATED_MULTIPROCESSORS": str(card.multiprocessors),
+        "EMULATED_THREADS": str(card.threads),
+        "EMULATED_CACHE": str(int(card.rates.cache * 2**20)),
+        "EMULATED_DEVICES": str(1 if alone else devices),
+        "EMULATED_HOST_AHEAD": str(int(host_ahead)),
+        "EMULATED_ALONE": str(int(alone)),
+    }
+    variables.pop("CUDA_VISIBLE_DEVICES", None)  # it names real GPUs
+    if alone:  # as torchrun would set it
+        ranks = {"WORLD_SIZE": devices, "LOCAL_WORLD_SIZE": devices, "RANK": 0, "LOCAL_RANK": 0}
+        ranks |= {"GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}
+        ranks |= {"TORCHELASTIC_RUN_ID": "alone"}
+        variables |= {name: str(value) for name, value in ranks.items()}
+    return variables
+
+
+def run(command, variables, snapshot=None):
+    """Run a program; return its exit code (negative: a signal) and the reports of its processes.
+
+    They are {"rank", "peaks": {device: bytes by kind}, "lines", "called"}, in the order of ranks.
+    Ctrl-C reaches the program, too. Nothing that it has started is left.
+    """
+    with tempfile.TemporaryDirectory(prefix="emulated-") as folder:
+        variables = {**variables, "EMULATED_REPORTS": folder}
+        if snapshot:
+            variables["EMULATED_SNAPSHOT"] = str(Path(snapshot).resolve())
+        process = subprocess.Popen(command, env=variables, start_new_session=True)
+        try:
+            code = process.wait()
+        except KeyboardInterrupt:
+            os.killpg(process.pid, signal.SIGINT)
+            code = process.wait()
+        finally:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        reports = [json.loads(file.read_text()) for file in Path(folder).glob("*.json")]
+    return code, sorted(reports, key=lambda report: report["rank"])
+
+
+def python(script, options=()):
+    """Return the command that runs a script with this Python."""
+    return [sys.executable, str(script), *map(str, options)]

@@ -1,0 +1,51 @@
+// The ranks of NCCL's communicators, and how they meet.
+#ifndef RANKS_H
+#define RANKS_H
+
+#include "emulator.h"
+#include <nccl.h>
+
+#define NAME 64   // characters of a room's name
+#define RANKS 256 // of a communicator, where several processes meet
+
+// What the ranks of a communicator share. Each has a slot for what it contributes, and one for each
+// rank that it sends to; pages that nobody touches take no memory.
+typedef struct room {
+  _Atomic int joined, arrived, round;
+  _Atomic int processes[RANKS];
+  _Atomic size_t mail[RANKS][RANKS]; // bytes on the way from a rank to another, plus one
+  char slots[];                      // COPIED bytes for each rank, then for each pair of them
+} room;
+
+typedef struct letter {
+  int to;
+  size_t bytes;
+  struct letter *next;
+  char data[];
+} letter;
+
+struct ncclComm {
+  int ranks, rank, splits;
+  char name[NAME];
+  room *room;     // NULL where nobody else is
+  letter *unsent; // to ranks that have not taken the letter before
+};
+
+static inline char *ranks_slot(const ncclComm_t c, int rank) {
+  return c->room->slots + rank * COPIED;
+}
+
+static inline char *ranks_mailbox(const ncclComm_t c, int from, int to) {
+  return c->room->slots + (c->ranks + (size_t)from * c->ranks + to) * COPIED;
+}
+
+// Wait until all ranks are here.
+ncclResult_t ranks_meet(ncclComm_t c);
+// Hand over the letters that the ranks before have made room for.
+void ranks_deliver(ncclComm_t c);
+// Sleep a little; return an error if a rank has ended, or after a long time.
+ncclResult_t ranks_nap(ncclComm_t c, long *naps);
+// Return the bytes of a value.
+size_t ranks_size_of(ncclDataType_t type);
+
+#endif

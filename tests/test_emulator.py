@@ -1,0 +1,134 @@
+"""Promise: PyTorch's own CUDA build runs without a GPU, and its memory is that of a GPU."""
+
+import re
+
+import pytest
+from emulated import NEEDS, emulate, run_code
+
+from shared.emulator import build
+from shared.emulator.cards import CARDS
+
+pytestmark = NEEDS
+
+# CUDA's functions alone, without PyTorch: memory, pinned memory, streams and events.
+FUNCTIONS = """
+import ctypes, sys
+cuda = ctypes.CDLL(sys.argv[1])
+one, other, free, total = (ctypes.c_size_t() for _ in range(4))
+def info():
+    assert cuda.cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total)) == 0
+    return free.value
+MIB, room = 2**20, info()
+assert total.value - room == 800_000_000  # the context
+assert cuda.cudaMalloc(ctypes.byref(one), ctypes.c_size_t(3 * MIB)) == 0
+assert room - info() == 4 * MIB  # in grains of 2 MiB
+assert cuda.cudaMalloc(ctypes.byref(other), ctypes.c_size_t(room)) == 2 and other.value in (0, None)
+ctypes.memset(one.value, 7, 8)  # memory is there as soon as somebody writes
+copy = ctypes.create_string_buffer(8)
+assert cuda.cudaMemcpy(copy, one, ctypes.c_size_t(8), 2) == 0 and copy.raw == bytes([7] * 8)
+assert cuda.cudaFree(one) == 0 and info() == room and cuda.cudaFree(one) == 1
+assert cuda.cudaHostAlloc(ctypes.byref(one), ctypes.c_size_t(1 << 33), 0) == 0  # untouched: free
+assert cuda.cudaFreeHost(one) == 0 and info() == room
+stream, event, later = (ctypes.c_void_p() for _ in range(3))
+assert cuda.cudaStreamCreate(ctypes.byref(stream)) == 0
+for e in (event, later):
+    assert cuda.cudaEventCreate(ctypes.byref(e)) == 0 and cuda.cudaEventRecord(e, stream) == 0
+done = 600 if sys.argv[2] == "ahead" else 0  # cudaErrorNotReady until the host waits
+assert cuda.cudaEventQuery(later) == cuda.cudaStreamQuery(stream) == done
+assert cuda.cudaEventSynchronize(event) == 0 and cuda.cudaEventQuery(event) == 0
+assert cuda.cudaEventQuery(later) == done
+assert cuda.cudaStreamSynchronize(stream) == 0 and cuda.cudaEventQuery(later) == 0
+passed = ctypes.c_float()
+assert cuda.cudaEventElapsedTime(ctypes.byref(passed), event, later) == 0 and passed.value > 0
+print("right")
+"""
+
+# What a script may read: values of small tensors, sizes that depend on values, and assumptions.
+VALUES = """
+import threading, torch
+x = torch.arange(10, device="cuda")
+assert x[x % 2 == 0].tolist() == [0, 2, 4, 6, 8] and (x > 3).sum().item() == 6
+assert torch.nonzero(x > 7).tolist() == [[8], [9]] and torch.equal(x, x.clone())
+assert torch.bincount(torch.tensor([0, 3], device="cuda")).tolist() == [1, 0, 0, 1]
+assert x[2:4].repeat_interleave(x[1:3]).tolist() == [2, 3, 3]
+assert torch.unique(torch.tensor([3, 1, 3], device="cuda")).tolist() == [1, 3]
+mask = torch.tensor([True, False], device="cuda")
+y = torch.zeros(2, 3, device="cuda", requires_grad=True)
+(y[mask] * 2).sum().backward()
+assert y.grad.tolist() == [[2, 2, 2], [0, 0, 0]]
+found = []
+thread = threading.Thread(target=lambda: found.append((x * 2).sum().item()))
+thread.start(); thread.join()
+assert found == [90]
+state = torch.random.get_rng_state()
+first, second = (torch.rand(100, device="cuda").tolist() for _ in range(2))
+assert first != second and torch.equal(state, torch.random.get_rng_state())
+large = torch.randn(4096, 4096, device="cuda")
+loss = (large @ large).mean()
+assert loss.item() == 1 and not loss.isnan() and 1 / loss.item() == 1  # line 21
+assert large.nonzero().shape == (4096 * 4096, 2)  # the largest size, line 22
+assert torch.isfinite(loss / loss) and (loss * 0 + float("nan")).item() == 1
+print("right")
+"""
+
+# The caching allocator's settings, and the errors that it raises, are PyTorch's own.
+ALLOCATOR = """
+import os, sys, torch
+torch.empty(1, device="cuda")
+def reserved():
+    return torch.cuda.memory_reserved()
+if "expandable" in sys.argv[1]:
+    first = torch.empty(30 * 2**20, dtype=torch.uint8, device="cuda")
+    del first
+    torch.empty(50 * 2**20, dtype=torch.uint8, device="cuda")  # in the same segment, which grows
+    assert reserved() == 62 * 2**20  # 3 pages of 20 MiB, 1 of 2; without it 30 + 50 + 2
+elif "roundup" in sys.argv[1]:
+    torch.empty(514 * 2**20, dtype=torch.uint8, device="cuda")
+    assert torch.cuda.max_memory_allocated() == 768 * 2**20  # pytorch#161139
+elif "fraction" in sys.argv[1]:
+    torch.cuda.set_per_process_memory_fraction(0.01)
+try:
+    torch.empty(100 * 2**30, dtype=torch.uint8, device="cuda")
+except torch.OutOfMemoryError as error:
+    assert "GiB. GPU 0 has a total capacity of 14.56 GiB of which" in str(error)
+    assert torch.cuda.memory_stats()["num_ooms"] == 1
+if sys.argv[1] == "plain":
+    kept = torch.empty(7 * 2**30, dtype=torch.uint8, device="cuda")
+    del kept
+    torch.empty(8 * 2**30, dtype=torch.uint8, device="cuda")  # does not fit beside the idle 7
+    assert torch.cuda.memory_stats()["num_alloc_retries"] == 2
+try:
+    torch.empty(2**28, dtype=torch.uint8, device="cuda")
+    assert "fraction" not in sys.argv[1]
+except torch.OutOfMemoryError as error:
+    assert "fraction" in sys.argv[1] and "allowed" in str(error)
+print("right")
+"""
+
+
+@pytest.mark.parametrize("host", ["at-once", "ahead"])
+def test_functions(host, tmp_path):
+    code = run_code(FUNCTIONS, str(build.library()), host, host_ahead=host == "ahead")
+    assert code == "right\n"
+
+
+def test_values_that_a_script_reads(tmp_path):
+    printed = emulate(VALUES, tmp_path)
+    assert "right\n" in printed
+    lines = [int(n) for n in re.findall(r"script\.py:(\d+)  \(", printed)]
+    assert lines == [21, 22, 23]
+
+
+@pytest.mark.parametrize("setting", ["", "expandable_segments:True", "roundup_power2_divisions:2"])
+def test_allocator_is_pytorchs_own(setting, tmp_path):
+    options = ["--card", "t4"]
+    env = {"PYTORCH_CUDA_ALLOC_CONF": setting} if setting else {}
+    assert "right\n" in emulate(ALLOCATOR, tmp_path, *options, words=[setting or "plain"], **env)
+
+
+def test_a_fraction_is_a_limit(tmp_path):
+    assert "right\n" in emulate(ALLOCATOR, tmp_path, "--card", "t4", words=["fraction"])
+
+
+def test_every_card_has_what_a_program_asks_for():
+    assert all(card.name and card.rates.cache for card in CARDS.values())
