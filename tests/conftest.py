@@ -1,11 +1,13 @@
 """Shared by the tests: scripts as modules, commands run as by a user, four processes."""
 
+import contextlib
 import functools
 import http.server
 import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,10 +24,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from forks import become  # noqa: E402
+from left_behind import pytest_configure, pytest_sessionfinish  # noqa: E402, F401
 
 from shared.predict.jobs import PRELOADED  # noqa: E402
 from shared.records import scripts  # noqa: E402
-from shared.records.running import forks  # noqa: E402
+from shared.records.running import end, forks  # noqa: E402
 
 NAMES = scripts.ladder()
 TEXT = [name for name in scripts.stages() if name not in NAMES]  # 11_llm/before, 11_llm/train
@@ -57,8 +60,15 @@ def run(*command, code=0, cwd=ROOT, limit=400, **env):
 
 def _started(words, cwd, env, limit):
     command = [sys.executable, *words]
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=limit)
-    return done.returncode, done.stdout + done.stderr
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, cwd=cwd, env=env, start_new_session=True, **output)
+    try:
+        printed, errors = process.communicate(timeout=limit)
+    finally:  # with all that it has started
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return process.returncode, printed + errors
 
 
 def _forked(words, cwd, env, limit):
@@ -66,10 +76,12 @@ def _forked(words, cwd, env, limit):
         arguments = (words, str(cwd), out.name, env)
         process = forks(PRELOADED).Process(target=become, args=arguments)
         process.start()
-        process.join(limit)
-        if process.exitcode is None:
-            process.kill()
-        return process.exitcode, out.read()
+        try:
+            process.join(limit)
+            code = process.exitcode  # None: it has not ended
+        finally:
+            end(process)
+        return code, out.read()
 
 
 def cpu_only(**env):

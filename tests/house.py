@@ -1,4 +1,4 @@
-"""Size of the code: what each script imports from shared/, all of shared/, and the tests.
+"""Size of the code: what each script imports from shared/, directly or indirectly.
 
 Usage: python tests/house.py
 """
@@ -8,11 +8,13 @@ import functools
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# Limits on files and lines, of what a script imports (11_llm supports any language model), and on
-# lines of parts of the repository. They fall; that of tests rises for a new promise.
-OF_SCRIPTS = {"0[1-9]_*/*.py": (13, 1600), "10_*/*.py": (13, 1600)}
-OF_SCRIPTS |= {"11_llm/before.py": (15, 1900), "11_llm/train.py": (15, 1900)}
-OF_PARTS = {"shared/**/*.py": 11_759, "tests/*.py": 2_492, "tests/**/*.py": 5_972}
+# Limits on files and on lines in them. 11_llm supports any language model.
+OF_SCRIPTS = {
+    "0[1-9]_*/*.py": (16, 1600),
+    "10_*/*.py": (16, 1600),
+    "11_llm/before.py": (20, 1900),
+    "11_llm/train.py": (20, 1900),
+}
 
 
 @functools.cache
@@ -50,16 +52,16 @@ def closure(script):
 
 
 def table():
-    """Return (part, files, lines, limit on files, limit on lines) of all parts."""
-    parts = [(f, closure(f), most) for glob, most in OF_SCRIPTS.items() for f in ROOT.glob(glob)]
-    rows = [(str(f.relative_to(ROOT)), files, *most) for f, files, most in sorted(parts)]
-    rows += [(glob, {*ROOT.glob(glob)}, 999, most) for glob, most in OF_PARTS.items()]
-    return [
-        (what, len(files), sum(len(f.read_text("utf-8").splitlines()) for f in files), *most)
-        for what, files, *most in rows
-    ]
+    """Return (script, files, lines, limit on files, limit on lines) of all scripts with a limit."""
+    rows = []
+    for glob, limits in OF_SCRIPTS.items():
+        for script in sorted(ROOT.glob(glob)):
+            files = closure(script)
+            lines = sum(len(file.read_text("utf-8").splitlines()) for file in files)
+            rows.append((str(script.relative_to(ROOT)), len(files), lines, *limits))
+    return rows
 
 
 if __name__ == "__main__":
-    for what, files, lines, *most in table():
-        print(f"{what:32} {files:3} files {lines:6,} lines; at most {most[0]}, {most[1]:,}")
+    for script, files, lines, *most in table():
+        print(f"{script:32} {files:3} files {lines:6,} lines; at most {most[0]}, {most[1]:,}")

@@ -56,10 +56,7 @@ def run_script(name, options, log, processes=None, context=None):
             process.join(0.2)
             _live(f"{name:24} {time.perf_counter() - started:3.0f} s  {_last_line(log)}")
     finally:
-        process.kill()  # the process first: before its setsid() there is no group to kill
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.join()
+        end(process)
         _live("")
     records, _ = read(record_file)
     record_file.unlink(missing_ok=True)
@@ -90,6 +87,18 @@ def become(command, log, processes=None):
     else:
         torch.set_num_threads(torch.get_num_threads())  # for the reason in _call()
         run_python(command)
+
+
+def end(process):
+    """Kill a process that runs become(), and all that it has started, even if it has ended itself.
+
+    A DataLoader worker, too, ends when its parent is gone, but only if that was still there when
+    the worker began to watch it.
+    """
+    process.kill()  # the process first: before its setsid() there is no group to kill
+    process.join()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def end_with_parent(kill=os.kill):

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -14,9 +15,28 @@ from conftest import ROOT, cpu_only, run
 from sample_files import textures
 from test_resume import killed_and_resumed
 
+from shared.predict.jobs import PRELOADED
+from shared.records.running import forks, run_script
 from shared.records.views import read
 
 TINY = ("--preset", "tiny")
+# A script that is killed while its DataLoader worker starts: that worker finds another parent.
+LATE = """
+import os, signal, time
+from torch.utils.data import DataLoader
+
+script, (reader, writer) = os.getpid(), os.pipe()
+
+def start(_):
+    os.write(writer, str(os.getpid()).encode())
+    while os.getppid() == script:
+        time.sleep(0.01)
+
+options = {"num_workers": 1, "multiprocessing_context": "fork", "worker_init_fn": start}
+examples = iter(DataLoader(range(2), **options))
+print("worker", os.read(reader, 99).decode(), flush=True)
+os.kill(script, signal.SIGKILL)
+"""
 TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", 2)
 
 
@@ -121,3 +141,30 @@ def test_a_killed_torchrun_leaves_no_process_behind():
         family = until(process, b"loss")
         process.kill()
         ended(process, family)
+
+
+def by_test(script):
+    return run(script, code=-9)
+
+
+def by_ladder(script):
+    log = script.with_suffix(".log")
+    assert run_script(str(script.with_suffix("")), [], log, context=forks(PRELOADED))[0] is None
+    return log.read_text()
+
+
+@pytest.mark.parametrize("start", [by_test, by_ladder])
+def test_a_killed_script_leaves_no_worker_behind_that_starts_later(start, tmp_path):
+    script = tmp_path / "late.py"
+    script.write_text(LATE)
+    worker = int(re.search(r"worker (\d+)", start(script))[1])
+    deadline = time.monotonic() + 10
+    while alive(worker) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not alive(worker)
+
+
+def alive(pid):
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
