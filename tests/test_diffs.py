@@ -25,20 +25,22 @@ MORE |= {"08_fsdp/sequence_parallel": 17}
 
 # The folders and files of shared/, each with those that it may import from besides itself.
 GROUND = ("memory", "cli", "loading", "records")
+BENEATH = (*GROUND, "emulator")
 IMPORTED = ("images", "text", "metrics")
 FOLDERS = {
     "memory": (),
+    "emulator": (),
     "cli": ("memory",),
     "loading": ("cli",),
     "records": ("memory", "cli"),
     "saving": ("cli",),
     "metrics": (*GROUND, "saving"),
     **dict.fromkeys(("images", "text"), (*GROUND, "metrics")),
-    "predict": (*GROUND, *IMPORTED),
-    "ladder": (*GROUND, *IMPORTED, "predict"),
-    "evidence": (*GROUND, *IMPORTED, "predict", "ladder"),
-    "lessons": (*GROUND, *IMPORTED, "predict", "evidence"),
-    "report": (*GROUND, *IMPORTED, "predict", "lessons"),
+    "predict": (*BENEATH, *IMPORTED),
+    "ladder": (*BENEATH, *IMPORTED, "predict"),
+    "evidence": (*BENEATH, *IMPORTED, "predict", "ladder"),
+    "lessons": (*BENEATH, *IMPORTED, "predict", "evidence"),
+    "report": (*BENEATH, *IMPORTED, "predict", "lessons"),
 }
 CONDITIONS = (ast.If, ast.IfExp, ast.While, ast.Assert)
 NAMES_A_STAGE = re.compile(r"\d\d(_\w*)?(/\w*)?")

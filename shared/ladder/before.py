@@ -7,6 +7,7 @@ import platform
 
 import torch
 
+from shared.emulator.launch import is_emulated
 from shared.records import scripts
 from shared.records.record import ROOT, device_name, versions
 
@@ -16,7 +17,8 @@ FOLDERS = ("memory", "images", "text", "records")  # what stages import, and wha
 def fingerprint(name, options, task):
     """Return a hash of all that a measurement depends on: options, code, versions, machine."""
     shared = ROOT / "shared"
-    code = [file for folder in FOLDERS for file in sorted((shared / folder).glob("*.py"))]
+    folders = [*FOLDERS, "emulator"] if is_emulated() else FOLDERS
+    code = [file for folder in folders for file in sorted((shared / folder).glob("*.py"))]
     files = [scripts.get(name).path, *sorted(shared.glob("*.py")), *code]
     gpus = [device_name(torch.device("cuda", i)) for i in range(torch.cuda.device_count())]
     machine = [platform.node(), os.cpu_count(), gpus]

@@ -44,11 +44,9 @@ def append(path, record):
 
 def device_name(device):
     """Return the name of the GPU, with a note if it is emulated, or of the CPU with its cores."""
-    if device.type == "cuda":
-        emulated = " (emulated)" if "EMULATED_DEVICES" in os.environ else ""
-        return f"{torch.cuda.get_device_name(device)}{emulated}"
-    if device.type == "mps":
-        return "Apple GPU"
+    if device.type != "cpu":
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "Apple GPU"
+        return f"{name} (emulated)" if "EMULATED_DEVICES" in os.environ else name
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))

@@ -27,7 +27,8 @@ def line_at_work():
     frame, in_package = sys._getframe(1), None
     while frame:
         file = frame.f_code.co_filename
-        where = f"{os.path.relpath(file) if file.startswith(os.getcwd()) else file}:{frame.f_lineno}"
+        name = os.path.relpath(file) if file.startswith(os.getcwd()) else file
+        where = f"{name}:{frame.f_lineno}"
         if any(part in file for part in PACKAGES):
             if f"{os.sep}torch{os.sep}" not in file:
                 in_package = in_package or where

@@ -18,33 +18,37 @@ _written = None  # process that has written its report
 def begin():
     """Write a report at the end of this process, and a snapshot if one is wanted."""
     atexit.register(write)
-    _before(os, "_exit")  # some programs end like this
+    _before(os, "_exit", lambda *_: write())  # some programs end like this
     for name in ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats"):
         if hasattr(torch._C, name):
-            _before(torch._C, name, peaks)
+            _before(torch._C, name, keep)
     if os.environ.get("EMULATED_SNAPSHOT"):
         torch.cuda.memory._record_memory_history(max_entries=10_000_000, stacks="python")
 
 
-def _before(owner, name, call=None):
+def _before(owner, name, call):
     original = getattr(owner, name)
 
     def replaced(*args):
-        (call or write)()
+        call(*args)
         return original(*args)
 
     setattr(owner, name, replaced)
 
 
+def keep(device=0):
+    """Keep the peaks of a device, in bytes, before the script resets them, or ends."""
+    found = torch._C._cuda_memoryStats(device)
+    most = _most.setdefault(device, dict.fromkeys(PEAKS, 0))
+    for name, counter in PEAKS.items():
+        most[name] = max(most[name], found[counter]["all"]["peak"])
+
+
 def peaks():
-    """Return the peaks of each device in bytes, {device: {"allocated", "active", "reserved"}}."""
-    if torch.cuda.is_initialized():
-        for device in range(torch.cuda.device_count()):
-            found = torch.cuda.memory_stats(device)
-            most = _most.setdefault(device, dict.fromkeys(PEAKS, 0))
-            for name, counter in PEAKS.items():
-                most[name] = max(most[name], found.get(f"{counter}.all.peak", 0))
-    return _most
+    """Return the peaks of the devices in use, {device: {"allocated", "active", "reserved"}}."""
+    for device in range(torch.cuda.device_count()):
+        keep(device)
+    return {device: most for device, most in _most.items() if most["reserved"]}
 
 
 def called():
@@ -66,11 +70,11 @@ def write():
     rank = int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0)))
     if file := os.environ.get("EMULATED_SNAPSHOT"):
         torch.cuda.memory._dump_snapshot(f"{file}.rank{rank}" if rank else file)
-    if not folder or not any(most["reserved"] for most in peaks().values()):
+    if not folder or not peaks():
         return
     found = {
         "rank": rank,
-        "peaks": {d: most for d, most in peaks().items() if most["reserved"]},
+        "peaks": peaks(),
         "lines": reads.lines,
         "called": called(),
     }

@@ -11,9 +11,10 @@ read one is named at the end.
 import atexit
 import contextlib
 import threading
+import time
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from emulated_gpu import sizes
@@ -89,11 +90,15 @@ def compute(func, args, kwargs, given, out):
     if name in ("_to_copy", "copy_") and results[0].device.type == "cpu":
         received(args[0] if name == "_to_copy" else args[1], results[0])
         return
-    if name in ("isnan", "isinf") or name in EITHER and all(state_of(t) == NEVER for t in given):
-        for t in filter(is_large, results):
-            t.untyped_storage().values = NEVER
     changed = [t for t in mutated(func, args, kwargs) if on_gpu(t) and not is_large(t)]
-    fresh = [t for t in results if on_gpu(t) and not is_large(t) and state_of(t) is None]
+    fresh = [t for t in results if on_gpu(t) and state_of(t) is None]
+    never = (
+        name in ("isnan", "isinf") or name in EITHER and all(state_of(t) == NEVER for t in given)
+    )
+    if never:
+        for t in fresh:
+            t.untyped_storage().values = NEVER
+    fresh = [t for t in fresh if not is_large(t)]
     if not changed and not fresh:
         return
     computed = False
@@ -102,12 +107,13 @@ def compute(func, args, kwargs, given, out):
     elif func.namespace in ("aten", "prims", "torchvision") and not any(map(is_large, on_card)):
         computed = _on_cpu(func, args, kwargs, given, out)
     inputs = [t for t in (args[1:] if name in OVERWRITES else given) if isinstance(t, torch.Tensor)]
-    known = computed and not any(on_gpu(t) and state_of(t) == ASSUMED for t in inputs)
-    for t in fresh if not computed else ():
-        if t.numel():
-            alias(t).fill_(is_any(given) if name == "any" else 1)
+    unknown = (ASSUMED, NEVER)
+    known = computed and not any(on_gpu(t) and state_of(t) in unknown for t in inputs)
+    for t in fresh:
+        if t.numel() and (not computed or name == "any" and not known):
+            alias(t).fill_(0 if never else is_any(given) if name == "any" else 1)
     for t in (*changed, *fresh):
-        t.untyped_storage().values = COMPUTED if known else ASSUMED
+        t.untyped_storage().values = COMPUTED if known else NEVER if never else ASSUMED
         if not known and t.is_floating_point():
             finite(t)
 
@@ -177,9 +183,9 @@ def begin():
 
 
 def end():
-    """Let the threads of the backward pass finish with the mode, before Python ends under them."""
+    """Let the threads of the backward pass drop what they hold of the mode.
+
+    They need Python for that, and would end the program if Python ended first.
+    """
     if torch.cuda.is_initialized():
-        with _disable_current_modes(), contextlib.suppress(RuntimeError):
-            for device in range(torch.cuda.device_count()):
-                one = torch.ones((), device=f"cuda:{device}", requires_grad=True)
-                (one * 1).backward()
+        time.sleep(0.2)
