@@ -46,7 +46,7 @@ def library():
     if platform.system() != "Linux":
         elsewhere = "a container or Colab's free CPU machine has all that is needed"
         raise BuildError(f"the emulated GPU needs Linux, not {platform.system()}; {elsewhere}")
-    torch = _torch()
+    torch = torch_folder()
     compiler = shlex.split(os.environ.get("CC", "cc"))
     if not shutil.which(compiler[0]) or not shutil.which("nm"):
         install = "install gcc and libc6-dev (apt-get install gcc libc6-dev)"
@@ -57,7 +57,7 @@ def library():
     return folder / NAME
 
 
-def _torch():
+def torch_folder():
     """Return the folder of the installed PyTorch, without importing it."""
     found = importlib.util.find_spec("torch")
     if not found:

@@ -316,7 +316,7 @@ ENTRY cudnnStatus_t cudnnGetRNNWeightParams(cudnnHandle_t handle, cudnnRNNDescri
   const recurrent *r = (const recurrent *)of;
   size_t input = input_of(r, pseudo_layer), before = matrices_before(r, pseudo_layer);
   bool is_projection = id == 2 * r->gates, is_input = id < r->gates;
-  size_t columns = is_input ? input : r->projected;
+  size_t columns = is_input ? input : (size_t)r->projected;
   size_t gate = is_input ? id : id - r->gates;
   before += is_input ? gate * r->hidden * columns
                      : (size_t)r->gates * r->hidden * input + gate * r->hidden * columns;
