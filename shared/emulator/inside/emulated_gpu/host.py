@@ -1,24 +1,75 @@
-"""A host that stays cheap: large random weights are not drawn, since nobody computes with them."""
+"""A host that stays cheap: weights have no values, so nothing is drawn, copied or updated there.
+
+Pages of the host's memory that nobody writes to take none. So a model of many gigabytes can be built
+on the host, filled from a file and updated, as long as nobody touches its large weights.
+"""
 
 import functools
+import os
+import zipfile
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook as after_step
+from torch.optim.optimizer import register_optimizer_step_pre_hook as before_step
+from torch.utils._pytree import tree_leaves
 
-from emulated_gpu.memory import LARGE
+from emulated_gpu.memory import LARGE, is_large
+
+FILE = 64 * LARGE  # bytes from which on a file of tensors is mapped instead of read
+
+_stepping = 0  # optimizers at work
 
 
 def begin():
-    """Let torch.nn.init leave large tensors on the host as they are: pages that nobody touched."""
+    """Leave large weights on the host as they are: pages that nobody has touched."""
     for name in dir(torch.nn.init):
         function = getattr(torch.nn.init, name)
         if name.endswith("_") and not name.startswith("_") and callable(function):
             setattr(torch.nn.init, name, _unless_large(function))
+    torch.load = _mapped(torch.load)
+    before_step(functools.partial(_step, 1))
+    after_step(functools.partial(_step, -1))
 
 
 def _unless_large(function):
     @functools.wraps(function)
     def init(tensor, *args, **kwargs):
-        large = tensor.device.type == "cpu" and tensor.numel() * tensor.element_size() > LARGE
-        return tensor if large else function(tensor, *args, **kwargs)
+        return tensor if _is_large_on_host(tensor) else function(tensor, *args, **kwargs)
 
     return init
+
+
+def _mapped(function):
+    @functools.wraps(function)
+    def load(file, *args, **kwargs):
+        if isinstance(file, (str, os.PathLike)) and os.path.exists(file):
+            if os.path.getsize(file) > FILE and zipfile.is_zipfile(file):
+                kwargs.setdefault("mmap", True)
+        return function(file, *args, **kwargs)
+
+    return load
+
+
+def _step(change, *_):
+    global _stepping
+    _stepping += change
+
+
+def _is_large_on_host(t):
+    return t.device.type == "cpu" and t.layout == torch.strided and is_large(t)
+
+
+def is_needless(func, args, kwargs):
+    """Return whether an operation only changes large weights on the host.
+
+    That is a copy into a parameter, or an update by an optimizer.
+    """
+    if not func._schema.is_mutable:
+        return False
+    if func is torch.ops.aten.copy_.default:
+        weight = isinstance(args[0], torch.nn.Parameter) or _stepping
+        return bool(weight) and _is_large_on_host(args[0])
+    if not _stepping:
+        return False
+    tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+    return all(t.device.type == "cpu" for t in tensors) and any(map(_is_large_on_host, tensors))

@@ -10,14 +10,16 @@ read one is named at the end.
 
 import atexit
 import contextlib
+import functools
 import threading
-import time
+from pathlib import Path
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from emulated_gpu import sizes
+from emulated_gpu.host import is_needless
 from emulated_gpu.memory import (
     ASSUMED,
     COMPUTED,
@@ -41,6 +43,7 @@ VALUELESS |= {"record_stream", "resize_", "set_"}
 OVERWRITES = {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_"}
 EITHER = ("bitwise_or", "logical_or")
 RANDOM = torch.Tag.nondeterministic_seeded
+START = threading.Thread._bootstrap_inner  # what runs in a new thread
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 turns = {}  # "file:line" -> how often it has asked for any value of a mask without values
@@ -63,6 +66,8 @@ class Values(TorchDispatchMode):
             # A tensor that consists of others calls operations on them. A fake one has no memory.
             wraps = any(hasattr(t, "__tensor_flatten__") for t in types)
             return NotImplemented if wraps else func(*args, **kwargs)
+        if is_needless(func, args, kwargs):
+            return None if not func._schema.returns else args[0]
         given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
         if func in sizes.SIZED or sizes.is_masked(func, args):
             return sizes.sized(func, args, kwargs, given)
@@ -172,11 +177,10 @@ def received(source, copy):
 def begin():
     """Turn the mode on, in this thread and in those that will be started."""
     atexit.register(end)
-    original = threading.Thread._bootstrap_inner
 
     def bootstrap(thread):
         with Values():
-            original(thread)
+            START(thread)
 
     threading.Thread._bootstrap_inner = bootstrap
     Values().__enter__()
@@ -185,7 +189,19 @@ def begin():
 def end():
     """Let the threads of the backward pass drop what they hold of the mode.
 
-    They need Python for that, and would end the program if Python ended first.
+    They need Python for that, and would end the program if Python ended first. Each handles one
+    pass after the other, so all is dropped when it has handled a last one, from a thread without
+    the mode.
     """
-    if torch.cuda.is_initialized():
-        time.sleep(0.2)
+
+    def last():
+        for device in range(torch.cuda.device_count()):
+            one = torch.ones((), device=f"cuda:{device}", requires_grad=True)
+            (one * 1).backward()
+
+    names = [file.read_text() for file in Path("/proc/self/task").glob("*/comm")]
+    if any(name.startswith("pt_autograd") for name in names):
+        thread = threading.Thread(target=last)
+        thread._bootstrap_inner = functools.partial(START, thread)
+        thread.start()
+        thread.join()
