@@ -73,7 +73,7 @@ class Meter:
         self.rank, self.world_size = this_process()
         self.share, self.shares = this_share(args.shares)
         self.cuda = self.device.type == "cuda"
-        self.memory, self.losses, self.metric = Phases(self.device), Losses(), self._new_metric()
+        self.memory, self.losses = Phases(self.device), Losses()
         self.steps = self.resumed_at = 0  # updates in all, and before --resume
         self.seconds = self.timed_seconds = 0.0
         self.timed = 0  # images or texts of the timed updates
@@ -99,6 +99,7 @@ class Meter:
         --save and --resume keep the state_dict() of the model, of an optimizer or a list of them,
         and of others, such as a scheduler.
         """
+        self.metric = self._new_metric()
         others += (self.scaler,) if self.scaler else ()
         self.saving = Saving(self, records.settings(self.args), model, optimizer, others)
         with self.memory.train():

@@ -10,6 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 from torchao.optim import Adam8bit
 from torchvision.models.vision_transformer import VisionTransformer
 
+from shared.memory.counters import CountedLedger
 from shared.memory.ledger import Ledger
 
 
@@ -120,6 +121,37 @@ def test_a_failing_update_leaves_nothing_switched_on():
     assert changed() == before
     torch.zeros(10)
     assert ledger.events == []
+
+
+def test_counters_by_hand(monkeypatch):
+    """A peak inside an operation, with counters that are written by hand."""
+    # (blocks, requested of them), in bytes: the peaks since the reading before.
+    peaks = [
+        (512, 40),  # before: memory that is no part of the operations
+        (512 + 4096, 40 + 4000),  # 1,000 numbers
+        (512 + 4096 + 1024 + 9216, 40 + 4000 + 800 + 9000),  # 200 numbers, by a temporary of 9,000
+        (512 + 4096 + 1024 + 512, 40 + 4000 + 800 + 40),  # 10 numbers
+        (512 + 4096 + 1024 + 512, 40 + 4000 + 800 + 40),  # at the end
+        (99_999, 99_999),  # later, and not in an operation
+    ]
+    readings = iter(peaks)
+
+    def stats(device):
+        allocated, requested = ({"all": {"peak": nbytes}} for nbytes in next(readings))
+        names = ("allocated_bytes", "requested_bytes", "reserved_bytes")
+        return dict(zip(names, (allocated, requested, {"all": {"peak": 2**21}})))
+
+    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", stats)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
+    ledger = CountedLedger(torch.device("cpu"))
+    with ledger:
+        kept = [torch.zeros(n) for n in (1000, 200, 10)]
+    held = {"temporaries": 4000 + 800, "workspaces": 40 + 9000}
+    held["rounding"] = (512 - 40) + (4096 - 4000) + (1024 - 800) + (9216 - 9000)
+    assert ledger.breakdown() == held and sum(held.values()) == ledger.allocated == peaks[2][0]
+    ledger.read()
+    assert (ledger.allocated, ledger.reserved) == (99_999, 2**21)
+    assert ledger.breakdown() == held and len(kept) == 3
 
 
 def allocator_peak(update):

@@ -8,8 +8,10 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 # A storage with one of these categories keeps it. The others are guesses, made when the storage is
 # allocated.
 KNOWN = ("parameters", "gradients", "optimizer states", "inputs")
-# Workspaces are not tensors. Only a simulation includes them, by formulas.
-CATEGORIES = (*KNOWN, "activations", "recomputed", "gathered", "temporaries", "workspaces")
+# The last two are not tensors. A CountedLedger reads them from counters; a simulation computes
+# workspaces by formulas, and includes rounding in the other categories.
+GUESSES = ("activations", "recomputed", "gathered", "temporaries")
+CATEGORIES = (*KNOWN, *GUESSES, "workspaces", "rounding")
 
 
 class Block:

@@ -57,7 +57,8 @@ def predictions(records):
         held.append((name(r), r["train"]["breakdown_gb"]))
         if views.on_host(r):
             held.append((f"{name(r)}, host", r["host_breakdown_gb"]["train"]))
-    categories = {label: lambda its, label=label: amount(its[1].get(label)) for label in CATEGORIES}
+    used = [label for label in CATEGORIES if any(label in gb for _, gb in held)]
+    categories = {label: lambda its, label=label: amount(its[1].get(label)) for label in used}
     return [
         *table(records, peaks),
         "",
