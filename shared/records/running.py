@@ -28,6 +28,9 @@ def forks(preload):
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(preload)
     if threading.current_thread() is threading.main_thread():  # others cannot set a handler
+        # Threads of OpenMP that wait for each other keep their cores busy, unless this is set when
+        # PyTorch is imported. Where other programs run, too, a stage then takes many times as long.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         # Only this process must react to Ctrl-C: it ends the others.
         interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
         multiprocessing.forkserver.ensure_running()
