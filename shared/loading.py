@@ -1,6 +1,5 @@
 """Data loaders, which give each process its share of every batch in a fixed order; the cache."""
 
-import contextlib
 import itertools
 import math
 import os
@@ -22,19 +21,17 @@ NO_NETWORK = (URLError, ConnectionError, TimeoutError)
 def made_once(name, make):
     """Return a file or folder of the cache; if it does not exist, let make(part) write it.
 
-    It appears only when it is complete. The other processes of a run wait for it. On emulated GPUs,
-    where weights have no values, it is another one, and its tensors take no room.
+    It appears only when it is complete. The other processes of a run wait for it. Files of emulated
+    GPUs, which may have no values, are in a folder of their own.
     """
-    emulated = "EMULATED_DEVICES" in os.environ
-    folder = "memory-ladder-emulated" if emulated else "memory-ladder"
+    folder = "memory-ladder" + os.environ.get("EMULATED_CACHE", "")
     path = Path(torch.hub.get_dir()).parent / folder / name  # TORCH_HOME, or its default
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{path}.lock"):
         if not path.exists():
             part = path.with_name(f"{path.name}.part")
             shutil.rmtree(part, ignore_errors=True)  # left by an interrupted process
-            with torch.serialization.skip_data() if emulated else contextlib.nullcontext():
-                make(part)
+            make(part)
             os.replace(part, path)
     return path
 

@@ -4,6 +4,7 @@ Pages of the host's memory that nobody writes to take none. So a model of many g
 on the host, filled from a file and updated, as long as nobody touches its large weights.
 """
 
+import contextlib
 import functools
 import os
 import zipfile
@@ -15,7 +16,8 @@ from torch.utils._pytree import tree_leaves
 
 from emulated_gpu.memory import LARGE, is_large
 
-FILE = 64 * LARGE  # bytes from which on a file of tensors is mapped instead of read
+# Bytes from which on a file of tensors is written without their values, and mapped, not read.
+FILE = 64 * LARGE
 
 _stepping = 0  # optimizers at work
 
@@ -27,6 +29,7 @@ def begin():
         if name.endswith("_") and not name.startswith("_") and callable(function):
             setattr(torch.nn.init, name, _unless_large(function))
     torch.load = _mapped(torch.load)
+    torch.save = _sparse(torch.save)
     before_step(functools.partial(_step, 1))
     after_step(functools.partial(_step, -1))
 
@@ -48,6 +51,17 @@ def _mapped(function):
         return function(file, *args, **kwargs)
 
     return load
+
+
+def _sparse(function):
+    @functools.wraps(function)
+    def save(obj, *args, **kwargs):
+        tensors = (t for t in tree_leaves(obj) if isinstance(t, torch.Tensor))
+        large = sum(t.numel() * t.element_size() for t in tensors) > FILE
+        with torch.serialization.skip_data() if large else contextlib.nullcontext():
+            return function(obj, *args, **kwargs)
+
+    return save
 
 
 def _step(change, *_):

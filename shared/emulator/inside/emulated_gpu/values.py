@@ -12,6 +12,7 @@ import atexit
 import contextlib
 import functools
 import threading
+import time
 from pathlib import Path
 
 import torch
@@ -205,3 +206,4 @@ def end():
         thread._bootstrap_inner = functools.partial(START, thread)
         thread.start()
         thread.join()
+        time.sleep(0.1)  # and the last one may need Python, too
