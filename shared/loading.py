@@ -24,7 +24,7 @@ def made_once(name, make):
     It appears only when it is complete. The other processes of a run wait for it. Files of emulated
     GPUs, which may have no values, are in a folder of their own.
     """
-    folder = "memory-ladder" + os.environ.get("EMULATED_CACHE", "")
+    folder = "memory-ladder" + os.environ.get("EMULATED_FOLDER", "")
     path = Path(torch.hub.get_dir()).parent / folder / name  # TORCH_HOME, or its default
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{path}.lock"):

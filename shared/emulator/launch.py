@@ -41,7 +41,7 @@ def environment(card=DEFAULT, devices=1, *, host_ahead=False, alone=False):
         "PYTHONPATH": before("PYTHONPATH", INSIDE),
         "LD_LIBRARY_PATH": before("LD_LIBRARY_PATH", library.parent),  # programs load NVML by name
         "TRITON_LIBCUDA_PATH": str(library.parent),
-        "EMULATED_CACHE": "-emulated",  # ends the names of folders for files that others must not read
+        "EMULATED_FOLDER": "-emulated",  # ends the name of a folder that nothing else should read
         "EMULATED_NAME": card.name,
         "EMULATED_BYTES": str(int(card.gib * 2**30)),
         "EMULATED_CONTEXT": str(int(CONTEXT_GB * 1e9)),

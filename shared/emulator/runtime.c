@@ -333,12 +333,22 @@ ENTRY cudaError_t cudaLaunchCooperativeKernel(const void *function, dim3 grid, d
   return cudaSuccess;
 }
 
+// The architecture of the code that PyTorch's wheels bring for this card: the latest of its
+// generation that it can run.
+static int compiled_for(void) {
+  static const int architectures[] = {120, 100, 90, 86, 80, 75, 70};
+  for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++)
+    if (architectures[i] <= card.capability)
+      return architectures[i];
+  return card.capability;
+}
+
 // What a compiler has made of a kernel is not known: ordinary values, which any block fits.
 ENTRY cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *a, const void *function) {
   memset(a, 0, sizeof *a);
   a->maxThreadsPerBlock = 1024;
   a->numRegs = 32;
-  a->ptxVersion = a->binaryVersion = card.capability;
+  a->ptxVersion = a->binaryVersion = compiled_for();
   a->maxDynamicSharedSizeBytes = 48 << 10;
   return cudaSuccess;
 }

@@ -2,11 +2,12 @@
 
 import contextlib
 import ctypes
+import threading
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from emulated_gpu.memory import ASSUMED, COMPUTED, alias, is_large, on_gpu, state_of, to_cpu
+from emulated_gpu.memory import ASSUMED, COMPUTED, alias, is_large, mark, on_gpu, state_of, to_cpu
 from emulated_gpu.reads import read
 
 aten = torch.ops.aten
@@ -26,6 +27,7 @@ MASKED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
 MASKED |= {aten._index_put_impl_.default}
 
 _answers = ctypes.CDLL(None).emulator_answers
+_answering = threading.local()
 
 
 def is_masked(func, args):
@@ -38,16 +40,18 @@ def is_masked(func, args):
 def answers(numbers=None, count=-1):
     """Give an operation these numbers when it reads some from the GPU, by default 0 each time."""
     _answers(numbers, count)
+    _answering.now = True
     try:
         yield
     finally:
+        _answering.now = False
         _answers(None, 0)
 
 
-def scalar(func, t):
+def scalar(run, t):
     """Return the number of a tensor with one element, 1 where it has no value."""
-    number = func(t)
-    if not on_gpu(t):
+    number = run(t)
+    if not on_gpu(t) or getattr(_answering, "now", False):  # an operation counts
         return number
     read(t, "a number")
     if not is_large(t) and state_of(t):
@@ -55,9 +59,9 @@ def scalar(func, t):
     return torch.ones((), dtype=t.dtype).item()
 
 
-def equal(func, args, kwargs, given):
+def equal(func, run, args, kwargs, given):
     """Return whether two tensors are equal; those without values are."""
-    out = func(*args, **kwargs)
+    out = run(*args, **kwargs)
     if not all(map(on_gpu, given)):
         return out
     for t in given:
@@ -67,10 +71,10 @@ def equal(func, args, kwargs, given):
     return func(*map(alias, given))
 
 
-def sized(func, args, kwargs, given):
+def sized(func, run, args, kwargs, given):
     """Run an operation whose result has a size that it reads from the GPU."""
     if not any(t.device.type == "cuda" for t in given):
-        return func(*args, **kwargs)
+        return run(*args, **kwargs)
     strided = all(map(on_gpu, [t for t in given if t.device.type == "cuda"]))
     on_card = [t for t in given if on_gpu(t)]
     for t in given if strided else []:
@@ -88,12 +92,12 @@ def sized(func, args, kwargs, given):
         else:
             counts = largest(func, args)
     with answers((ctypes.c_int64 * len(counts))(*counts), len(counts)):
-        out = func(*args, **kwargs)
+        out = run(*args, **kwargs)
     state = ASSUMED if any(state_of(t) != COMPUTED for t in on_card) else COMPUTED
     for a, b in zip(tree_leaves(out), tree_leaves(got) if got is not None else ()):
         if isinstance(a, torch.Tensor) and on_gpu(a) and a.shape == b.shape and not is_large(a):
             alias(a).copy_(b)
-            a.untyped_storage().values = state
+            mark(a, state)
     return out
 
 

@@ -8,15 +8,12 @@ what depends on one, is an assumption: 1, true, or the largest size. Each line o
 read one is named at the end.
 """
 
-import atexit
 import contextlib
 import functools
-import threading
-import time
-from pathlib import Path
+import re
+import warnings
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from emulated_gpu import sizes
@@ -29,8 +26,10 @@ from emulated_gpu.memory import (
     alias,
     finite,
     is_large,
+    mark,
     on_gpu,
     own_random_numbers,
+    start,
     state_of,
     to_cpu,
 )
@@ -39,51 +38,44 @@ from emulated_gpu.reads import line_at_work, read
 aten = torch.ops.aten
 # Operations that give a tensor no values, or change none.
 VALUELESS = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
-VALUELESS |= {"record_stream", "resize_", "set_"}
+CHANGE_NOTHING = {"record_stream", "resize_", "set_"}
 # Operations that do not read the tensor that they change.
 OVERWRITES = {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_"}
 EITHER = ("bitwise_or", "logical_or")
 RANDOM = torch.Tag.nondeterministic_seeded
-START = threading.Thread._bootstrap_inner  # what runs in a new thread
+NAMESPACES = ("aten", "c10d")
+TENSOR, NUMBER = ("Tensor", "Optional[Tensor]"), (bool, int, float, complex)
+# What optimizers do in place.
+UPDATES = re.compile(
+    r"_foreach_\w+_(\.|$)|_fused_\w+_(\.|$)|::(add|mul|lerp|addcmul|addcdiv)_(\.|$)"
+)
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
+_libraries = {}  # namespace -> torch.library.Library, which must stay
 turns = {}  # "file:line" -> how often it has asked for any value of a mask without values
 
 
-class Values(TorchDispatchMode):
-    """The mode that is always on, in every thread; the script's own modes run before it."""
-
-    supports_higher_order_operators = True  # such as flex_attention
-
-    @classmethod
-    def is_infra_mode(cls):
-        return True  # it does not keep Dynamo from compiling
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if isinstance(func, torch._ops.HigherOrderOperator):
-            return func(*args, **kwargs)
-        if any(t not in PLAIN for t in types):
-            # A tensor that consists of others calls operations on them. A fake one has no memory.
-            wraps = any(hasattr(t, "__tensor_flatten__") for t in types)
-            return NotImplemented if wraps else func(*args, **kwargs)
-        if is_needless(func, args, kwargs):
-            return None if not func._schema.returns else args[0]
-        given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
-        if func in sizes.SIZED or sizes.is_masked(func, args):
-            return sizes.sized(func, args, kwargs, given)
-        if func is aten._local_scalar_dense.default:
-            return sizes.scalar(func, args[0])
-        if func is aten.equal.default:
-            return sizes.equal(func, args, kwargs, given)
-        # Error codes of linear algebra are 0.
-        with sizes.answers() if "linalg" in func._schema.name else contextlib.nullcontext():
-            out = func(*args, **kwargs)
-        if func is aten.lift_fresh.default:  # torch.tensor(…, device="cuda") has copied it
-            out.untyped_storage().values = COMPUTED
-        elif not func.is_view:  # which shares the memory that it views
-            compute(func, args, kwargs, given, out)
-        return out
+def handle(func, run, args, kwargs):
+    """Run an operation; run() is PyTorch's own kernel for CUDA."""
+    if func._schema.name == "aten::_linalg_check_errors":
+        return None  # there are none
+    given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+    if any(type(t) not in PLAIN for t in given):
+        return run(*args, **kwargs)
+    if func in sizes.SIZED or sizes.is_masked(func, args):
+        return sizes.sized(func, run, args, kwargs, given)
+    if func is aten._local_scalar_dense.default:
+        return sizes.scalar(run, args[0])
+    if func is aten.equal.default:
+        return sizes.equal(func, run, args, kwargs, given)
+    # Error codes of linear algebra are 0.
+    with sizes.answers() if "linalg" in func._schema.name else contextlib.nullcontext():
+        out = run(*args, **kwargs)
+    if func is aten.lift_fresh.default:  # torch.tensor(…, device="cuda") has copied it
+        mark(out, COMPUTED)
+    else:
+        compute(func, args, kwargs, given, out)
+    return out
 
 
 def compute(func, args, kwargs, given, out):
@@ -91,26 +83,30 @@ def compute(func, args, kwargs, given, out):
     results = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
     on_card = [t for t in (*given, *results) if on_gpu(t)]
     name = func._schema.name.partition("::")[2]
-    if not on_card or name in VALUELESS or any(type(t) not in PLAIN for t in results):
+    if not on_card or any(type(t) not in PLAIN for t in results):
+        return
+    if name in VALUELESS:
+        for t in filter(on_gpu, results):
+            mark(t, None)
         return
     if name in ("_to_copy", "copy_") and results[0].device.type == "cpu":
         received(args[0] if name == "_to_copy" else args[1], results[0])
         return
     changed = [t for t in mutated(func, args, kwargs) if on_gpu(t) and not is_large(t)]
-    fresh = [t for t in results if on_gpu(t) and state_of(t) is None]
+    old = {start(t) for t in given if on_gpu(t)}
+    fresh = [t for t in results if on_gpu(t) and start(t) not in old]
     never = (
         name in ("isnan", "isinf") or name in EITHER and all(state_of(t) == NEVER for t in given)
     )
-    if never:
-        for t in fresh:
-            t.untyped_storage().values = NEVER
+    for t in filter(is_large, fresh):
+        mark(t, NEVER if never else None)
     fresh = [t for t in fresh if not is_large(t)]
     if not changed and not fresh:
         return
     computed = False
     if "c10d" in func.namespace:
         computed = True  # NCCL has copied it
-    elif func.namespace in ("aten", "prims", "torchvision") and not any(map(is_large, on_card)):
+    elif func.namespace == "aten" and not any(map(is_large, on_card)):
         computed = _on_cpu(func, args, kwargs, given, out)
     inputs = [t for t in (args[1:] if name in OVERWRITES else given) if isinstance(t, torch.Tensor)]
     unknown = (ASSUMED, NEVER)
@@ -119,7 +115,7 @@ def compute(func, args, kwargs, given, out):
         if t.numel() and (not computed or name == "any" and not known):
             alias(t).fill_(0 if never else is_any(given) if name == "any" else 1)
     for t in (*changed, *fresh):
-        t.untyped_storage().values = COMPUTED if known else NEVER if never else ASSUMED
+        mark(t, COMPUTED if known else NEVER if never else ASSUMED)
         if not known and t.is_floating_point():
             finite(t)
 
@@ -176,34 +172,68 @@ def received(source, copy):
 
 
 def begin():
-    """Turn the mode on, in this thread and in those that will be started."""
-    atexit.register(end)
+    """Stand around every kernel for CUDA, and around some for the host.
 
-    def bootstrap(thread):
-        with Values():
-            START(thread)
-
-    threading.Thread._bootstrap_inner = bootstrap
-    Values().__enter__()
-
-
-def end():
-    """Let the threads of the backward pass drop what they hold of the mode.
-
-    They need Python for that, and would end the program if Python ended first. Each handles one
-    pass after the other, so all is dropped when it has handled a last one, from a thread without
-    the mode.
+    Not in a mode, which PyTorch would see: some formulas of the backward pass then take more memory.
     """
+    if not hasattr(torch.library, "get_kernel"):  # before PyTorch 2.9: no values
+        return
+    with warnings.catch_warnings():  # PyTorch warns that kernels are replaced: intended
+        warnings.filterwarnings("ignore", "(?s).*overriding a previously registered kernel")
+        on_cuda = torch._C._dispatch_get_registrations_for_dispatch_key("CUDA")
+        for name in [*on_cuda, "aten::copy_", "aten::lift_fresh", "aten::_linalg_check_errors"]:
+            _stand_around(name, "CUDA", handle)
+        _stand_around("aten::_coalesce", "SparseCUDA", handle)
+        on_host = torch._C._dispatch_get_registrations_for_dispatch_key("CPU")
+        for name in ["aten::copy_", *(n for n in on_host if UPDATES.search(n))]:
+            _stand_around(name, "CPU", on_the_host)
 
-    def last():
-        for device in range(torch.cuda.device_count()):
-            one = torch.ones((), device=f"cuda:{device}", requires_grad=True)
-            (one * 1).backward()
 
-    names = [file.read_text() for file in Path("/proc/self/task").glob("*/comm")]
-    if any(name.startswith("pt_autograd") for name in names):
-        thread = threading.Thread(target=last)
-        thread._bootstrap_inner = functools.partial(START, thread)
-        thread.start()
-        thread.join()
-        time.sleep(0.1)  # and the last one may need Python, too
+def on_the_host(func, run, args, kwargs):
+    """Run an operation on the host, unless it only changes large weights."""
+    if is_needless(func, args, kwargs):
+        return args[0] if func._schema.returns else None
+    return run(*args, **kwargs)
+
+
+def with_tensors(args, places):
+    """Return arguments with tensors for the numbers that stand where an operation wants some.
+
+    PyTorch had made numbers of them for Python. Their type does not change that of the result.
+    """
+    if not any(isinstance(args[i], NUMBER) for i in places if i < len(args)):
+        return args
+    others = [t.dtype for t in args if isinstance(t, torch.Tensor)]
+    args = list(args)
+    for i in places:
+        if i < len(args) and isinstance(args[i], NUMBER):
+            own = torch.tensor(args[i]).dtype
+            fits = [d for d in others if category(d) >= category(own)]
+            args[i] = torch.tensor(args[i], dtype=fits[0] if fits else own)
+    return args
+
+
+def category(dtype):
+    """Return the rank of a type among bool, integers, floating-point and complex numbers."""
+    return 3 if dtype.is_complex else 2 if dtype.is_floating_point else dtype != torch.bool
+
+
+def _stand_around(name, key, handler):
+    namespace, _, full = name.partition("::")
+    if namespace not in NAMESPACES:
+        return
+    base, _, overload = full.partition(".")
+    func = getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
+    if func.is_view or base in CHANGE_NOTHING:
+        return
+    original = torch.library.get_kernel(func, key)
+
+    places = [i for i, a in enumerate(func._schema.arguments) if str(a.type) in TENSOR]
+
+    def kernel(keyset, *args, **kwargs):
+        run = functools.partial(original.call_boxed, keyset)
+        return handler(func, run, with_tensors(args, places), kwargs)
+
+    if namespace not in _libraries:
+        _libraries[namespace] = torch.library.Library(namespace, "IMPL")
+    _libraries[namespace].impl(full, kernel, key, with_keyset=True)

@@ -1,0 +1,114 @@
+"""Runs one of the two courses' models and prints the caching allocator's events, to be held against a real trace.
+
+    python record.py {2025,2026} {forward,train} TOKENS [--bf16] [--out FILE]
+
+One event a line: a SIZE (alloc), f SIZE (free_completed), S SIZE (segment_alloc), R SIZE (segment_free).
+"""
+import argparse, contextlib, os, sys
+os.environ["TORCH_CUBLAS_WORKSPACE_CACHE"] = "1"  # 2.15 takes and frees cuBLAS's workspace at each product otherwise
+import torch
+
+LETTER = {"alloc": "a", "free_completed": "f", "segment_alloc": "S", "segment_free": "R"}
+
+
+def listen():
+    torch.cuda.memory._record_memory_history(context=None, max_entries=1_000_000)
+
+
+def adam_2025(states):  # nothing in place; the names hold the last weight's tensors until they are bound again
+    for p, state in states.items():
+        grad = p.grad.data
+        m = state["m"]
+        new_m = 0.9 * m + 0.1 * grad
+        state["m"] = new_m
+        v = state["v"]
+        new_v = 0.999 * v + 0.001 * grad**2
+        state["v"] = new_v
+        p.data = p.data - 0.001 * (new_m / (torch.sqrt(new_v) + 1e-8))
+        p.data = p.data - 0.0 * p.data  # weight decay of 0
+
+
+def adam_2026(states):
+    for p, state in states.items():
+        grad = p.grad.data
+        p.data -= 1e-5 * p.data
+        old_m = state.get("m", torch.zeros_like(grad))  # the default is made each time
+        old_v = state.get("v", torch.zeros_like(grad))
+        m = 0.9 * old_m + 0.1 * grad
+        v = 0.999 * old_v + 0.001 * torch.square(grad)
+        p.data -= 1e-3 * m / (torch.sqrt(v) + 1e-8)
+        state["m"], state["v"] = m, v
+
+
+def clear(states):
+    for p in states:
+        p.grad = None
+
+
+def run_2025(mode, tokens, cast):  # recorded from an empty allocator on: three rounds
+    from course_2025 import BATCH, VOCAB, Model, cross_entropy, full_slice
+    listen()
+    model = Model()
+    if mode == "train":
+        states = {p: {"m": torch.zeros_like(p.data), "v": torch.zeros_like(p.data)} for p in model.parameters()}
+    data = torch.randint(0, VOCAB, (BATCH, tokens)).to("cuda")
+    if mode == "forward":
+        for _ in range(3):  # with a graph, which goes as soon as nothing holds the result
+            with cast:  # autocast's copies of the weights go at each exit
+                model(data)
+        return locals()
+    labels = torch.randint(0, VOCAB, (BATCH,)).to("cuda")
+    with cast:  # and here at the end only
+        for _ in range(3):
+            clear(states)
+            logits = model(data)  # the last round's logits are still held
+            last = full_slice(full_slice(logits, 0).select(1, -1), 1)  # logits[:, -1, :]
+            loss = cross_entropy(last, labels)
+            loss.backward()
+            adam_2025(states)
+    return locals()  # so that nothing is freed before the snapshot is taken
+
+
+def run_2026(mode, tokens, cast):  # recorded after five rounds: the sixth
+    from course_2026 import BATCH, VOCAB, Model, cross_entropy
+    model = Model(tokens)
+    states = {p: {} for p in model.parameters()}
+    make = lambda n: torch.randint(0, VOCAB, (n, BATCH, tokens), device="cuda")
+    data, more = make(5), make(1)
+    if mode == "forward":
+        with torch.inference_mode():
+            for x in data:
+                with cast:
+                    model(x)
+            listen()
+            with cast:
+                model(more[0])
+        return locals()
+    labels, more_labels = make(5), make(1)
+    for i in range(6):
+        if i == 5:
+            del output, loss
+            listen()
+        with cast:
+            output = model(data[i] if i < 5 else more[0])
+            loss = cross_entropy(output, labels[i] if i < 5 else more_labels[0])
+        loss.backward()
+        adam_2026(states)
+        if i < 5:
+            clear(states)
+    return locals()
+
+
+if __name__ == "__main__":
+    ask = argparse.ArgumentParser()
+    ask.add_argument("course", choices=["2025", "2026"])
+    ask.add_argument("mode", choices=["forward", "train"])
+    ask.add_argument("tokens", type=int)
+    ask.add_argument("--bf16", action="store_true")
+    ask.add_argument("--out", type=argparse.FileType("w"), default=sys.stdout)
+    asked = ask.parse_args()
+    cast = torch.autocast("cuda", torch.bfloat16) if asked.bf16 else contextlib.nullcontext()
+    held = (run_2025 if asked.course == "2025" else run_2026)(asked.mode, asked.tokens, cast)
+    for event in torch.cuda.memory._snapshot()["device_traces"][0]:
+        if event["action"] in LETTER:
+            print(LETTER[event["action"]], event["size"], file=asked.out)
