@@ -1,12 +1,18 @@
-"""Runs one of the two courses' models and prints the caching allocator's events, to be held against a real trace.
+"""Run the model of a course and print the caching allocator's events, to hold against a real trace.
 
     python record.py {2025,2026} {forward,train} TOKENS [--bf16] [--out FILE]
 
-One event a line: a SIZE (alloc), f SIZE (free_completed), S SIZE (segment_alloc), R SIZE (segment_free).
+One event a line: a SIZE (alloc), f (free_completed), S (segment_alloc), R (segment_free).
 """
-import argparse, contextlib, os, sys
-os.environ["TORCH_CUBLAS_WORKSPACE_CACHE"] = "1"  # 2.15 takes and frees cuBLAS's workspace at each product otherwise
-import torch
+
+import argparse
+import contextlib
+import os
+import sys
+
+# From PyTorch 2.15 on, cuBLAS's workspace is otherwise taken and freed at each product.
+os.environ["TORCH_CUBLAS_WORKSPACE_CACHE"] = "1"
+import torch  # noqa: E402
 
 LETTER = {"alloc": "a", "free_completed": "f", "segment_alloc": "S", "segment_free": "R"}
 
@@ -15,7 +21,8 @@ def listen():
     torch.cuda.memory._record_memory_history(context=None, max_entries=1_000_000)
 
 
-def adam_2025(states):  # nothing in place; the names hold the last weight's tensors until they are bound again
+def adam_2025(states):
+    # Nothing is in place; the names hold the last weight's tensors until they are bound again.
     for p, state in states.items():
         grad = p.grad.data
         m = state["m"]
@@ -46,11 +53,13 @@ def clear(states):
 
 
 def run_2025(mode, tokens, cast):  # recorded from an empty allocator on: three rounds
-    from course_2025 import BATCH, VOCAB, Model, cross_entropy, full_slice
+    from model_2025 import BATCH, VOCAB, Model, cross_entropy, full_slice
+
     listen()
     model = Model()
     if mode == "train":
-        states = {p: {"m": torch.zeros_like(p.data), "v": torch.zeros_like(p.data)} for p in model.parameters()}
+        zeros = torch.zeros_like
+        states = {p: {"m": zeros(p.data), "v": zeros(p.data)} for p in model.parameters()}
     data = torch.randint(0, VOCAB, (BATCH, tokens)).to("cuda")
     if mode == "forward":
         for _ in range(3):  # with a graph, which goes as soon as nothing holds the result
@@ -70,10 +79,14 @@ def run_2025(mode, tokens, cast):  # recorded from an empty allocator on: three 
 
 
 def run_2026(mode, tokens, cast):  # recorded after five rounds: the sixth
-    from course_2026 import BATCH, VOCAB, Model, cross_entropy
+    from model_2026 import BATCH, VOCAB, Model, cross_entropy
+
     model = Model(tokens)
     states = {p: {} for p in model.parameters()}
-    make = lambda n: torch.randint(0, VOCAB, (n, BATCH, tokens), device="cuda")
+
+    def make(n):
+        return torch.randint(0, VOCAB, (n, BATCH, tokens), device="cuda")
+
     data, more = make(5), make(1)
     if mode == "forward":
         with torch.inference_mode():
@@ -87,7 +100,7 @@ def run_2026(mode, tokens, cast):  # recorded after five rounds: the sixth
     labels, more_labels = make(5), make(1)
     for i in range(6):
         if i == 5:
-            del output, loss
+            del output, loss  # noqa: F821, of the round before
             listen()
         with cast:
             output = model(data[i] if i < 5 else more[0])

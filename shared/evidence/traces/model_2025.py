@@ -1,24 +1,34 @@
-"""The transformer and Adam behind a stranger's PyTorch 2.6 traces (NiuHuangxiaozi/assignment2-systems @ 9d868b9).
+"""The transformer and Adam behind traces of PyTorch 2.6, of a course of 2025.
 
-Same tensor operations in the same order, in other words. When a block is freed depends on which name still holds
-its tensor, so a value has a name here where it had one there: do not tidy this. `record.py` runs it.
+They are those of NiuHuangxiaozi/assignment2-systems @ 9d868b9.
+
+The same tensor operations in the same order, in other words. When a block is freed depends on which
+name still holds its tensor, so a value has a name here where it had one there: do not tidy this.
 """
+
 import math
+
 import torch
 from torch import nn
 
 VOCAB, DIM, LAYERS, HEADS, HIDDEN, BATCH, ROOM = 10_000, 512, 4, 16, 1344, 10, 256
-full_slice = torch.ops.aten.slice.Tensor  # `x[:]` is this in 2.6 (its backward takes zeros), and nothing in 2.15
+full_slice = (
+    torch.ops.aten.slice.Tensor
+)  # `x[:]` is this in 2.6 (its backward takes zeros), and nothing in 2.15
 
 
 class Linear(nn.Module):
     def __init__(self, inputs, outputs):
         super().__init__()
-        # filled in place, as trunc_normal_ does in 2.6; in 2.15 it has temporaries and a loop that reads values
-        self.weight = nn.Parameter(torch.empty(outputs, inputs, device="cuda").uniform_(-0.03, 0.03))
+        # Filled in place, as trunc_normal_ does in 2.6; in 2.15 it has temporaries and a loop.
+        self.weight = nn.Parameter(
+            torch.empty(outputs, inputs, device="cuda").uniform_(-0.03, 0.03)
+        )
 
     def forward(self, x):
-        return torch.einsum("...i,oi->...o", x, self.weight)  # a bmm: its backward differs from F.linear's
+        return torch.einsum(
+            "...i,oi->...o", x, self.weight
+        )  # a bmm: its backward differs from F.linear's
 
 
 class Norm(nn.Module):  # RMSNorm
@@ -64,7 +74,9 @@ class Block(nn.Module):
     def mix(self, q, k, v, mask):
         mask = mask.to("cuda")
         product = torch.einsum("...qd,...kd->...qk", q, k)
-        score = product / torch.sqrt(torch.tensor(q.shape[-1], device="cuda"))  # the width is a tensor of 8 bytes
+        score = product / torch.sqrt(
+            torch.tensor(q.shape[-1], device="cuda")
+        )  # the width is a tensor of 8 bytes
         score = score.masked_fill_(~mask.bool(), -math.inf)
         share = softmax(score)
         return torch.einsum("...qk,...kd->...qd", share, v)

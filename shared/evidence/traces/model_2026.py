@@ -1,7 +1,10 @@
-"""The transformer and AdamW behind a stranger's PyTorch 2.11 traces (Wedsonlin/assignment2-systems @ 87b0864).
+"""The transformer and AdamW behind traces of PyTorch 2.11, of a course of 2026.
 
-As in course_2025.py; and a module's argument lives until the call is over, so modules stay modules.
+They are those of Wedsonlin/assignment2-systems @ 87b0864.
+
+As in model_2025.py; and a module's argument lives until the call is over, so modules stay modules.
 """
+
 import torch
 from torch import nn
 
@@ -11,7 +14,9 @@ VOCAB, DIM, LAYERS, HEADS, HIDDEN, BATCH = 10_000, 1024, 24, 16, 4096, 4
 class Linear(nn.Module):
     def __init__(self, inputs, outputs):
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(outputs, inputs, device="cuda").uniform_(-0.03, 0.03))
+        self.weight = nn.Parameter(
+            torch.empty(outputs, inputs, device="cuda").uniform_(-0.03, 0.03)
+        )
 
     def forward(self, x):
         return torch.einsum("...i,oi->...o", x, self.weight)
@@ -35,7 +40,9 @@ class Rope:
         self.table = torch.stack((torch.cos(angle), torch.sin(angle))).to("cuda")
 
     def __call__(self, x):
-        x1, x2 = x.unflatten(-1, (-1, 2)).movedim(-1, 0).unbind(0)  # unbind(-1) copies less in backward
+        x1, x2 = (
+            x.unflatten(-1, (-1, 2)).movedim(-1, 0).unbind(0)
+        )  # unbind(-1) copies less in backward
         cos, sin = self.table[:, : x.size(-2)].unbind(0)
         return torch.concat((cos * x1 - sin * x2, sin * x1 + cos * x2), dim=-1)
 
@@ -103,7 +110,7 @@ class Model(nn.Module):
         self.norm, self.head = Norm(), Linear(DIM, VOCAB)
 
     def forward(self, x):
-        x = embedded = self.table[x]  # the second name holds it until the end
+        x = embedded = self.table[x]  # noqa: F841, the second name holds it until the end
         for block in self.blocks:
             x = block(x)
         x = self.norm(x)

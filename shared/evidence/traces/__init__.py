@@ -1,0 +1,1 @@
+"""Allocator traces of real GPUs, recorded by strangers, beside the same work emulated."""
