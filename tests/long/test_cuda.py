@@ -18,7 +18,8 @@ from shared.records import scripts
 from shared.records.views import by_script, read
 
 HERE = torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
-SHORT = ["--preset", "full", "--data", "fake", "--no-pretrained", "--max-steps", 3]  # what the ledger sees
+# As many updates as the ledger sees.
+SHORT = ["--preset", "full", "--data", "fake", "--no-pretrained", "--max-steps", 3]
 EMULATED = [] if HERE else ["--card", "a100"]
 pytestmark = pytest.mark.skipif(not HERE and bool(lacking()), reason=lacking())
 

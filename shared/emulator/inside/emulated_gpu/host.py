@@ -1,7 +1,7 @@
 """A host that stays cheap: weights have no values, so nothing is drawn, copied or updated there.
 
-Pages of the host's memory that nobody writes to take none. So a model of many gigabytes can be built
-on the host, filled from a file and updated, as long as nobody touches its large weights.
+Pages of the host's memory that nobody writes to take none. So a model of many gigabytes can be
+built on the host, filled from a file and updated, as long as nobody touches its large weights.
 """
 
 import contextlib

@@ -174,7 +174,7 @@ def received(source, copy):
 def begin():
     """Stand around every kernel for CUDA, and around some for the host.
 
-    Not in a mode, which PyTorch would see: some formulas of the backward pass then take more memory.
+    Not in a mode, which PyTorch would see: formulas of the backward pass then take more memory.
     """
     if not hasattr(torch.library, "get_kernel"):  # before PyTorch 2.9: no values
         return
