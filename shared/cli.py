@@ -138,16 +138,12 @@ def parse(
     add("--save-minutes", type=float, default=15, metavar="N", help=minutes)
     resume = "resume from the checkpoint in --save DIR, if any; repeat the other options"
     add("--resume", action="store_true", help=resume)
-    add("--mps", action="store_true", help="a Mac's GPU, for 01 to 07 and 11_llm/before; untried")
     args = parser.parse_args(argv)
     args.script = f"{path.parent.name}/{path.stem}"
     args.headline = f"{args.script}, {docstring.splitlines()[0].partition(', ')[2].rstrip('.')}"
     args.command = command_of([f"{args.script}.py"], argv)
     args.batch_size, args.micro_batch_size = batch_size, micro_batch_size
     choose(args, task)
-    if args.mps and (devices > 1 or not torch.backends.mps.is_available()):
-        raise UserError("--mps: needs a Mac's GPU and one device, so 01 to 07 or 11_llm/before")
-    args.accelerator = "mps" if args.mps else args.accelerator
     if args.accelerator == "cpu":
         bf16.speed_up()
     _choose_devices(args, devices, launcher)
