@@ -51,10 +51,9 @@ def this_process():
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
-def this_share(shares=None):
+def this_share(shares):
     """Return the index and the number of batch shares; neighboring ranks may have the same one."""
     rank, processes = this_process()
-    shares = shares or processes
     return rank * shares // processes, shares
 
 
