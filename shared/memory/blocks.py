@@ -5,8 +5,7 @@ import collections
 import torch
 from torch.utils._pytree import tree_leaves
 
-# A storage with one of these categories keeps it. The others are guesses, made when the storage is
-# allocated.
+# A storage keeps one of these categories. The others are guesses, made when it is allocated.
 KNOWN = ("parameters", "gradients", "optimizer states", "inputs")
 # The last two are not tensors. A CountedLedger reads them from counters; a simulation computes
 # workspaces by formulas, and includes rounding in the other categories.

@@ -14,9 +14,7 @@ import torch
 from torch.nn.modules.module import register_module_parameter_registration_hook as on_parameter
 from torch.optim.optimizer import register_optimizer_step_post_hook as after_step
 from torch.optim.optimizer import register_optimizer_step_pre_hook as before_step
-
-# The module has an underscore, but this is the documented way to see every operation.
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode  # documented, in spite of its "_"
 
 from shared.memory import torch_private
 from shared.memory.blocks import KNOWN, Block, summit, tensors
