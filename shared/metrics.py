@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.utils._pytree import tree_map_only
 from tqdm import tqdm
 
-from shared.loading import this_process, this_share
+from shared.loading import this_process
 from shared.memory import bf16
 from shared.memory.phases import LEDGER_UPDATES, Phases
 from shared.records import record as records
@@ -34,19 +34,16 @@ class Losses:
         self.first = self.last if self.first is None else self.first
 
 
-class Accuracy:
+class Accuracy(torch.nn.Module):
     """Accuracy, with the interface of torchmetrics, which takes seconds to import."""
 
     def __init__(self):
-        self.counts = torch.zeros(2, dtype=torch.long)  # correct and all examples of this process
+        super().__init__()
+        self.register_buffer("counts", torch.zeros(2, dtype=torch.long))  # correct and all, here
 
     @property
     def metric_state(self):
         return {"counts": self.counts}
-
-    def to(self, device):
-        self.counts = self.counts.to(device)
-        return self
 
     def update(self, loss, logits, labels):
         right = (logits.detach().argmax(-1) == labels).sum()
@@ -61,10 +58,7 @@ class Accuracy:
 
 
 class Meter:
-    """Memory meter of a run in two phases, loading() and training(), which exclude evaluation.
-
-    It also shows progress, saves and evaluates the model, and writes the record.
-    """
+    """Meter of a run: memory in two phases, speed, losses, metric. It saves model and record."""
 
     def __init__(self, args, fabric, precision=None):
         """Print the run's settings; without Fabric, a script passes its torch.device, precision."""
@@ -74,14 +68,13 @@ class Meter:
         given = precision if self.cuda else ON_CPU.get(precision, precision)
         self.precision = of_fabric.precision if of_fabric else given
         self.scaler = getattr(of_fabric, "scaler", None)
-        self.rank, self.world_size = this_process()
-        self.share, self.shares = this_share(args.shares)
+        self.rank, self.share = this_process(args)
         self.memory, self.losses = Phases(self.device), Losses()
         self.steps = self.resumed_at = 0  # updates in all, and before --resume
         self.seconds = self.untimed = 0.0  # of all updates, and of those before the timed ones
         self.timed = 0  # images or texts of the timed updates
         self.learned = {f"{part}_{args.task.learned}": None for part in ("train", "val")}
-        on = f"{records.device_name(self.device)}{f' x {self.world_size}' * (self.world_size > 1)}"
+        on = f"{records.device_name(self.device)}{f' x {args.world_size}' * (args.world_size > 1)}"
         chosen = f"{args.model} on {on}, {self.precision}, {args.batch_size} {args.task.unit}"
         slow = self.precision.startswith("bf16") and bf16.is_emulated(self.device)
         notes = [*args.notes, *[bf16.NOTE + bf16.SLOW * self.cuda] * slow, f"{chosen} per update"]
@@ -133,7 +126,7 @@ class Meter:
             if self.steps - self.resumed_at == LEDGER_UPDATES:
                 self.untimed = self.seconds + self._now() - started
             elif self.steps - self.resumed_at > LEDGER_UPDATES:
-                self.timed += len(labels) * self.shares
+                self.timed += len(labels) * self.args.shares
             started += self.saving.checkpoint()  # seconds
         bar.close()
         self.seconds += self._now() - started
@@ -157,12 +150,12 @@ class Meter:
     def test(self, model, loader):
         """Test the model; print the record, append it to --record, and return it."""
         self.learned[f"test_{self.args.task.learned}"] = self._evaluate(model, loader)
-        losses = self.losses.first.item(), self.losses.last.item()
-        everyone = [(self.memory.found, self.memory.shapes, losses)] * self.world_size
-        if self.world_size > 1:
-            dist.all_gather_object(everyone, everyone[0])
-        first, last = (sum(each) / self.world_size for each in zip(*(own[2] for own in everyone)))
         args, most = self.args, {}
+        losses = self.losses.first.item(), self.losses.last.item()
+        everyone = [(self.memory.found, self.memory.shapes, losses)] * args.world_size
+        if args.world_size > 1:
+            dist.all_gather_object(everyone, everyone[0])
+        first, last = (sum(each) / args.world_size for each in zip(*(own[2] for own in everyone)))
         for name in self.memory.found:  # as measured by the process that needs most
             most[name] = max(everyone, key=lambda own: own[0][name]["device_peak_gb"])
         per_second = self.timed / (self.seconds - self.untimed) if self.timed else None
@@ -197,9 +190,9 @@ class Meter:
             outputs = task.outputs(model, inputs, labels)
             # The sampler repeats some examples at the end so that all shares are equally large.
             # Here each counts once; the last batch of a process may be nothing but repetitions.
-            if n := len(range(seen, len(loader.dataset), self.shares)[: len(labels)]):
+            if n := len(range(seen, len(loader.dataset), self.args.shares)[: len(labels)]):
                 metric.update(*(x if x is None else x[:n] for x in outputs), labels[:n])
-            seen += self.shares * len(labels)
+            seen += self.args.shares * len(labels)
         model.train()
         return metric.compute().item()
 

@@ -24,12 +24,10 @@ class Images:
     saved_help = "as 10_offload/classify.py reads it"
     use = "python 10_offload/classify.py {} PICTURE"  # the command that uses a saved model
 
+    add_options = staticmethod(lambda parser: None)  # those that only these scripts have
     weights = staticmethod(models.weights)  # returns the file of initial weights
     model = staticmethod(models.vit)  # for args.num_classes classes, with random weights
     save = staticmethod(models.save)  # writes a full state dict on the host to a new folder
-
-    def add_options(self, parser):
-        """Add the options that only these scripts have; there are none."""
 
     def choose(self, args):
         """Set args.image_px, the image size of the model."""
