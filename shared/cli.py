@@ -53,11 +53,7 @@ def location(text):
 
 
 def explain(kind, error, trace):
-    """End the program after an exception, with one line if the user can correct the error.
-
-    The exit code is then 2; it is 130 after Ctrl-C, and 1 after any other error. The program ends
-    at once: a regular exit would wait for processes that no longer respond.
-    """
+    """End the program after an exception, with one line if the user can correct the error."""
     code, text = 1, None
     if kind is KeyboardInterrupt:
         code, text = 130, "interrupted"
@@ -75,7 +71,7 @@ def explain(kind, error, trace):
         print(f"\n{program}: {text}", file=sys.stderr, flush=True)
     else:
         sys.__excepthook__(kind, error, trace)
-    os._exit(code)
+    os._exit(code)  # a regular exit would wait for processes that no longer respond
 
 
 sys.excepthook = explain
@@ -100,11 +96,10 @@ def add_options(parser, *tasks):
         task.add_options(parser)
     devices = "GPUs per machine, or processes on a CPU; from 08_fsdp on (default: 4)"
     steps = "stop after N updates; evaluations then read N batches at most"
-    order = "seed of the order of the data and of random weights (default: 123)"
     add("--devices", type=positive, metavar="N", help=devices)
     add("--epochs", type=positive, default=1, metavar="N", help="passes over the data (default: 1)")
     add("--max-steps", type=positive, metavar="N", help=steps)
-    add("--seed", type=int, default=123, help=order)
+    add("--seed", type=int, default=123, help="of data order and random weights (default: 123)")
     add("--no-pretrained", dest="pretrained", action="store_false", help="random weights at first")
 
 
@@ -134,20 +129,15 @@ def parse(
     add("--record", type=location, metavar="FILE", help="append the measurements as JSON")
     save = f"write the model to DIR, {task.saved_help}; during the run, write checkpoints there"
     add("--save", type=location, metavar="DIR", help=save)
-    minutes = "minutes between checkpoints (default: 15)"
-    add("--save-minutes", type=float, default=15, metavar="N", help=minutes)
+    add("--save-minutes", type=float, default=15, metavar="N", help="per checkpoint (default: 15)")
     resume = "resume from the checkpoint in --save DIR, if any; repeat the other options"
     add("--resume", action="store_true", help=resume)
-    add("--mps", action="store_true", help="a Mac's GPU, for 01 to 07 and 11_llm/before; untried")
     args = parser.parse_args(argv)
     args.script = f"{path.parent.name}/{path.stem}"
     args.headline = f"{args.script}, {docstring.splitlines()[0].partition(', ')[2].rstrip('.')}"
     args.command = command_of([f"{args.script}.py"], argv)
     args.batch_size, args.micro_batch_size = batch_size, micro_batch_size
     choose(args, task)
-    if args.mps and (devices > 1 or not torch.backends.mps.is_available()):
-        raise UserError("--mps: needs a Mac's GPU and one device, so 01 to 07 or 11_llm/before")
-    args.accelerator = "mps" if args.mps else args.accelerator
     if args.accelerator == "cpu":
         bf16.speed_up()
     _choose_devices(args, devices, launcher)
@@ -201,10 +191,9 @@ def _choose_devices(args, default, launcher):
         wanted = 1
         alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}  # as torchrun would set it
         os.environ.update(alone, MASTER_ADDR="localhost", MASTER_PORT="0")
-    elif not here and args.devices and wanted > most:
-        raise UserError(f"--devices {wanted}: there is memory for {most} processes at most")
-    elif here and wanted > here and args.devices:
-        raise UserError(f"--devices {wanted}: there are {here} GPUs")
+    elif args.devices and wanted > (here or most):
+        room = f"there are {here} GPUs" if here else f"there is memory for {most} processes at most"
+        raise UserError(f"--devices {wanted}: {room}")
     elif here and wanted > here and not started:
         args.notes.append(f"{wanted} GPUs wanted, {here} here")
         wanted = next(n for n in range(here, 0, -1) if args.batch_size % n == 0)

@@ -46,16 +46,10 @@ def split(n, shares):
     return parts
 
 
-def this_process():
-    """Return the rank of this process, and the number of processes of the run."""
-    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-
-
-def this_share(shares=None):
-    """Return the index and the number of batch shares; neighboring ranks may have the same one."""
-    rank, processes = this_process()
-    shares = shares or processes
-    return rank * shares // processes, shares
+def this_process(args):
+    """Return the rank of this process and the index of its share, which neighbors may have, too."""
+    rank = dist.get_rank() if dist.is_initialized() else 0
+    return rank, rank * args.shares // args.world_size
 
 
 class Order(DistributedSampler):
@@ -66,9 +60,9 @@ class Order(DistributedSampler):
     `with_epoch`, it yields (epoch, position): worker processes persist over the epochs.
     """
 
-    def __init__(self, examples, shuffle, seed, shares, with_epoch):
-        share, shares = this_share(shares)
-        super().__init__(examples, shares, share, shuffle=shuffle, seed=seed)
+    def __init__(self, examples, args, shuffle, with_epoch):
+        share = this_process(args)[1]
+        super().__init__(examples, args.shares, share, shuffle=shuffle, seed=args.seed)
         self.with_epoch, self.start = with_epoch, 0
 
     def set_epoch(self, epoch):
@@ -93,7 +87,7 @@ def loaders(args, sets, collate_fn=None, slow=False):
         DataLoader(
             part,
             batch_size=args.batch_size // args.shares,
-            sampler=Order(part, part is sets[0], args.seed, args.shares, slow and part is sets[0]),
+            sampler=Order(part, args, part is sets[0], slow and part is sets[0]),
             # A loader draws a base seed from it, not from the global generator of dropout.
             generator=torch.Generator().manual_seed(args.seed),
             collate_fn=collate_fn,

@@ -6,14 +6,16 @@ import time
 
 import torch
 import torch.distributed as dist
+from torch.utils._pytree import tree_map_only
 from tqdm import tqdm
 
-from shared.loading import this_process, this_share
+from shared.loading import this_process
 from shared.memory import bf16
-from shared.memory.blocks import moved
 from shared.memory.phases import LEDGER_UPDATES, Phases
 from shared.records import record as records
 from shared.saving import Saving
+
+ON_CPU = {"16-mixed": "bf16-mixed"}  # precisions that a CPU replaces, as in Fabric
 
 
 class Losses:
@@ -32,19 +34,16 @@ class Losses:
         self.first = self.last if self.first is None else self.first
 
 
-class Accuracy:
+class Accuracy(torch.nn.Module):
     """Accuracy, with the interface of torchmetrics, which takes seconds to import."""
 
     def __init__(self):
-        self.counts = torch.zeros(2, dtype=torch.long)  # correct and all examples of this process
+        super().__init__()
+        self.register_buffer("counts", torch.zeros(2, dtype=torch.long))  # correct and all, here
 
     @property
     def metric_state(self):
         return {"counts": self.counts}
-
-    def to(self, device):
-        self.counts = self.counts.to(device)
-        return self
 
     def update(self, loss, logits, labels):
         right = (logits.detach().argmax(-1) == labels).sum()
@@ -59,26 +58,23 @@ class Accuracy:
 
 
 class Meter:
-    """Memory meter of a run in two phases, loading() and training(), which exclude evaluation.
-
-    It also shows progress, saves and evaluates the model, and writes the record.
-    """
+    """Meter of a run: memory in two phases, speed, losses, metric. It saves model and record."""
 
     def __init__(self, args, fabric, precision=None):
         """Print the run's settings; without Fabric, a script passes its torch.device, precision."""
         of_fabric = getattr(getattr(fabric, "strategy", None), "precision", None)
         self.args, self.device = args, fabric.device if of_fabric else fabric
-        self.precision = of_fabric.precision if of_fabric else precision_on(self.device, precision)
-        self.scaler = getattr(of_fabric, "scaler", None)
-        self.rank, self.world_size = this_process()
-        self.share, self.shares = this_share(args.shares)
         self.cuda = self.device.type == "cuda"
+        given = precision if self.cuda else ON_CPU.get(precision, precision)
+        self.precision = of_fabric.precision if of_fabric else given
+        self.scaler = getattr(of_fabric, "scaler", None)
+        self.rank, self.share = this_process(args)
         self.memory, self.losses = Phases(self.device), Losses()
         self.steps = self.resumed_at = 0  # updates in all, and before --resume
-        self.seconds = self.timed_seconds = 0.0
+        self.seconds = self.untimed = 0.0  # of all updates, and of those before the timed ones
         self.timed = 0  # images or texts of the timed updates
         self.learned = {f"{part}_{args.task.learned}": None for part in ("train", "val")}
-        on = f"{records.device_name(self.device)}{f' x {self.world_size}' * (self.world_size > 1)}"
+        on = f"{records.device_name(self.device)}{f' x {args.world_size}' * (args.world_size > 1)}"
         chosen = f"{args.model} on {on}, {self.precision}, {args.batch_size} {args.task.unit}"
         slow = self.precision.startswith("bf16") and bf16.is_emulated(self.device)
         notes = [*args.notes, *[bf16.NOTE + bf16.SLOW * self.cuda] * slow, f"{chosen} per update"]
@@ -115,7 +111,7 @@ class Meter:
         loader.sampler.set_epoch(epoch)
         loader.sampler.start = done * loader.batch_size
         self.memory.reset()
-        started = timed_from = self._now()
+        started = self._now()
         how = {"unit": "update", "mininterval": 0.5, "disable": self.rank != 0 or not updates}
         title = f"epoch {epoch + 1}/{self.args.epochs}"
         bar = tqdm(desc=title, total=done + updates, initial=done, **how)
@@ -128,15 +124,12 @@ class Meter:
                 bar.set_postfix_str(f"loss {self.losses.last.item():.3f}", refresh=False)
             # Earlier updates are not timed: the ledger slows them down, and CUDA warms up.
             if self.steps - self.resumed_at == LEDGER_UPDATES:
-                timed_from = self._now()
+                self.untimed = self.seconds + self._now() - started
             elif self.steps - self.resumed_at > LEDGER_UPDATES:
-                self.timed += len(labels) * self.shares
-            kept = self.saving.checkpoint()  # seconds
-            started, timed_from = started + kept, timed_from + kept
+                self.timed += len(labels) * self.args.shares
+            started += self.saving.checkpoint()  # seconds
         bar.close()
         self.seconds += self._now() - started
-        if self.steps - self.resumed_at > LEDGER_UPDATES:
-            self.timed_seconds += self._now() - timed_from
         self.memory.read()
         self.ended = self.steps == min((epoch + 1) * len(loader), self.args.updates)
 
@@ -157,15 +150,15 @@ class Meter:
     def test(self, model, loader):
         """Test the model; print the record, append it to --record, and return it."""
         self.learned[f"test_{self.args.task.learned}"] = self._evaluate(model, loader)
-        losses = self.losses.first.item(), self.losses.last.item()
-        everyone = [(self.memory.found, self.memory.shapes, losses)] * self.world_size
-        if self.world_size > 1:
-            dist.all_gather_object(everyone, everyone[0])
-        first, last = (sum(each) / self.world_size for each in zip(*(own[2] for own in everyone)))
         args, most = self.args, {}
+        losses = self.losses.first.item(), self.losses.last.item()
+        everyone = [(self.memory.found, self.memory.shapes, losses)] * args.world_size
+        if args.world_size > 1:
+            dist.all_gather_object(everyone, everyone[0])
+        first, last = (sum(each) / args.world_size for each in zip(*(own[2] for own in everyone)))
         for name in self.memory.found:  # as measured by the process that needs most
             most[name] = max(everyone, key=lambda own: own[0][name]["device_peak_gb"])
-        per_second = self.timed / self.timed_seconds if self.timed else None
+        per_second = self.timed / (self.seconds - self.untimed) if self.timed else None
         record = records.new(
             args.task,
             **records.settings(args),
@@ -193,13 +186,13 @@ class Meter:
         metric, task, seen = self._new_metric(), self.args.task, self.share
         model.eval()
         for batch in itertools.islice(loader, self.args.max_steps):
-            inputs, labels = moved(batch, self.device)
+            inputs, labels = tree_map_only(torch.Tensor, lambda t: t.to(self.device), batch)
             outputs = task.outputs(model, inputs, labels)
             # The sampler repeats some examples at the end so that all shares are equally large.
             # Here each counts once; the last batch of a process may be nothing but repetitions.
-            if n := len(range(seen, len(loader.dataset), self.shares)[: len(labels)]):
+            if n := len(range(seen, len(loader.dataset), self.args.shares)[: len(labels)]):
                 metric.update(*(x if x is None else x[:n] for x in outputs), labels[:n])
-            seen += self.shares * len(labels)
+            seen += self.args.shares * len(labels)
         model.train()
         return metric.compute().item()
 
@@ -215,8 +208,3 @@ class Meter:
         if self.device.type != "cpu":
             torch.accelerator.synchronize(self.device)
         return time.perf_counter()
-
-
-def precision_on(device, precision):
-    """Return the precision; on a CPU, "bf16-mixed" replaces "16-mixed", as in Fabric."""
-    return "bf16-mixed" if (device.type, precision) == ("cpu", "16-mixed") else precision

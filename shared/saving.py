@@ -48,7 +48,7 @@ class Saving:
         if not args.save or self.only_model or meter.steps % AGREE or meter.steps == args.updates:
             return 0.0
         due = torch.tensor(float(started - self.last > 60 * args.save_minutes), device=meter.device)
-        if meter.world_size > 1:
+        if args.world_size > 1:
             dist.broadcast(due, 0)  # the clock of the first process decides
         if not due:
             return 0.0
@@ -64,11 +64,12 @@ class Saving:
         }
         part.mkdir(parents=True, exist_ok=True)
         torch.save(state, part / f"process-{meter.rank}.pt")
-        if meter.world_size > 1:
+        if args.world_size > 1:
             dist.barrier()  # until all have written theirs
         if meter.rank == 0:
             os.replace(part, folder)
-            _remove(set(args.save.glob("checkpoint-*")) - {folder})
+            for old in {*args.save.glob("checkpoint-*")} - {folder}:
+                shutil.rmtree(old, ignore_errors=True)
         self.last = time.monotonic()
         return self.last - started
 
@@ -81,13 +82,14 @@ class Saving:
         state = get_model_state_dict(self.model, options=whole)
         if self.meter.rank == 0:
             part = folder / "checkpoint-model.part"
-            _remove([part])
+            shutil.rmtree(part, ignore_errors=True)
             part.mkdir(parents=True)
             self.args.task.save(self.args, self.model, state, part)
             for file in sorted(part.iterdir(), key=lambda file: file.name == "config.json"):
                 shutil.copymode(part / "config.json", file)  # safetensors: owner only
                 os.replace(file, folder / file.name)  # config.json comes last
-            _remove(folder.glob("checkpoint-*"))
+            for old in folder.glob("checkpoint-*"):
+                shutil.rmtree(old, ignore_errors=True)
         self.meter.print(f"saved to {folder}: {self.args.task.use.format(folder)}")
 
     def _resume(self, folder):
@@ -107,8 +109,3 @@ class Saving:
         for device, generator in zip(self.cuda, state["generators"][1:]):
             torch.cuda.set_rng_state(generator, device)
         meter.print(f"- resumed from {folder}, after update {meter.steps}")
-
-
-def _remove(folders):
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)

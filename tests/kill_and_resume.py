@@ -31,8 +31,8 @@ def main(out, name, at, *options):
     def watched(meter, *rest):
         for batch in progress(meter, *rest):
             yield batch
-            losses = [meter.losses.last.item()] * meter.world_size
-            if meter.world_size > 1:
+            losses = [meter.losses.last.item()] * meter.args.world_size
+            if meter.args.world_size > 1:
                 dist.all_gather_object(losses, losses[0])
             write([meter.steps, losses])
             if meter.steps + 1 == int(at):

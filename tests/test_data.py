@@ -27,7 +27,8 @@ from shared.text import data as texts
 
 def of_pictures(source, **more):
     sizes = {"image_px": 32, "batch_size": 16, "epochs": 2, "max_steps": None}
-    where = {"data": str(source), "accelerator": "cpu", "devices": 1, "shares": 1, "seed": 1}
+    where = {"data": str(source), "accelerator": "cpu", "devices": 1, "seed": 1}
+    where |= {"shares": 1, "world_size": 1}
     return SimpleNamespace(**{**sizes, **where, **more})
 
 
@@ -91,7 +92,7 @@ def test_four_processes_see_the_batches_of_one(what, folder, table, monkeypatch)
     shares = []
     for rank in range(4):
         monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
-        shares.append(read(kind, args(shares=4)))
+        shares.append(read(kind, args(shares=4, world_size=4)))
     for k, batch in enumerate(one):
         together = [example for four in zip(*(share[k] for share in shares)) for example in four]
         # The last batch is filled up with examples from its epoch's beginning.

@@ -10,8 +10,8 @@ from torch.profiler import ProfilerActivity, profile
 from torchao.optim import Adam8bit
 from torchvision.models.vision_transformer import VisionTransformer
 
-from shared.memory.counters import CountedLedger
 from shared.memory.ledger import Ledger
+from shared.memory.phases import CountedLedger
 
 
 def train(model, optimizer, images, labels, ledger, steps=2):

@@ -13,6 +13,7 @@ class Images:
     unit = "images"  # in a batch
     packages = ()  # that a measurement depends on, besides those of every script
     classes = 10  # in the data of the presets, for predictions
+    input_size = "image_px"  # the option that the record holds
     learned, new_metric = "accuracy", Accuracy  # the metric: its name and its class
     presets = {
         "tiny": {"model": "vit_tiny", "data": "digits"},
@@ -23,20 +24,14 @@ class Images:
     saved_help = "as 10_offload/classify.py reads it"
     use = "python 10_offload/classify.py {} PICTURE"  # the command that uses a saved model
 
+    add_options = staticmethod(lambda parser: None)  # those that only these scripts have
     weights = staticmethod(models.weights)  # returns the file of initial weights
     model = staticmethod(models.vit)  # for args.num_classes classes, with random weights
     save = staticmethod(models.save)  # writes a full state dict on the host to a new folder
 
-    def add_options(self, parser):
-        """Add the options that only these scripts have; there are none."""
-
     def choose(self, args):
         """Set args.image_px, the image size of the model."""
         args.image_px = models.image_px(args.model)
-
-    def settings(self, args):
-        """Return the record's fields on the size of the inputs."""
-        return {"image_px": args.image_px}
 
     def outputs(self, model, images, labels):
         """Return the loss and logits of each example; None for what the metric does not use."""

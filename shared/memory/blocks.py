@@ -3,10 +3,9 @@
 import collections
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves
 
-# A storage with one of these categories keeps it. The others are guesses, made when the storage is
-# allocated.
+# A storage keeps one of these categories. The others are guesses, made when it is allocated.
 KNOWN = ("parameters", "gradients", "optimizer states", "inputs")
 # The last two are not tensors. A CountedLedger reads them from counters; a simulation computes
 # workspaces by formulas, and includes rounding in the other categories.
@@ -26,11 +25,6 @@ class Block:
 def tensors(x):
     """Yield the tensors inside nested lists, tuples and dicts."""
     return (leaf for leaf in tree_leaves(x) if isinstance(leaf, torch.Tensor))
-
-
-def moved(x, device):
-    """Return nested lists, tuples and dicts with their tensors moved to a device."""
-    return tree_map_only(torch.Tensor, lambda t: t.to(device), x)
 
 
 def summit(events, device, since=0, until=None):

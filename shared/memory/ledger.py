@@ -9,15 +9,12 @@ returns; shared/evidence/profiled.py measures that.
 
 import contextlib
 import weakref
-from unittest import mock
 
 import torch
 from torch.nn.modules.module import register_module_parameter_registration_hook as on_parameter
 from torch.optim.optimizer import register_optimizer_step_post_hook as after_step
 from torch.optim.optimizer import register_optimizer_step_pre_hook as before_step
-
-# The module has an underscore, but this is the documented way to see every operation.
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode  # documented, in spite of its "_"
 
 from shared.memory import torch_private
 from shared.memory.blocks import KNOWN, Block, summit, tensors
@@ -38,7 +35,8 @@ class Ledger(TorchDispatchMode):
         # id of a storage -> block. PyTorch keeps the Python object as long as the storage.
         self._live = {}
         self._building = True  # until the first forward pass, nothing is an activation
-        self._stepping = self.gathering = self.paused = False
+        self._stepping = False
+        self.gathering = self.paused = False  # while sharded weights are; while nothing is logged
 
     def peak(self, device, since=0, until=None):
         """Return the peak in a part of the log, in bytes, and its breakdown; see summit()."""
@@ -92,10 +90,6 @@ class Ledger(TorchDispatchMode):
         if block := self._live.get(id(storage)):
             self._died(id(storage))
             self._born(storage, block.device, block.label, block)
-
-    def during(self, flag):
-        """Return a context in which a flag is set: "paused", or "gathering" sharded weights."""
-        return mock.patch.object(self, flag, True)
 
     def _born(self, storage, device, label, like):
         self._live[id(storage)] = block = self._block(storage.nbytes(), device, label, like)

@@ -46,7 +46,7 @@ def reporting_to(ledger):
     """Report to a ledger, in this context, what it cannot see in operations."""
 
     def during(flag, original, *args, **kwargs):
-        with ledger.during(flag):
+        with mock.patch.object(ledger, flag, True):
             return original(*args, **kwargs)
 
     paused, gathering = (functools.partial(during, flag) for flag in ("paused", "gathering"))
@@ -74,16 +74,14 @@ def reporting_to(ledger):
         ledger.note_group(optimizer.param_groups[-1])
 
     names = [
-        # Tensors that are read from a file are not the result of an operation. With mmap=True they
-        # are pages of the file, not memory.
+        # Tensors that are read from a file are not the result of an operation.
         ("torch:load", load, "tensors from files are missing"),
         # FSDP2 frees gathered weights by resizing their storage to 0.
         ("torch:UntypedStorage.resize_", resized, "gathered weights seem to stay allocated"),
         # Parameters that were moved or sharded after they were registered have new storages.
         ("torch.optim:Optimizer.add_param_group", added, "shards are counted late"),
         ("torch.nn:Module._apply", moved, "moved weights are counted late"),
-        # gloo reduces tensors while the training waits for it, in buffers of its own. No prediction
-        # contains them.
+        # gloo reduces tensors in buffers of its own, which no prediction contains.
         ("torch.distributed:Work.wait", paused, "gloo's buffers are counted"),
         # DDP keeps the result of a collective in place of its own buffer. On a CPU that is a copy
         # (see on_copies), and in a simulation no process answers.
@@ -105,19 +103,18 @@ def reporting_to(ledger):
 
 
 def own_hook(original, model, *args, **kwargs):
-    """Make DDP average gradients in its own buffers, except on CUDA."""
+    """Make DDP average gradients over all processes in its own buffers, except on CUDA."""
+
+    def averaged(_, bucket):
+        gradients = bucket.buffer().div_(dist.get_world_size())
+        dist.all_reduce(gradients)
+        done = torch.futures.Future()
+        done.set_result(gradients)
+        return done
+
     original(model, *args, **kwargs)
     if model.device_type != "cuda":
-        model.register_comm_hook(None, _averaged)
-
-
-def _averaged(state, bucket):
-    """Average a bucket of gradients over all processes, in place."""
-    gradients = bucket.buffer().div_(dist.get_world_size())
-    dist.all_reduce(gradients)
-    done = torch.futures.Future()
-    done.set_result(gradients)
-    return done
+        model.register_comm_hook(None, averaged)
 
 
 def exchanges(func):

@@ -20,7 +20,7 @@ from shared.cli import UserError
 from shared.emulator import cards
 from shared.memory.blocks import tensors
 from shared.memory.torch_private import wrapped
-from shared.metrics import Losses, precision_on
+from shared.metrics import ON_CPU, Losses
 from shared.predict import allocator, gpu, history, processes
 from shared.predict.bound import bound
 from shared.predict.cost import Cost
@@ -135,8 +135,8 @@ class Simulation:
                 precision.device = gpu.DEVICE
         else:
             self.fabric, self.device = None, self.script.make_device(args)
-            kind = torch.device("cuda" if self.on_gpu else "cpu")
-            args.precision = precision_on(kind, self.script.PRECISION)
+            wanted = self.script.PRECISION
+            args.precision = wanted if self.on_gpu else ON_CPU.get(wanted, wanted)
         # The same file that models.weights() writes, but without data.
         self.folder = tempfile.TemporaryDirectory()
         file = Path(self.folder.name) / "weights.pt"
@@ -252,7 +252,7 @@ def predicted(name, options, watched=False):
         technique=techniques[-1] if techniques else None,
         preset=args.preset,
         model=args.model,
-        **args.task.settings(args),
+        **{args.task.input_size: getattr(args, args.task.input_size)},
         device=f"simulated {simulation.card.title if simulation.on_gpu else 'CPU'}",
         as_torch=".".join(map(str, options.torch)) if simulation.workspaces else None,
         world_size=args.world_size,

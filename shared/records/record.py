@@ -31,8 +31,8 @@ def new(task, **known):
 def settings(args):
     """Return the options of a script that its record holds."""
     names = "script preset model pretrained dataset shares batch_size micro_batch_size seed"
-    told = {name: getattr(args, name) for name in f"{names} world_size epochs".split()}
-    return {**told, **args.task.settings(args)}
+    names = *names.split(), "world_size", "epochs", args.task.input_size
+    return {name: getattr(args, name) for name in names}
 
 
 def append(path, record):
@@ -44,8 +44,8 @@ def append(path, record):
 
 def device_name(device):
     """Return the name of the GPU, with a note if it is emulated, or of the CPU with its cores."""
-    if device.type != "cpu":
-        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "Apple GPU"
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
         return f"{name} (emulated)" if "EMULATED_DEVICES" in os.environ else name
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
@@ -100,19 +100,14 @@ def quality(name, value):
     return f"{value:.1%}" if name == "accuracy" else f"{value:.2f}"
 
 
-def breakdown(phase):
-    """Return the breakdown of a phase's peak: (category, GB), largest first, from 0.05 MB on."""
-    parts = sorted(phase["breakdown_gb"].items(), key=lambda part: -part[1])
-    return [(label, gb) for label, gb in parts if gb >= 5e-5]
-
-
 def summary(task, record):
     """Return what a script prints at its end: a line per phase, and one on speed and metric."""
     lines = []
     for name in ("load", "train"):
         peak, reserved, host = list(record[name].values())[:3]
         more = "" if reserved is None else f" ({size(reserved)} reserved, {size(host)} on the host)"
-        held = ", ".join(f"{label} {size(gb)}" for label, gb in breakdown(record[name]))
+        parts = sorted(record[name]["breakdown_gb"].items(), key=lambda part: -part[1])
+        held = ", ".join(f"{label} {size(gb)}" for label, gb in parts if gb >= 5e-5)
         lines.append(f"{name:5} peak {size(peak)}{more}: {held}")
     updates = record["steps"] - (record["resumed_at"] or 0)
     taken = f"{updates} update{'s' * (updates != 1)} in {record['train_seconds']:.1f} s"

@@ -14,6 +14,7 @@ class Texts:
     """Text classification, as Meter and the commands need it; like images.cli.Images."""
 
     unit, packages, classes = "texts", ("transformers", "datasets"), 2
+    input_size = "max_length"
     learned, new_metric = "accuracy", Accuracy
     auto, tiny = AutoModelForSequenceClassification, models.TINY  # tiny is not downloaded
     does, such_as = "classify text", "bert-base-uncased"  # what such models do, and one of them
@@ -43,9 +44,6 @@ class Texts:
             takes = f"{args.model} accepts at most {longest} tokens"
             raise UserError(f"--max-length {args.max_length}: {takes}")
         args.max_length = args.max_length or min(512, longest or 512)
-
-    def settings(self, args):
-        return {"max_length": args.max_length}
 
     prepared = staticmethod(data.prepared)  # returns the tokenized texts and the tokenizer
     weights = staticmethod(models.weights)

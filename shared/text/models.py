@@ -28,6 +28,7 @@ CONFIGS = Path(__file__).parent / "configs"
 # DistilBERT (https://arxiv.org/abs/1910.01108) at a sixth of its width and a third of its depth,
 # and GPT-2 (https://github.com/openai/gpt-2), as small, for next-token prediction.
 TINY, TINY_GPT = "distilbert_tiny", "gpt_tiny"
+UNSET = -12345  # neither a position nor a frequency
 KNOWN = {f.name.replace("--", "/"): f for f in sorted(CONFIGS.iterdir())}
 
 
@@ -119,8 +120,6 @@ def weights(args):
     """
     if hasattr(args, "weights_file"):
         return args.weights_file
-    if args.num_classes:
-        args.config.num_labels = args.num_classes
     commit = getattr(args.config, "_commit_hash", None)
     # Another model may have been saved in the same folder since.
     source = [args.config.to_json_string(), commit, args.pretrained, args.seed, stamps(args.model)]
@@ -191,9 +190,6 @@ def restore_buffers(model, device):
         if (buffer == UNSET).any():
             empty = f"{type(model).__name__} cannot be built without weights"
             raise UserError(f"{empty}: transformers does not initialize its buffer {name}")
-
-
-UNSET = -12345  # neither a position nor a frequency
 
 
 def without_adapters(model, state):

@@ -210,7 +210,7 @@ class Run:
     def parameter(self, original, cls, data=None, requires_grad=True):
         """Create a parameter, without its values."""
         if data is not None and not isinstance(data, FakeTensor) and data.device.type == "cpu":
-            with torch.no_grad(), self.ledger.during("paused"):
+            with torch.no_grad(), mock.patch.object(self.ledger, "paused", True):
                 data = self.mode.fake_tensor_converter.from_real_tensor(self.mode, data.detach())
         return original(cls, data, requires_grad)
 
