@@ -1,5 +1,6 @@
 """Starts programs with emulated GPUs: the environment that makes them find some, and reports."""
 
+import ctypes
 import json
 import os
 import signal
@@ -72,7 +73,10 @@ def run(command, variables, snapshot=None):
         variables = {**variables, "EMULATED_REPORTS": folder}
         if snapshot:
             variables["EMULATED_SNAPSHOT"] = str(Path(snapshot).resolve())
-        process = subprocess.Popen(command, env=variables, start_new_session=True)
+        process = subprocess.Popen(
+            command, env=variables, start_new_session=True, preexec_fn=_end_with_parent
+        )
+        before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         try:
             code = process.wait()
         except KeyboardInterrupt:
@@ -83,8 +87,13 @@ def run(command, variables, snapshot=None):
                 os.killpg(process.pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
+            signal.signal(signal.SIGTERM, before)
         reports = [json.loads(file.read_text()) for file in Path(folder).glob("*.json")]
     return code, sorted(reports, key=lambda report: report["rank"])
+
+
+def _end_with_parent():
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def python(script, options=()):

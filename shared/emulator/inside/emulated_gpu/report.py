@@ -18,22 +18,20 @@ _written = None  # process that has written its report
 def begin():
     """Write a report at the end of this process, and a snapshot if one is wanted."""
     atexit.register(write)
-    _before(os, "_exit", lambda *_: write())  # some programs end like this
-    for name in ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats"):
-        if hasattr(torch._C, name):
-            _before(torch._C, name, keep)
+    os._exit = _after(lambda *_: write(), os._exit)  # some programs end like this
+    torch._C._cuda_resetPeakMemoryStats = _after(keep, torch._C._cuda_resetPeakMemoryStats)
+    if hasattr(torch._C, "_accelerator_resetPeakStats"):
+        torch._C._accelerator_resetPeakStats = _after(keep, torch._C._accelerator_resetPeakStats)
     if os.environ.get("EMULATED_SNAPSHOT"):
         torch.cuda.memory._record_memory_history(max_entries=10_000_000, stacks="python")
 
 
-def _before(owner, name, call):
-    original = getattr(owner, name)
-
+def _after(first, original):
     def replaced(*args):
-        call(*args)
+        first(*args)
         return original(*args)
 
-    setattr(owner, name, replaced)
+    return replaced
 
 
 def keep(device=0):

@@ -92,7 +92,9 @@ def compute(func, args, kwargs, given, out):
     if name in ("_to_copy", "copy_") and results[0].device.type == "cpu":
         received(args[0] if name == "_to_copy" else args[1], results[0])
         return
-    changed = [t for t in mutated(func, args, kwargs) if on_gpu(t) and not is_large(t)]
+    collective = func.namespace == "c10d"  # their schemas do not say what they change
+    changed = given if collective else mutated(func, args, kwargs)
+    changed = [t for t in changed if on_gpu(t) and not is_large(t)]
     old = {start(t) for t in given if on_gpu(t)}
     fresh = [t for t in results if on_gpu(t) and start(t) not in old]
     never = (
@@ -103,10 +105,8 @@ def compute(func, args, kwargs, given, out):
     fresh = [t for t in fresh if not is_large(t)]
     if not changed and not fresh:
         return
-    computed = False
-    if "c10d" in func.namespace:
-        computed = True  # NCCL has copied it
-    elif func.namespace == "aten" and not any(map(is_large, on_card)):
+    computed = collective  # NCCL has copied it
+    if func.namespace == "aten" and not any(map(is_large, on_card)):
         computed = _on_cpu(func, args, kwargs, given, out)
     inputs = [t for t in (args[1:] if name in OVERWRITES else given) if isinstance(t, torch.Tensor)]
     unknown = (ASSUMED, NEVER)
