@@ -59,6 +59,7 @@ def environment(card=DEFAULT, devices=1, *, host_ahead=False, alone=False):
         ranks = {"WORLD_SIZE": devices, "LOCAL_WORLD_SIZE": devices, "RANK": 0, "LOCAL_RANK": 0}
         ranks |= {"GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}
         ranks |= {"TORCHELASTIC_RUN_ID": "alone"}
+        ranks |= {"TORCH_NCCL_RANKS_PER_ROOT": devices}  # else each 128th rank has to answer
         variables |= {name: str(value) for name, value in ranks.items()}
     return variables
 

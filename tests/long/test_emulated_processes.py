@@ -1,0 +1,111 @@
+"""Promise: several processes on emulated GPUs exchange real values, and none outlives its command."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+from conftest import ROOT, cpu_only, run
+from emulated import NEEDS, emulate
+
+pytestmark = NEEDS
+
+# What processes tell each other: objects, reductions, parts, messages, groups, a mesh.
+TALK = """
+import torch, torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+dist.init_process_group("nccl")
+rank, ranks = dist.get_rank(), dist.get_world_size()
+torch.cuda.set_device(rank)
+gathered = [None] * ranks
+dist.all_gather_object(gathered, "a" * rank)
+assert gathered == ["", "a", "aa", "aaa"]
+objects = [{"from": rank}]
+dist.broadcast_object_list(objects, src=1)
+assert objects == [{"from": 1}]
+for kind in (torch.float32, torch.bfloat16, torch.float16, torch.int64):
+    t = torch.full((3,), rank + 1, device="cuda", dtype=kind)
+    dist.all_reduce(t)
+    assert t.tolist() == [10] * 3
+part = torch.empty(2, device="cuda")
+dist.reduce_scatter_tensor(part, torch.arange(2.0 * ranks, device="cuda"))
+assert part.tolist() == [8 * rank, 8 * rank + 4]
+mine = torch.arange(ranks, device="cuda") + 10 * rank
+theirs = torch.empty_like(mine)
+dist.all_to_all_single(theirs, mine)
+assert theirs.tolist() == [rank, 10 + rank, 20 + rank, 30 + rank]
+if rank == 0:
+    for value in (7, 8):  # the second one waits until the first one is read
+        dist.send(torch.tensor([value], device="cuda"), 3)
+if rank == 3:
+    for value in (7, 8):
+        got = torch.zeros(1, dtype=torch.long, device="cuda")
+        dist.recv(got, 0)
+        assert got.item() == value
+mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("a", "b"))
+t = torch.tensor([rank], device="cuda")
+dist.all_reduce(t, group=mesh.get_group("a"))
+assert t.item() == 2 * (rank % 2) + 2
+dist.barrier()
+print("right", flush=True)
+dist.destroy_process_group()
+"""
+ALONE = """
+import torch, torch.distributed as dist
+dist.init_process_group("nccl")
+assert dist.get_world_size() == 512
+t = torch.ones(2, device="cuda")
+dist.all_reduce(t)
+assert t.tolist() == [512, 512]
+everyone = [None] * 512
+dist.all_gather_object(everyone, {"a": 1})
+assert everyone == [{"a": 1}] * 512
+print("right")
+"""
+
+
+def test_four_processes(tmp_path):
+    (tmp_path / "talk.py").write_text(TALK)
+    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", 4, tmp_path / "talk.py"]
+    printed = run("-m", "shared.emulator", "--devices", 4, *torchrun, limit=200)
+    assert printed.count("right") == 4 and "all 4" in printed
+
+
+def test_one_process_of_512(tmp_path):
+    assert "right\n" in emulate(ALONE, tmp_path, "--devices", "512", "--alone")
+
+
+def test_a_stage_on_one_device_for_each_image_and_more():
+    """With more devices than the batch has images, each has one."""
+    options = "--preset full --model vit_b_16 --data fake --no-pretrained --max-steps 2".split()
+    command = ["-m", "shared.emulator", "--devices", 64, "--alone", "08_fsdp/train.py", *options]
+    printed = run(*command, limit=200)
+    assert "A100-SXM4-80GB (emulated) x 64" in printed and "rank 0 alone" in printed
+
+
+def test_scripts_that_need_values():
+    options = "--preset full --data fake --no-pretrained --max-steps 2".split()
+    for script in ("11_llm/train.py", "08_fsdp/hsdp.py"):
+        model = ["--model", "vit_b_16"] if "hsdp" in script else []
+        command = ["-m", "shared.emulator", "--devices", 4, script, *options, *model]
+        assert "all 4  each" in run(*command, limit=300)
+
+
+def test_nothing_outlives_the_command(tmp_path):
+    """Not even a program in an endless loop, if the command is ended or killed."""
+    script = tmp_path / "endless.py"
+    script.write_text("import time, torch\ntorch.ones(1, device='cuda')\ntime.sleep(300)\n")
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        command = [sys.executable, "-m", "shared.emulator", str(script)]
+        process = subprocess.Popen(command, cwd=ROOT, env=cpu_only(), stderr=subprocess.PIPE)
+        children = []
+        while not children and process.poll() is None:
+            children = psutil.Process(process.pid).children()
+            time.sleep(0.1)
+        os.kill(process.pid, how)
+        process.wait(60)
+        process.stderr.close()
+        gone, alive = psutil.wait_procs(children, timeout=30)
+        assert children and not alive
