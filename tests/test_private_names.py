@@ -76,7 +76,8 @@ OBJECTS = {
 # Attributes that transformers sets or reads, and that not all objects have: the modules that do so.
 IN_CODE = {"_is_hf_initialized": "modeling_utils", "_commit_hash": "configuration_utils"}
 OWNED = [(owner, names) for owner, *names in map(str.split, NAMES.strip().splitlines())]
-OWN = ("self", "os", "sys", "_answering")  # their private names are the repository's own, or Python's
+# Owners whose private names are the repository's own, or Python's.
+OWN = ("self", "os", "sys", "_answering")
 
 
 @pytest.mark.parametrize("owner, names", [*OWNED, *((owner, None) for owner in OBJECTS)])

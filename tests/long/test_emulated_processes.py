@@ -1,4 +1,4 @@
-"""Promise: several processes on emulated GPUs exchange real values, and none outlives its command."""
+"""Promise: processes on emulated GPUs exchange real values, and none outlives its command."""
 
 import os
 import signal
