@@ -119,6 +119,14 @@ class Counters:
         self.emptied.append(len(self.now().events))
         self.replay.allocator.empty_cache()
 
+    def nested(self, *_):
+        """Return these stats as nested dictionaries; no memory is known that was not asked for."""
+        stats, found = self.stats(), {}
+        for name in ("allocated_bytes", "reserved_bytes"):
+            now, peak = (stats[f"{name}.all.{which}"] for which in ("current", "peak"))
+            found[name] = {"all": {"current": now, "peak": peak}}
+        return {**found, "requested_bytes": found["allocated_bytes"]}
+
     def stats(self, *_):
         """Return those of torch.cuda.memory_stats() that are known."""
         replay = self.now()
@@ -178,6 +186,7 @@ def _answers(card, counters, devices):
         "Event": gpu.Event,
         "mem_get_info": free,
         "memory_stats": stats,
+        "memory_stats_as_nested_dict": counters.nested,
         "memory_summary": summary,
         "empty_cache": counters.empty,
         "reset_peak_memory_stats": counters.reset,
