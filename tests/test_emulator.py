@@ -128,6 +128,20 @@ assert torch.arange(2**20).clone()[-1] == 2**20 - 1
 print("right")
 """
 
+# Threads that are at work when the program ends: without an emulator, PyTorch aborts here.
+THREADS = """
+import threading, time, torch
+def work():
+    x = torch.randn(128, requires_grad=True, device="cuda")
+    while True:
+        (x * x * x).sum().backward()
+        working.set()
+working = threading.Event()
+threading.Thread(target=work, daemon=True).start()
+working.wait()
+print("right")
+"""
+
 
 @pytest.mark.parametrize("host", ["at-once", "ahead"])
 def test_functions(host, tmp_path):
@@ -144,6 +158,10 @@ def test_values_that_a_script_reads(tmp_path):
 
 def test_untouched_weights_take_no_memory_of_the_host(tmp_path):
     assert "right\n" in emulate(HOST, tmp_path)
+
+
+def test_threads_at_the_end_are_no_error(tmp_path):
+    assert "right\n" in emulate(THREADS, tmp_path)
 
 
 @pytest.mark.parametrize("setting", ["", "expandable_segments:True", "roundup_power2_divisions:2"])

@@ -2,8 +2,10 @@
 // https://man7.org/linux/man-pages/man2/mmap.2.html
 #define _GNU_SOURCE
 #include "emulator.h"
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <malloc.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -48,3 +50,17 @@ ENTRY bool emulator_untouched(const void *start, size_t bytes) {
 // Each large tensor gets pages of its own, not some that another one has used before.
 // https://man7.org/linux/man-pages/man3/mallopt.3.html
 __attribute__((constructor)) static void host_begin(void) { mallopt(M_MMAP_THRESHOLD, MIB); }
+
+// When Python finishes, it ends the threads that still want its lock. In a thread that came through
+// C++, as the backward pass does to a kernel in Python, that ends the process with SIGABRT. Newer
+// versions of Python let such threads wait forever; so does this.
+// https://docs.python.org/3/c-api/init.html#cautions-regarding-runtime-finalization
+ENTRY __attribute__((noreturn)) void pthread_exit(void *value) {
+  Dl_info caller = {0};
+  dladdr(__builtin_return_address(0), &caller);
+  while (caller.dli_fname && strstr(caller.dli_fname, "python"))
+    pause();
+  void (*original)(void *) = (void (*)(void *))dlsym(RTLD_NEXT, "pthread_exit");
+  original(value);
+  __builtin_unreachable();
+}
