@@ -105,6 +105,43 @@ except torch.OutOfMemoryError as error:
 print("right")
 """
 
+# Weights on the host that nobody reads take no memory, and what a script has written is kept.
+HOST = """
+import copy, psutil, torch
+def resident():
+    return psutil.Process().memory_info().rss
+def is_free(make, bytes_made):
+    before, made = resident(), make()
+    assert resident() - before < bytes_made / 20, made.sum()
+    return made
+free = 4 * 8192**2
+layer = torch.nn.Linear(8192, 8192, bias=False)
+weight = layer.weight.detach()
+half = is_free(lambda: weight.to(torch.bfloat16), free / 2)
+is_free(lambda: torch.zeros(8192, 8192).clone(), free)
+is_free(lambda: copy.deepcopy(layer).weight.detach(), free)
+is_free(lambda: half.pin_memory(), free / 2)
+is_free(lambda: weight.cuda().cpu(), free)
+ones = torch.ones(2048, 2048)
+assert ones.clone().sum() == ones.double().sum() == ones.numel() and ones.zero_().sum() == 0
+assert torch.arange(2**20).clone()[-1] == 2**20 - 1
+print("right")
+"""
+
+# Threads that are at work when the program ends: without an emulator, PyTorch aborts here.
+THREADS = """
+import threading, time, torch
+def work():
+    x = torch.randn(128, requires_grad=True, device="cuda")
+    while True:
+        (x * x * x).sum().backward()
+        working.set()
+working = threading.Event()
+threading.Thread(target=work, daemon=True).start()
+working.wait()
+print("right")
+"""
+
 
 @pytest.mark.parametrize("host", ["at-once", "ahead"])
 def test_functions(host, tmp_path):
@@ -117,6 +154,14 @@ def test_values_that_a_script_reads(tmp_path):
     assert "right\n" in printed
     lines = [int(n) for n in re.findall(r"script\.py:(\d+)  \(", printed)]
     assert lines == [21, 22, 23]
+
+
+def test_untouched_weights_take_no_memory_of_the_host(tmp_path):
+    assert "right\n" in emulate(HOST, tmp_path)
+
+
+def test_threads_at_the_end_are_no_error(tmp_path):
+    assert "right\n" in emulate(THREADS, tmp_path)
 
 
 @pytest.mark.parametrize("setting", ["", "expandable_segments:True", "roundup_power2_divisions:2"])

@@ -2,6 +2,10 @@
 // https://man7.org/linux/man-pages/man2/mmap.2.html
 #define _GNU_SOURCE
 #include "emulator.h"
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -16,4 +20,47 @@ ENTRY void *mmap(void *at, size_t bytes, int protection, int flags, int file, of
 
 ENTRY void *mmap64(void *at, size_t bytes, int protection, int flags, int file, off_t offset) {
   return mmap(at, bytes, protection, flags, file, offset);
+}
+
+// Memory that this process has not touched has no pages here: it is all zeros, or what a file has.
+// So whether a large tensor of the host has values needs no bookkeeping.
+// https://docs.kernel.org/admin-guide/mm/pagemap.html
+ENTRY bool emulator_untouched(const void *start, size_t bytes) {
+  const uint64_t present = (uint64_t)3 << 62; // in memory, or swapped out
+  const size_t around = 16; // pages at the ends: neighbors share them, or were read with them
+  size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  uintptr_t at = (uintptr_t)start / page + around;
+  uintptr_t end = ((uintptr_t)start + bytes) / page - around;
+  int map = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  bool untouched = map >= 0;
+  while (untouched && at < end) {
+    uint64_t entries[4096];
+    size_t wanted = end - at < 4096 ? end - at : 4096;
+    ssize_t got = pread(map, entries, wanted * sizeof *entries, (off_t)(at * sizeof *entries));
+    untouched = got > 0;
+    for (ssize_t i = 0; i < got / (ssize_t)sizeof *entries; i++)
+      untouched = untouched && !(entries[i] & present);
+    at += (size_t)(got > 0 ? got : 0) / sizeof *entries;
+  }
+  if (map >= 0)
+    close(map);
+  return untouched;
+}
+
+// Each large tensor gets pages of its own, not some that another one has used before.
+// https://man7.org/linux/man-pages/man3/mallopt.3.html
+__attribute__((constructor)) static void host_begin(void) { mallopt(M_MMAP_THRESHOLD, MIB); }
+
+// When Python finishes, it ends the threads that still want its lock. In a thread that came through
+// C++, as the backward pass does to a kernel in Python, that ends the process with SIGABRT. Newer
+// versions of Python let such threads wait forever; so does this.
+// https://docs.python.org/3/c-api/init.html#cautions-regarding-runtime-finalization
+ENTRY __attribute__((noreturn)) void pthread_exit(void *value) {
+  Dl_info caller = {0};
+  dladdr(__builtin_return_address(0), &caller);
+  while (caller.dli_fname && strstr(caller.dli_fname, "python"))
+    pause();
+  void (*original)(void *) = (void (*)(void *))dlsym(RTLD_NEXT, "pthread_exit");
+  original(value);
+  __builtin_unreachable();
 }

@@ -42,6 +42,7 @@ def environment(card=DEFAULT, devices=1, *, host_ahead=False, alone=False):
         "PYTHONPATH": before("PYTHONPATH", INSIDE),
         "LD_LIBRARY_PATH": before("LD_LIBRARY_PATH", library.parent),  # programs load NVML by name
         "TRITON_LIBCUDA_PATH": str(library.parent),
+        "TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT": "1",  # seconds, for threads that wait forever then
         "EMULATED_FOLDER": "-emulated",  # ends the name of a folder that nothing else should read
         "EMULATED_NAME": card.name,
         "EMULATED_BYTES": str(int(card.gib * 2**30)),

@@ -5,6 +5,7 @@ built on the host, filled from a file and updated, as long as nobody touches its
 """
 
 import contextlib
+import ctypes
 import functools
 import os
 import zipfile
@@ -14,12 +15,17 @@ from torch.optim.optimizer import register_optimizer_step_post_hook as after_ste
 from torch.optim.optimizer import register_optimizer_step_pre_hook as before_step
 from torch.utils._pytree import tree_leaves
 
-from emulated_gpu.memory import LARGE, is_large
+from emulated_gpu.memory import LARGE, extent, is_large
 
 # Bytes from which on a file of tensors is written without their values, and mapped, not read.
 FILE = 64 * LARGE
+# Bytes from which on a tensor is not filled with random numbers: no data set, but a weight.
+DRAWN = 16 * LARGE
+RANDOM = ("normal_", "uniform_")
 
 _stepping = 0  # optimizers at work
+_untouched = ctypes.CDLL(None).emulator_untouched
+_untouched.argtypes, _untouched.restype = (ctypes.c_void_p, ctypes.c_size_t), ctypes.c_bool
 
 
 def begin():
@@ -73,16 +79,23 @@ def _is_large_on_host(t):
     return t.device.type == "cpu" and t.layout == torch.strided and is_large(t)
 
 
-def is_needless(func, args, kwargs):
-    """Return whether an operation only changes large weights on the host.
+def is_untouched(t):
+    """Return whether nobody has ever written to a large tensor of the host: it has no pages."""
+    return _is_large_on_host(t) and _untouched(t.data_ptr(), extent(t))
 
-    That is a copy into a parameter, or an update by an optimizer.
-    """
+
+def is_needless(func, args, kwargs):
+    """Return whether an operation only writes zeros, random or unknown values to large tensors."""
     if not func._schema.is_mutable:
         return False
-    if func is torch.ops.aten.copy_.default:
-        weight = isinstance(args[0], torch.nn.Parameter) or _stepping
-        return bool(weight) and _is_large_on_host(args[0])
+    to, name = args[0], func._schema.name.partition("::")[2]
+    if name == "zero_":
+        return is_untouched(to)
+    if name in RANDOM:
+        return _is_large_on_host(to) and extent(to) >= DRAWN
+    if name == "copy_":
+        weight = isinstance(to, torch.nn.Parameter) or _stepping
+        return _is_large_on_host(to) and (bool(weight) or is_untouched(args[1]))
     if not _stepping:
         return False
     tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]

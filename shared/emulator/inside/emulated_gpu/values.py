@@ -185,7 +185,8 @@ def begin():
             _stand_around(name, "CUDA", handle)
         _stand_around("aten::_coalesce", "SparseCUDA", handle)
         on_host = torch._C._dispatch_get_registrations_for_dispatch_key("CPU")
-        for name in ["aten::copy_", *(n for n in on_host if UPDATES.search(n))]:
+        plain = ["aten::copy_", "aten::zero_", "aten::normal_", "aten::uniform_"]
+        for name in [*plain, *(n for n in on_host if UPDATES.search(n))]:
             _stand_around(name, "CPU", on_the_host)
 
 
