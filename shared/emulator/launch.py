@@ -65,9 +65,10 @@ def environment(card=DEFAULT, devices=1, *, host_ahead=False, alone=False):
     return variables
 
 
-def run(command, variables, snapshot=None):
+def run(command, variables, snapshot=None, **output):
     """Run a program; return its exit code (negative: a signal) and the reports of its processes.
 
+    `output` is for subprocess.Popen: where it prints.
     They are {"rank", "peaks": {device: bytes by kind}, "lines", "called"}, in the order of ranks.
     Ctrl-C reaches the program, too. Nothing that it has started is left.
     """
@@ -76,7 +77,7 @@ def run(command, variables, snapshot=None):
         if snapshot:
             variables["EMULATED_SNAPSHOT"] = str(Path(snapshot).resolve())
         process = subprocess.Popen(
-            command, env=variables, start_new_session=True, preexec_fn=_end_with_parent
+            command, env=variables, start_new_session=True, preexec_fn=_end_with_parent, **output
         )
         before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         try:

@@ -59,6 +59,9 @@ assert dist.get_world_size() == 512
 t = torch.ones(2, device="cuda")
 dist.all_reduce(t)
 assert t.tolist() == [512, 512]
+parts = [torch.empty_like(t) for _ in range(512)]
+dist.all_gather(parts, t)
+assert all(part.tolist() == [512, 512] for part in parts)
 everyone = [None] * 512
 dist.all_gather_object(everyone, {"a": 1})
 assert everyone == [{"a": 1}] * 512

@@ -51,6 +51,9 @@ UPDATES = re.compile(
 )
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
+# Objects that are told of every operation: begins(func) returns a token, then ends(token, func,
+# arguments, keyword arguments, results).
+watchers = []
 _libraries = {}  # namespace -> torch.library.Library, which must stay
 turns = {}  # "file:line" -> how often it has asked for any value of a mask without values
 
@@ -171,6 +174,12 @@ def received(source, copy):
         copy.fill_(1)
 
 
+def end():
+    """Leave the operations to PyTorch alone, until the next begin()."""
+    while _libraries:
+        _libraries.popitem()[1]._destroy()
+
+
 def begin():
     """Stand around every kernel for CUDA, and around some for the host.
 
@@ -233,7 +242,13 @@ def _stand_around(name, key, handler):
 
     def kernel(keyset, *args, **kwargs):
         run = functools.partial(original.call_boxed, keyset)
-        return handler(func, run, with_tensors(args, places), kwargs)
+        args = with_tensors(args, places)
+        if not watchers:
+            return handler(func, run, args, kwargs)
+        token = watchers[-1].begins(func)
+        out = handler(func, run, args, kwargs)
+        watchers[-1].ends(token, func, args, kwargs, out)
+        return out
 
     if namespace not in _libraries:
         _libraries[namespace] = torch.library.Library(namespace, "IMPL")
