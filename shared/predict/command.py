@@ -122,23 +122,24 @@ def main(argv=None):
     return records
 
 
-def show_tables(records, args, how=""):
-    """Print the tables of predictions of one model."""
+def show_tables(records, card, how):
+    """Print the tables of predictions of one model; `how` they were made is a text."""
     r = records[0]
-    if args.torch != machine.INSTALLED:
-        how += f"as with torch {r['as_torch']}, "
-    how += f"predicted with torch {torch.__version__}; nothing was computed"
-    print(f"\n{setting(r)}, on a {r['device']}, {how}. Figures are per device.\n")
+    article = "an" if r["device"].startswith("e") else "a"
+    print(f"\n{setting(r)}, on {article} {r['device']}, {how}. Figures are per device.\n")
     print("\n".join([*tables.predictions(records), "", *tables.costs(records)]))
-    if args.card and not args.card.bf16 and any("bf16" in str(r["precision"]) for r in records):
-        print(f"\nA {args.card.title} has {bf16.NOTE}{bf16.SLOW}.")
+    if card and not card.bf16 and any("bf16" in str(r["precision"]) for r in records):
+        print(f"\nA {card.title} has {bf16.NOTE}{bf16.SLOW}.")
 
 
 def show(records, args):
     """Print the tables of predictions, grouped by model."""
     how = "tensors only, " * args.tensors_only + "with expandable segments, " * args.expandable
+    if args.torch != machine.INSTALLED:
+        how += f"as with torch {records[0]['as_torch']}, "
+    how += f"predicted with torch {torch.__version__}; nothing was computed"
     for group in by_model(records):
-        show_tables(group, args, how)
+        show_tables(group, args.card, how)
         if args.fits:
             print("\n" + "\n".join(tables.fitting(group)))
         if args.ways:

@@ -48,8 +48,8 @@ class Whereabouts:
     @contextlib.contextmanager
     def update(self):
         """Track the modules during an update."""
-        self._nodes.clear()
-        self._makers.clear()
+        for past in (self._running, self._nodes, self._makers):
+            past.clear()
         with (
             register_module_forward_pre_hook(self._entered),
             register_module_forward_hook(self._left, always_call=True),
@@ -71,7 +71,8 @@ class Whereabouts:
         self._changed()
 
     def _left(self, module, inputs, output):
-        self._running.pop()
+        if self._running:  # else it was entered before this tracker began
+            self._running.pop()
         self._changed()
 
     def _changed(self):

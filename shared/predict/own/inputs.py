@@ -11,24 +11,20 @@ import huggingface_hub
 import numpy as np
 import safetensors.torch
 import torch
-import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.multiprocessing as mp
-import torchmetrics
 import torchvision.models._api
 from lightning.fabric import Fabric
-from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.utils.data import DataLoader
 from torchvision import datasets
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
-from shared.cli import UserError
 from shared.memory.torch_private import wrapped
 from shared.text.models import KNOWN as KNOWN_CONFIGS
 
-# A DataLoader's options in a simulation: batches are made in this process.
+# A DataLoader's options here: batches are made in this process, so their time is known.
 ALONE = {"num_workers": 0, "prefetch_factor": None, "persistent_workers": False}
-ALONE |= {"pin_memory": False, "timeout": 0, "multiprocessing_context": None}
+ALONE |= {"timeout": 0, "multiprocessing_context": None}
 # Data sets of torchvision that noise replaces if they are missing: (channels, height, width),
 # number of classes, number of images.
 KNOWN = {
@@ -41,8 +37,6 @@ KNOWN = {
     "ImageFolder": ((3, 375, 500), 1000, 1_281_167),
     "ImageNet": ((3, 375, 500), 1000, 1_281_167),
 }
-# Arguments of from_pretrained() that change a model, besides its configuration.
-CHOSEN = ("dtype", "torch_dtype", "attn_implementation")
 RENAMING = [(os, "replace"), (os, "rename"), (shutil, "move"), (shutil, "copy")]
 RENAMING += [(shutil, "copyfile"), (shutil, "copy2")]
 
@@ -50,12 +44,6 @@ RENAMING += [(shutil, "copyfile"), (shutil, "copy2")]
 SAVING = [(Fabric, "save"), (PreTrainedModel, "save_pretrained"), (Trainer, "save_model")]
 SAVING += [(Trainer, "_save_checkpoint"), (safetensors.torch, "save_file"), (dcp, "save")]
 SAVING += [(PreTrainedTokenizerBase, "save_pretrained")]
-
-KERNELS = []  # of Triton; the tensors they write to exist already
-with contextlib.suppress(ImportError):  # it may not be installed
-    from triton.runtime import autotuner, jit
-
-    KERNELS += [jit.JITFunction, autotuner.Autotuner, autotuner.Heuristics]
 
 
 @contextlib.contextmanager
@@ -81,34 +69,23 @@ def replaced(run, shape=None):
         replace(torchvision.models._api.WeightsEnum, "get_state_dict", run.files.weights)
         replace(torch.hub, "load_state_dict_from_url", run.files.weights)
         replace(torch.nn.Module, "load_state_dict", _load)
-        replace(mp, "spawn", lambda _, run, args=(), **__: run(0, *args))
-        replace(dist, "all_gather_object", _alike)
-        everyone = lambda _, own, group=None: [own] * dist.get_world_size(group)
-        replace(torchmetrics.metric, "gather_all_tensors", everyone)
-        replace(dist, "new_group", _group)
-        replace(torch._C, "_InferenceMode", _without_grad)
-        replace(dist.ProcessGroup, "monitored_barrier", lambda *_, **__: None)
-        replace(dist, "get_backend", lambda *_: "nccl")
+        if os.environ.get("WORLD_SIZE"):  # this process is rank 0, and the others are not there
+            replace(mp, "spawn", lambda _, run, args=(), **__: run(0, *args))
         for owner, name in RENAMING:
             replace(owner, name, run.files.renamed)
+        for name in ("remove", "unlink"):
+            replace(os, name, run.files.removed)
         for owner, name in SAVING:
             replace(owner, name, run.files.unsaved)
-        stack.enter_context(
-            mock.patch.object(PreTrainedModel, "from_pretrained", _pretrained(run.note))
-        )
-        known = classmethod(
-            lambda cls, name, **kwargs: own(cls, KNOWN_CONFIGS.get(str(name), name), **kwargs)
-        )
-        own = PreTrainedConfig.get_config_dict.__func__
-        stack.enter_context(mock.patch.object(PreTrainedConfig, "get_config_dict", known))
-        for kernel in KERNELS:
-            replace(kernel, "run", run.kernel)
-        replace(FullyShardedDataParallel, "__init__", functools.partial(_fsdp1, run.note))
+        found = PreTrainedModel.from_pretrained.__func__
+        pretrained = classmethod(functools.partial(_pretrained, run.files, found))
+        stack.enter_context(mock.patch.object(PreTrainedModel, "from_pretrained", pretrained))
+        configs = classmethod(functools.partial(_config, PreTrainedConfig.get_config_dict.__func__))
+        stack.enter_context(mock.patch.object(PreTrainedConfig, "get_config_dict", configs))
         replace(torch, "save", run.files.save)
         replace(torch, "load", run.files.load)
         replace(safetensors.torch, "load_file", run.files.load)
         replace(huggingface_hub, "hf_hub_download", run.files.fetched)
-        replace(torch, "compile", run.eager)
         yield
 
 
@@ -117,53 +94,27 @@ def _alone(original, loader, *args, **kwargs):
     original(loader, **{**dict(zip(names, args)), **kwargs, **ALONE})
 
 
-def _pretrained(note):
-    """Return a from_pretrained() that builds a model from its configuration, without values."""
-
-    def from_pretrained(cls, name, *args, config=None, device_map=None, **kwargs):
-        if kwargs.pop("quantization_config", None):
-            raise UserError(f"cannot be simulated: {name} with a quantization_config")
-        note(f"the weights of {name} have no values in a simulation")
-        chosen = {key: kwargs.pop(key) for key in CHOSEN if key in kwargs}
-        if not isinstance(config, PreTrainedConfig):
-            own = {"return_unused_kwargs": True, **kwargs}
-            config, _ = cls.config_class.from_pretrained(config or name, **own)
-        config.name_or_path = str(name)
-        chosen = {key: value for key, value in chosen.items() if value not in (None, "auto")}
-        model = cls._from_config(config, **chosen).eval()
-        return model.to("cuda") if device_map else model
-
-    return classmethod(from_pretrained)
+def _config(original, cls, name, **kwargs):
+    return original(cls, KNOWN_CONFIGS.get(str(name), name), **kwargs)
 
 
-def _fsdp1(note, original, model, *args, cpu_offload=None, **kwargs):
-    if cpu_offload and cpu_offload.offload_params:
-        right = "fully_shard with CPUOffloadPolicy can"
-        raise UserError(f"cannot be simulated: FSDP1 with CPUOffload; {right}")
-    note("uses FSDP1: a GPU needs more, because gathered weights wait for streams to be freed")
-    original(model, *args, cpu_offload=cpu_offload, **kwargs)
+def _pretrained(files, original, cls, name, *args, config=None, **kwargs):
+    """Load a model; where its weights are missing, from a file of its weights without values."""
+    try:
+        return original(cls, name, *args, config=config, **kwargs)
+    except OSError:  # not in the cache, and not reached
+        pass
+    if not isinstance(config, PreTrainedConfig):
+        known = {key: kwargs[key] for key in ("trust_remote_code", "revision") if key in kwargs}
+        config = cls.config_class.from_pretrained(config or name, **known)
+    files.weights(None)
+    folder = files.without_values(cls, config)
+    return original(cls, folder, *args, config=config, **kwargs)
 
 
-# Process groups with gloo are for the host.
-def _group(original, *args, backend=None, **kwargs):
-    backend = "fake" if backend and "gloo" in backend else None
-    return original(*args, backend=backend, **kwargs)
-
-
-# Fake tensors cannot be moved in inference mode.
-def _without_grad(original, mode):
-    return torch.no_grad() if mode else contextlib.nullcontext()
-
-
-def _alike(original, found, own, **_):
-    found[:] = [own] * len(found)
-
-
-# Weights that could not be downloaded are {}: the model's own, without values.
+# Weights that could not be downloaded are {}: the model's own.
 def _load(original, model, state_dict, *args, **kwargs):
-    there = model.state_dict().items()
-    state_dict = state_dict or {key: torch.empty_like(t, device="cpu") for key, t in there}
-    return original(model, state_dict, *args, **kwargs)
+    return original(model, state_dict or model.state_dict(), *args, **kwargs)
 
 
 class Noise:
@@ -180,6 +131,7 @@ class Noise:
             if isinstance(error, TypeError):
                 raise
         given = inspect.signature(original).bind(data, *args, **kwargs).arguments
+        given |= given.pop("kwargs", {})
         train = given.get("train", given.get("split", "train") not in ("val", "test"))
         count = self.count if train else max(self.count // 6, 1)
         data.noise = datasets.FakeData(count, self.shape, self.classes)

@@ -51,8 +51,8 @@ UPDATES = re.compile(
 )
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
-# Objects that are told of every operation: begins(func) returns a token, then ends(token, func,
-# arguments, keyword arguments, results).
+# Objects that are told of every operation, the last of them: begins(func) returns a token, then
+# ends(token, func, arguments, keyword arguments, results).
 watchers = []
 _libraries = {}  # namespace -> torch.library.Library, which must stay
 turns = {}  # "file:line" -> how often it has asked for any value of a mask without values
@@ -245,9 +245,11 @@ def _stand_around(name, key, handler):
         args = with_tensors(args, places)
         if not watchers:
             return handler(func, run, args, kwargs)
-        token = watchers[-1].begins(func)
-        out = handler(func, run, args, kwargs)
-        watchers[-1].ends(token, func, args, kwargs, out)
+        token, out = watchers[-1].begins(func), None
+        try:
+            out = handler(func, run, args, kwargs)
+        finally:
+            watchers[-1].ends(token, func, args, kwargs, out)
         return out
 
     if namespace not in _libraries:
