@@ -65,12 +65,16 @@ class Whereabouts:
         return self._makers[i - 1] if i else None
 
     def _entered(self, module, inputs):
+        if torch.compiler.is_compiling():  # else torch.compile() would compile less
+            return
         if module not in self._names:
             self._names |= {child: plain(name) for name, child in module.named_modules()}
         self._running.append(self._names[module])
         self._changed()
 
     def _left(self, module, inputs, output):
+        if torch.compiler.is_compiling():
+            return
         if self._running:  # else it was entered before this tracker began
             self._running.pop()
         self._changed()

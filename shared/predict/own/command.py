@@ -21,7 +21,7 @@ from shared.emulator import cards, launch
 from shared.emulator.build import BuildError
 from shared.predict import tables, timeline
 from shared.predict.command import show_tables
-from shared.predict.own.advice import advice
+from shared.predict.advice import advice
 from shared.records import scripts, views
 from shared.records.record import ROOT
 
@@ -112,7 +112,7 @@ def predict(args, argv):
     if fits:
         found = run(args, argv, PLENTY_GB, quiet=True)
     found |= {"fits": fits, "eager_gb": None}
-    if found["compile_seconds"] > 1:  # less is some function of a library's
+    if found["compile_seconds"]:
         eager = run(args, argv, PLENTY_GB, quiet=True, TORCHDYNAMO_DISABLE="1")
         found["eager_gb"] = eager["record"]["train"]["device_peak_gb"]
     r = found["record"]
@@ -183,7 +183,7 @@ def show(found, args):
         )
     if found["eager_gb"]:
         print(
-            f"torch.compile took {found['compile_seconds']:.0f} s; without it, "
+            f"torch.compile took {found['compile_seconds']:.1f} s; without it, "
             f"{views.size(found['eager_gb'])} would be allocated"
         )
     if not found["trained"]:

@@ -1,11 +1,12 @@
 """What runs in the process with the emulated GPU: the script, and the record of what it needed."""
 
 import json
-import logging
 import socket
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import emulated_gpu
 import torch
 from emulated_gpu import report
 
@@ -31,7 +32,8 @@ def main(result, asked, argv):
         asked: what command.py was asked for: {"script", "card", "updates", "devices", ...}.
         argv: the script's arguments.
     """
-    logging.getLogger("torch._dynamo").setLevel(logging.ERROR)
+    for module in ("watch", "cost"):
+        emulated_gpu.leave_out(f"shared.predict.{module}")
     torch.set_num_threads(1)
     run = Run(Path(asked["script"]), asked["updates"])
     error = run.run(argv, asked["input"] and tuple(asked["input"]))
@@ -50,13 +52,16 @@ def needed(run, asked):
     """Return the record of a Run, and what else command.py shows."""
     if not run.watch.places:
         raise UserError(f"{run.file.name}: nothing ran on the GPU; does it train on cuda?")
+    if run.model:
+        run.watch.note_group({"params": run.model.parameters()})
     trace, loaded = Trace(run.watch), run.loaded
     first = 0 if loaded is None else trace.index(loaded)
     r = record(run, trace, first, asked)
     moments = None
     if asked["timeline"] and len(run.starts) > 1:
         since, until = (trace.index(number) for number in run.starts[-2:])
-        moments = history.condensed(r, trace.events[:until], trace, since, "cuda")
+        its = SimpleNamespace(phases=trace.phases[:until], watched=trace.watched[:until])
+        moments = history.condensed(r, trace.events[:until], its, since, "cuda")
     library = run.model and any(isinstance(module, LIBRARY) for module in run.model.modules())
     return {
         "record": r,

@@ -97,23 +97,32 @@ class Run:
 
     def forward(self, module, args):
         """Note the first call of a module that trains: there, the training phase begins."""
+        if torch.compiler.is_compiling():
+            return
         trains = module.training and torch.is_grad_enabled()
-        timed = self.wanted <= self.updates < self.wanted + TIMED
-        if not trains or not timed:
-            self._attend()
-        elif not self._ends:
-            self._leave_alone()
+        self._take_turns(trains)
         if self.loaded is None and trains and next(module.parameters(), None) is not None:
             while isinstance(inner := getattr(module, "module", None), torch.nn.Module):
                 module = inner
             self.model = module
             self.watch.note_group({"params": module.parameters()})
-            self.watch.building = False
-            self.loaded = len(self.watch.places)
-            self.load_peaks = report.anew()
-            self.starts.append(self.loaded)
+            self._begin_training()
         if self.loaded is not None and not self.seen:
             self._see(args)
+
+    def _begin_training(self):
+        self.watch.building = False
+        self.loaded = len(self.watch.places)
+        self.load_peaks = report.anew()
+        self.starts.append(self.loaded)
+
+    def _take_turns(self, trains):
+        """Leave the updates after the wanted ones alone, and attend to what comes then."""
+        timed = self.wanted <= self.updates < self.wanted + TIMED
+        if not trains or not timed:
+            self._attend()
+        elif not self._ends:
+            self._leave_alone()
 
     def _see(self, given):
         """Keep the shape of a batch, and its size."""
@@ -123,6 +132,9 @@ class Run:
 
     def backward(self, original, *args, **kwargs):
         self.backwards += 1
+        self._take_turns(trains=True)
+        if self.loaded is None:  # no module was called, only functions of torch.compile()
+            self._begin_training()
         return original(*args, **kwargs)
 
     def stepped(self, optimizer, *_):
