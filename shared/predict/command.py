@@ -13,7 +13,6 @@ from shared import cli as options
 from shared.cli import UserError
 from shared.emulator import cards
 from shared.images.cli import TASK as IMAGES
-from shared.memory import bf16
 from shared.predict import card_fit, machine, tables, timeline
 from shared.predict.allocator import GROW, VARIABLE
 from shared.predict.jobs import Wanted, one_by_one, run_jobs
@@ -122,16 +121,6 @@ def main(argv=None):
     return records
 
 
-def show_tables(records, card, how):
-    """Print the tables of predictions of one model; `how` they were made is a text."""
-    r = records[0]
-    article = "an" if r["device"].startswith("e") else "a"
-    print(f"\n{setting(r)}, on {article} {r['device']}, {how}. Figures are per device.\n")
-    print("\n".join([*tables.predictions(records), "", *tables.costs(records)]))
-    if card and not card.bf16 and any("bf16" in str(r["precision"]) for r in records):
-        print(f"\nA {card.title} has {bf16.NOTE}{bf16.SLOW}.")
-
-
 def show(records, args):
     """Print the tables of predictions, grouped by model."""
     how = "tensors only, " * args.tensors_only + "with expandable segments, " * args.expandable
@@ -139,7 +128,7 @@ def show(records, args):
         how += f"as with torch {records[0]['as_torch']}, "
     how += f"predicted with torch {torch.__version__}; nothing was computed"
     for group in by_model(records):
-        show_tables(group, args.card, how)
+        tables.show(group, args.card, how)
         if args.fits:
             print("\n" + "\n".join(tables.fitting(group)))
         if args.ways:

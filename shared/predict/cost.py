@@ -10,12 +10,11 @@ import functools
 import re
 
 import torch
+import torch.distributed as dist
 from torch.utils.flop_counter import flop_registry
 
 from shared.memory import torch_private
 from shared.memory.blocks import tensors
-from shared.predict import processes
-from shared.predict.gpu import Stream
 
 # Operations that overwrite their argument without reading it.
 ONLY_WRITE = re.compile(r"(_foreach_)?(zero|fill|copy|normal|uniform|random|bernoulli)_")
@@ -72,7 +71,8 @@ class Operation:
 class Cost:
     """The operations of an update on one type of device, and the bytes moved on the host."""
 
-    def __init__(self, device, stream=lambda: Stream.current):
+    def __init__(self, device, stream):
+        """Begin with nothing; stream() returns the id of the stream of the device at work."""
         self.device, self.stream = device, stream
         self.operations, self.on_host, self._seen = [], 0, 0
 
@@ -105,7 +105,7 @@ class Cost:
             self.operations.append(found)
 
     def _exchanged(self, ledger, func, args, kwargs, out):
-        n = processes.group_size(func, args)
+        n = group_size(func, args)
         if n == 1 or all(t.device.type != self.device for t in tensors((args, out))):
             return None
         name = func._schema.name.partition("::")[2]
@@ -150,6 +150,22 @@ class Cost:
                 nbytes = touched(t) if some is None or t is not args[0] else some
                 sizes[block] = sizes.get(block, 0) + nbytes
         return found if found.read or found.written else None
+
+
+def group_size(func, args):
+    """Return the number of processes in the group of a communication operation.
+
+    Without this, the share of a tensor that comes from the other processes would not be known.
+    """
+    if func.namespace == "c10d":
+        groups = (
+            dist.ProcessGroup.unbox(a)
+            for a in args
+            if isinstance(a, torch.ScriptObject) and "ProcessGroup" in str(a._type())
+        )
+        return next(groups, dist.group.WORLD).size()
+    name = next(v for a, v in zip(func._schema.arguments, args) if a.name == "group_name")
+    return dist.distributed_c10d._resolve_process_group(name).size()
 
 
 @functools.cache

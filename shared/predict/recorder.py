@@ -10,12 +10,11 @@ from shared.predict.gpu import Stream
 class RecordedBlock(Block):
     """A storage, and where in the run it was allocated; None where that is not known."""
 
-    __slots__ = ("phase", "module", "line", "stream", "name", "shape", "dtype")
+    __slots__ = ("phase", "module", "stream", "name", "shape", "dtype")
 
     def __init__(self, nbytes, device, label):
         super().__init__(nbytes, device, label)
-        # The phase of the run, the running module, and the line of the user's script.
-        self.phase = self.module = self.line = None
+        self.phase = self.module = None  # the phase of the run, and the running module
         self.name = None  # of the parameter that it belongs to
         self.shape = self.dtype = None  # of the first tensor in it
         self.stream = 0

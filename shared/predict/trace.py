@@ -2,9 +2,20 @@
 
 import torch
 
-from shared.memory.blocks import KNOWN, summit
-from shared.predict.recorder import RecordedBlock
+from shared.memory.blocks import KNOWN, Block, summit
 from shared.predict.watch import BETWEEN
+
+
+class TracedBlock(Block):
+    """A block of the allocator's, and where in the run it was handed out; None if not known."""
+
+    __slots__ = ("phase", "module", "line")
+    name = shape = dtype = None
+
+    def __init__(self, nbytes, label, phase, module, line):
+        super().__init__(nbytes, "cuda", label)
+        self.phase, self.module, self.line = phase, module, line
+
 
 class Trace:
     """The history of the current device's allocator, with what a Watch has seen meanwhile.
@@ -31,9 +42,8 @@ class Trace:
         if event["action"] == "alloc":
             if within and event["addr"] not in self._watch.results[number]:
                 category = "workspaces"
-            block, change = RecordedBlock(event["size"], "cuda", category), event["size"]
-            block.phase, block.module, block.stream = phase, module, event["stream"]
-            block.line = line
+            change = event["size"]
+            block = TracedBlock(change, category, phase, module, line)
             self._live[event["addr"]] = block
         elif event["action"] == "free_requested" and event["addr"] in self._live:
             block = self._live.pop(event["addr"])

@@ -34,7 +34,7 @@ class Pretended:
             processes.pretend_processes(devices, gpu.DEVICE)
         self.card, self.version = card, version
         self.device, self.found = torch.device(gpu.DEVICE), {}
-        self.cost = Cost(gpu.DEVICE)
+        self.cost = Cost(gpu.DEVICE, lambda: gpu.Stream.current)
         self.ledger = Recorder(lambda: "", Workspaces(card, version).of_gpu, self.cost.note)
         self._since = self._recorded = 0
 

@@ -19,8 +19,7 @@ from shared import cli as options
 from shared.cli import UserError
 from shared.emulator import cards, launch
 from shared.emulator.build import BuildError
-from shared.predict import tables, timeline
-from shared.predict.command import show_tables
+from shared.predict import tables
 from shared.predict.advice import advice
 from shared.records import scripts, views
 from shared.records.record import ROOT
@@ -88,6 +87,8 @@ def main(argv=None):
         args.card, args.fits = args.fits, None
     found = predict(args, argv[cut + 1 :])
     if args.timeline and found["moments"]:
+        from shared.predict import timeline  # matplotlib takes a second to import
+
         timeline.draw_all([found["moments"]], args.timeline)
     print(json.dumps([found["record"]], indent=1)) if args.json else show(found, args)
     return [found["record"]]
@@ -167,7 +168,7 @@ def show(found, args):
     r, host_ms = found["record"], found["host_ms"]
     how = "with expandable segments, " if args.expandable else ""
     how += f"with torch {torch.__version__}; kernels did nothing"
-    show_tables([r], args.card, how)
+    tables.show([r], args.card, how)
     title, gb = ("A GPU", args.fits) if args.fits else (args.card.title, args.card.gb)
     needs = tables.needs(r)
     fits = found["fits"] or f"{gb - needs:.1f} GB are left"

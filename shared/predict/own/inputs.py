@@ -1,26 +1,12 @@
-"""Replacements for what a script loads and saves: batches, data sets, weights and files."""
+"""Replacements for the data that a script loads: a few batches, and noise for missing data sets."""
 
-import contextlib
 import functools
 import inspect
-import os
-import shutil
-from unittest import mock
 
-import huggingface_hub
 import numpy as np
-import safetensors.torch
 import torch
-import torch.distributed.checkpoint as dcp
-import torch.multiprocessing as mp
-import torchvision.models._api
-from lightning.fabric import Fabric
+from sitecustomize import once_imported
 from torch.utils.data import DataLoader
-from torchvision import datasets
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, Trainer
-
-from shared.memory.torch_private import wrapped
-from shared.text.models import KNOWN as KNOWN_CONFIGS
 
 # A DataLoader's options here: batches are made in this process, so their time is known.
 ALONE = {"num_workers": 0, "prefetch_factor": None, "persistent_workers": False}
@@ -37,56 +23,32 @@ KNOWN = {
     "ImageFolder": ((3, 375, 500), 1000, 1_281_167),
     "ImageNet": ((3, 375, 500), 1000, 1_281_167),
 }
-RENAMING = [(os, "replace"), (os, "rename"), (shutil, "move"), (shutil, "copy")]
-RENAMING += [(shutil, "copyfile"), (shutil, "copy2")]
-
-# Functions that save, besides torch.save.
-SAVING = [(Fabric, "save"), (PreTrainedModel, "save_pretrained"), (Trainer, "save_model")]
-SAVING += [(Trainer, "_save_checkpoint"), (safetensors.torch, "save_file"), (dcp, "save")]
-SAVING += [(PreTrainedTokenizerBase, "save_pretrained")]
 
 
-@contextlib.contextmanager
-def replaced(run, shape=None):
-    """Replace how a Run's script loads and saves, while the context is active.
+def replace(owner, name, wrapper):
+    """Let wrapper(original, *args, **kwargs) answer for owner.name, for the rest of the process."""
+    original = getattr(owner, name)
+    # A function, since it may be a method; some callers, such as Fabric, inspect its arguments.
 
-    `shape` is of the images that stand in for missing data sets of torchvision.
-    """
-    with contextlib.ExitStack() as stack:
+    def new(*args, **kwargs):
+        return wrapper(original, *args, **kwargs)
 
-        def replace(owner, name, wrapper):
-            original = getattr(owner, name)
-            stack.enter_context(wrapped(owner, name, wrapper))
-            # Some callers, such as Fabric, inspect the names of arguments.
-            functools.update_wrapper(getattr(owner, name), original)
+    setattr(owner, name, functools.update_wrapper(new, original))
 
-        replace(DataLoader, "__init__", _alone)
-        replace(DataLoader, "__iter__", lambda original, loader: run.batches(original(loader)))
+
+def replace_all(run, shape=None):
+    """Replace what a Run's script loads; `shape` is of images in place of missing data sets."""
+    replace(DataLoader, "__init__", _alone)
+    replace(DataLoader, "__iter__", lambda original, loader: run.batches(original(loader)))
+
+    def in_torchvision(datasets):
         for name, known in KNOWN.items():
-            replace(getattr(datasets, name), "__init__", Noise(run.note, name, *known, shape).init)
+            noise = Noise(run.note, name, *known, shape, datasets.FakeData)
+            replace(getattr(datasets, name), "__init__", noise.init)
             replace(getattr(datasets, name), "__getitem__", _item)
             replace(getattr(datasets, name), "__len__", _length)
-        replace(torchvision.models._api.WeightsEnum, "get_state_dict", run.files.weights)
-        replace(torch.hub, "load_state_dict_from_url", run.files.weights)
-        replace(torch.nn.Module, "load_state_dict", _load)
-        if os.environ.get("WORLD_SIZE"):  # this process is rank 0, and the others are not there
-            replace(mp, "spawn", lambda _, run, args=(), **__: run(0, *args))
-        for owner, name in RENAMING:
-            replace(owner, name, run.files.renamed)
-        for name in ("remove", "unlink"):
-            replace(os, name, run.files.removed)
-        for owner, name in SAVING:
-            replace(owner, name, run.files.unsaved)
-        found = PreTrainedModel.from_pretrained.__func__
-        pretrained = classmethod(functools.partial(_pretrained, run.files, found))
-        stack.enter_context(mock.patch.object(PreTrainedModel, "from_pretrained", pretrained))
-        configs = classmethod(functools.partial(_config, PreTrainedConfig.get_config_dict.__func__))
-        stack.enter_context(mock.patch.object(PreTrainedConfig, "get_config_dict", configs))
-        replace(torch, "save", run.files.save)
-        replace(torch, "load", run.files.load)
-        replace(safetensors.torch, "load_file", run.files.load)
-        replace(huggingface_hub, "hf_hub_download", run.files.fetched)
-        yield
+
+    once_imported("torchvision.datasets", in_torchvision)
 
 
 def _alone(original, loader, *args, **kwargs):
@@ -94,35 +56,12 @@ def _alone(original, loader, *args, **kwargs):
     original(loader, **{**dict(zip(names, args)), **kwargs, **ALONE})
 
 
-def _config(original, cls, name, **kwargs):
-    return original(cls, KNOWN_CONFIGS.get(str(name), name), **kwargs)
-
-
-def _pretrained(files, original, cls, name, *args, config=None, **kwargs):
-    """Load a model; where its weights are missing, from a file of its weights without values."""
-    try:
-        return original(cls, name, *args, config=config, **kwargs)
-    except OSError:  # not in the cache, and not reached
-        pass
-    if not isinstance(config, PreTrainedConfig):
-        known = {key: kwargs[key] for key in ("trust_remote_code", "revision") if key in kwargs}
-        config = cls.config_class.from_pretrained(config or name, **known)
-    files.weights(None)
-    folder = files.without_values(cls, config)
-    return original(cls, folder, *args, config=config, **kwargs)
-
-
-# Weights that could not be downloaded are {}: the model's own.
-def _load(original, model, state_dict, *args, **kwargs):
-    return original(model, state_dict or model.state_dict(), *args, **kwargs)
-
-
 class Noise:
     """Images of noise in place of a missing data set."""
 
-    def __init__(self, note, name, known, classes, count, shape):
+    def __init__(self, note, name, known, classes, count, shape, make):
         self.note, self.name, self.shape = note, name, shape or known
-        self.classes, self.count = classes, count
+        self.classes, self.count, self.make = classes, count, make
 
     def init(self, original, data, *args, **kwargs):
         try:
@@ -134,7 +73,7 @@ class Noise:
         given |= given.pop("kwargs", {})
         train = given.get("train", given.get("split", "train") not in ("val", "test"))
         count = self.count if train else max(self.count // 6, 1)
-        data.noise = datasets.FakeData(count, self.shape, self.classes)
+        data.noise = self.make(count, self.shape, self.classes)
         for name in ("transform", "target_transform"):
             vars(data).setdefault(name, given.get(name))
         names = [*map(str, range(self.classes))]

@@ -12,7 +12,6 @@ from emulated_gpu import report
 
 from shared.cli import UserError
 from shared.emulator import cards
-from shared.images.cli import TASK
 from shared.predict import history
 from shared.predict.bound import bound
 from shared.predict.own.script import Run
@@ -107,7 +106,7 @@ def record(run, trace, first, asked):
         "notes": [f"{where} {text}" for text, where in run.noted.items()],
         "stopped": run.stopped,
     }
-    return records.new(TASK, **known)
+    return records.new(SimpleNamespace(packages=()), **known)
 
 
 def _compile_seconds():

@@ -10,14 +10,14 @@ from pathlib import Path
 from unittest import mock
 
 import torch
+import torch.multiprocessing as mp
 from emulated_gpu import report, values
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from shared.memory.blocks import tensors
 from shared.memory.torch_private import wrapped
-from shared.predict.own import inputs
-from shared.predict.own.files import Files
+from shared.predict.own import files, inputs
 from shared.predict.watch import Watch
 
 OURS = str(Path(__file__).parents[2])
@@ -38,7 +38,7 @@ class Run:
         """Prepare to run a script, a Path, and to watch so many updates."""
         self.file, self.wanted = file, updates
         self._folder = f"{file.parent}{os.sep}"
-        self.files = Files(self.note)
+        self.files = files.Files(self.note)
         self.noted = {}  # text -> where it holds
         self.model = self.inputs = self.stopped = None
         self.loaded = None  # the number of operations when training began, and the peaks until then
@@ -212,10 +212,13 @@ class Run:
         with contextlib.ExitStack() as stack:
             enter = stack.enter_context
             enter(contextlib.chdir(self._folder))
+            inputs.replace_all(self, shape)
+            files.replace_all(self.files)
+            if os.environ.get("WORLD_SIZE"):  # this is rank 0, and the others are not there
+                inputs.replace(mp, "spawn", lambda _, run, args=(), **__: run(0, *args))
             enter(wrapped(torch.autograd, "backward", self.backward))
             enter(register_module_forward_pre_hook(self.forward))
             enter(register_optimizer_step_post_hook(self.stepped))
-            enter(inputs.replaced(self, shape))
             enter(mock.patch.object(sys, "argv", [str(self.file), *argv]))
             enter(mock.patch.object(sys, "path", [self._folder, *sys.path]))
             enter(self._watching)
