@@ -9,7 +9,7 @@ KEPT = "parameters", "gradients", "optimizer states"
 
 
 def advice(r, script):
-    """Return the smallest card for a script, and what to try first, in lines that name a command."""
+    """Return the smallest card for a script, and what to try first, as lines with commands."""
     needed, lines = tables.needs(r), []
     with_room = {key: card.gb for key, card in cards.CARDS.items() if card.gb >= needed}
     if with_room:
@@ -30,7 +30,7 @@ def advice(r, script):
 
 def first(category, r):
     """Return the first technique for a category: its description, a script without it, and with."""
-    if category in ACTIVATIONS and "fp32" in r["precision"] and "16" not in r["precision"]:
+    if category in ACTIVATIONS and r["precision"] in ("fp32", "tf32"):
         return "compute in bf16", "01_baseline/train", "02_mixed_precision/bf16_mixed"
     if category in ACTIVATIONS:
         return "checkpoint activations", "08_fsdp/train", "09_act_ckpt/one_gpu"
@@ -41,5 +41,5 @@ def first(category, r):
     if category in KEPT:
         return "shard them over several GPUs", "07_init_module/train", "08_fsdp/train"
     if r["peak_at"]["train"]["phase"] == "step":
-        return "let each gradient's update follow at once", "06_sgd/train", "06_sgd/adam_in_backward"
+        return "update as gradients arrive", "06_sgd/train", "06_sgd/adam_in_backward"
     return "take fewer inputs at once", "04_batchsize/train", "05_grad_accum/train"

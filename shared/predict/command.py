@@ -18,7 +18,7 @@ from shared.predict.allocator import GROW, VARIABLE
 from shared.predict.jobs import Wanted, one_by_one, run_jobs
 from shared.predict.simulation import predict, predict_moments
 from shared.records import scripts
-from shared.records.views import by_model, setting
+from shared.records.views import by_model
 from shared.text.cli import TASK as TEXTS
 from shared.text.cli import add_model_options
 

@@ -82,7 +82,7 @@ def predicted(text, folder, *options, code=0):
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_plain_scripts_need_what_they_measure_themselves(name, tmp_path):
-    """Their own Meter reads PyTorch's counters on the same emulated GPU, with a ledger around it."""
+    """Their own Meter reads PyTorch's counters on the same emulated GPU, beside a ledger."""
     module = scripts.get(name).load()
     devices = ["--devices", module.DEVICES] if module.DEVICES > 1 else []
     words = ["--", *SHORT, tmp_path / "record"]

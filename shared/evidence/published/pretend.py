@@ -5,12 +5,9 @@ max_memory_reserved(); here they are computed, and nothing is trained. The cost 
 counted, too, and gives a bound on its time.
 """
 
-import contextlib
-
 import torch
 
 from shared.memory.blocks import summit
-from shared.memory.torch_private import wrapped
 from shared.predict import allocator, gpu, processes
 from shared.predict.bound import bound
 from shared.predict.cost import Cost

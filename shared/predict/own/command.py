@@ -138,7 +138,8 @@ def run(args, argv, card_gb, quiet=False, **variables):
     except BuildError as error:
         raise UserError(str(error)) from None
     set_aside = cards.CONTEXT_GB + tables.NCCL_GB * (args.devices > 1)
-    env |= {"EMULATED_BYTES": str(int(card_gb * 1e9)), "EMULATED_CONTEXT": str(int(set_aside * 1e9))}
+    env["EMULATED_BYTES"] = str(int(card_gb * 1e9))
+    env["EMULATED_CONTEXT"] = str(int(set_aside * 1e9))
     env |= {"WANDB_MODE": "disabled", **variables, **(EXPANDABLE if args.expandable else {})}
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder, "result.json")

@@ -4,7 +4,6 @@ import functools
 import inspect
 
 import numpy as np
-import torch
 from sitecustomize import once_imported
 from torch.utils.data import DataLoader
 
