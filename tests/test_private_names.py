@@ -19,7 +19,8 @@ NAMES = """
 torch _foreach_add _foreach_add_ _foreach_addcdiv_ _foreach_zero_
 torch._C _current_graph_task_id _current_autograd_node
 torch._C _dispatch_get_registrations_for_dispatch_key
-torch._C _cuda_setMemoryMetadata _cuda_memoryStats _cuda_resetPeakMemoryStats _accelerator_resetPeakStats
+torch._C _cuda_setMemoryMetadata
+torch._C _cuda_memoryStats _cuda_resetPeakMemoryStats _accelerator_resetPeakStats
 torch.ScriptObject _type
 torch.amp.GradScaler _maybe_opt_step
 torch.autograd _get_sequence_nr
@@ -67,7 +68,7 @@ torchao.optim _AdamW
 torchao.prototype._nf4tensor_api NF4WeightOnlyConfig
 transformers.AutoModelForCausalLM _model_mapping
 transformers.Trainer _save_checkpoint
-transformers.PreTrainedModel initialize_weights named_non_persistent_buffers
+transformers.PreTrainedModel _from_config initialize_weights named_non_persistent_buffers
 """
 # Names that only instances have: a function that makes an instance, and the names.
 OBJECTS = {

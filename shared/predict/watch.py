@@ -41,6 +41,7 @@ class Watch:
         self._recording = False
         self._whereabouts = Whereabouts()
         self.inputs = set()  # addresses on the host of a batch
+        self.weights, self.has_changed = set(), False  # addresses; whether somebody wrote there
 
     # Operations.
 
@@ -69,6 +70,8 @@ class Watch:
                 self.label(t, "gathered")
         elif func is torch.ops.aten.copy_.default and self._is_input(args[1]):
             self.label(args[0], "inputs")
+        if func._schema.name.endswith("_") and isinstance(args[0], torch.Tensor):
+            self.has_changed |= on_gpu(args[0]) and start(args[0]) in self.weights
         self.cost.note(self, func, args, kwargs, out)
         _tell(f"{number}{BETWEEN}")
 

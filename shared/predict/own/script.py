@@ -12,6 +12,7 @@ from unittest import mock
 import torch
 import torch.multiprocessing as mp
 from emulated_gpu import report, values
+from emulated_gpu.memory import on_gpu, start
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -100,12 +101,16 @@ class Run:
         if torch.compiler.is_compiling():
             return
         trains = module.training and torch.is_grad_enabled()
+        if self.watch.has_changed and self.backwards and {*self._steps} <= {None}:
+            self.stepped(None)  # the script updates its weights without an optimizer
+        self.watch.has_changed = False
         self._take_turns(trains)
         if self.loaded is None and trains and next(module.parameters(), None) is not None:
             while isinstance(inner := getattr(module, "module", None), torch.nn.Module):
                 module = inner
             self.model = module
             self.watch.note_group({"params": module.parameters()})
+            self.watch.weights = {start(p) for p in module.parameters() if on_gpu(p)}
             self._begin_training()
         if self.loaded is not None and not self.seen:
             self._see(args)
@@ -118,7 +123,7 @@ class Run:
 
     def _take_turns(self, trains):
         """Leave the updates after the wanted ones alone, and attend to what comes then."""
-        timed = self.wanted <= self.updates < self.wanted + TIMED
+        timed = self.wanted <= self.updates < self.wanted + TIMED and None not in self._steps
         if not trains or not timed:
             self._attend()
         elif not self._ends:
@@ -132,6 +137,8 @@ class Run:
 
     def backward(self, original, *args, **kwargs):
         self.backwards += 1
+        if not self._steps and self.backwards > PLENTY:
+            self.stop(f"backward pass {PLENTY}, without an update")
         self._take_turns(trains=True)
         if self.loaded is None:  # no module was called, only functions of torch.compile()
             self._begin_training()
