@@ -12,6 +12,7 @@ from pathlib import Path
 from shared.emulator import build
 from shared.emulator.cards import CONTEXT_GB, DEFAULT
 
+MOST = 64  # GPUs that a process sees; DEVICES in emulator.h
 INSIDE = Path(__file__).with_name("inside")
 
 
@@ -51,7 +52,7 @@ def environment(card=DEFAULT, devices=1, *, host_ahead=False, alone=False):
         "EMULATED_MULTIPROCESSORS": str(card.multiprocessors),
         "EMULATED_THREADS": str(card.threads),
         "EMULATED_CACHE": str(int(card.rates.cache * 2**20)),
-        "EMULATED_DEVICES": str(1 if alone else devices),
+        "EMULATED_DEVICES": str(1 if devices > MOST else devices),
         "EMULATED_HOST_AHEAD": str(int(host_ahead)),
         "EMULATED_ALONE": str(int(alone)),
     }

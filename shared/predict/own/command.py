@@ -56,6 +56,14 @@ def script(text):
     return path
 
 
+def new_file(text):
+    """Convert a name to the path of a file to write."""
+    path = Path(text)
+    if not os.access(path.resolve().parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"the folder of {text} does not exist, or is read-only")
+    return path
+
+
 def make_parser():
     """Return the parser of the options before --."""
     usage = "%(prog)s SCRIPT.py [options] [-- its options]"
@@ -73,7 +81,7 @@ def make_parser():
     add("--input", type=shape, metavar="SHAPE", help=images)
     add("--fits", type=cards.card_or_gb, metavar="GB|CARD", help=fits)
     add("--timeline", type=options.location, metavar="DIR", help="draw what holds memory")
-    add("--snapshot", type=Path, metavar="FILE", help="of the allocator, for memory_viz")
+    add("--snapshot", type=new_file, metavar="FILE", help="of the allocator, for memory_viz")
     add("--json", action="store_true", help="print a list of one record instead of tables")
     return parser
 

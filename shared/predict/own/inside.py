@@ -51,7 +51,7 @@ def needed(run, asked):
     """Return the record of a Run, and what else command.py shows."""
     if not run.watch.places:
         raise UserError(f"{run.file.name}: nothing ran on the GPU; does it train on cuda?")
-    if run.model:
+    if run.model is not None:
         run.watch.note_group({"params": run.model.parameters()})
     trace, loaded = Trace(run.watch), run.loaded
     first = 0 if loaded is None else trace.index(loaded)
@@ -61,7 +61,7 @@ def needed(run, asked):
         since, until = (trace.index(number) for number in run.starts[-2:])
         its = SimpleNamespace(phases=trace.phases[:until], watched=trace.watched[:until])
         moments = history.condensed(r, trace.events[:until], its, since, "cuda")
-    library = run.model and any(isinstance(module, LIBRARY) for module in run.model.modules())
+    modules = run.model.modules() if run.model is not None else ()
     return {
         "record": r,
         "moments": moments,
@@ -70,7 +70,7 @@ def needed(run, asked):
         "compile_seconds": _compile_seconds(),
         "host_ms": run.host_ms(),
         "trained": loaded is not None,
-        "has_convolutions": bool(library),
+        "has_convolutions": any(isinstance(module, LIBRARY) for module in modules),
     }
 
 
@@ -86,7 +86,7 @@ def record(run, trace, first, asked):
     known = {
         "script": f"{run.file.parent.name}/{run.file.name}",
         "preset": None,
-        "model": type(run.model).__name__ if run.model else "no module trained",
+        "model": type(run.model).__name__ if run.model is not None else "no module trained",
         "inputs": " x ".join(map(str, shape)),
         "unit": unit,
         "device": f"emulated {card.title}",
