@@ -26,6 +26,7 @@ from shared.records.record import ROOT
 
 EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 PLENTY_GB = 4096  # a card that everything fits on
+TIMED = 3  # updates after the watched ones, with nothing of ours between them
 INSIDE = """
 import json, sys
 sys.path.insert(0, {root!r})
@@ -131,7 +132,7 @@ def predict(args, argv):
     return found
 
 
-def run(args, argv, card_gb, quiet=False, **variables):
+def run(args, argv, card_gb, quiet=False, timed=TIMED, **variables):
     """Run a script once on a card with so many GB; return what inside.py has written."""
     asked = {
         "script": str(args.script.resolve()),
@@ -140,6 +141,7 @@ def run(args, argv, card_gb, quiet=False, **variables):
         "devices": args.devices,
         "input": args.input,
         "timeline": bool(args.timeline),
+        "timed": timed,
     }
     try:
         env = launch.environment(args.card, args.devices, alone=args.devices > 1)
@@ -157,6 +159,8 @@ def run(args, argv, card_gb, quiet=False, **variables):
         if quiet:
             output = {"stdout": open(os.devnull, "w"), "stderr": open(os.devnull, "w")}
         code, reports = launch.run(command, env, None if quiet else args.snapshot, **output)
+        if code < 0 and timed:  # without values, as in these updates, a library may fail
+            return run(args, argv, card_gb, True, 0, **variables)
         if code < 0:
             name = signal.Signals(-code).name
             raise UserError(f"{args.script} was ended by {name}; has the host enough memory?")

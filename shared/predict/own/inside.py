@@ -34,7 +34,7 @@ def main(result, asked, argv):
     for module in ("watch", "cost"):
         emulated_gpu.leave_out(f"shared.predict.{module}")
     torch.set_num_threads(1)
-    run = Run(Path(asked["script"]), asked["updates"])
+    run = Run(Path(asked["script"]), asked["updates"], asked["timed"])
     error = run.run(argv, asked["input"] and tuple(asked["input"]))
     out_of_memory = isinstance(error, torch.OutOfMemoryError)
     if out_of_memory:

@@ -23,7 +23,6 @@ from shared.predict.watch import Watch
 
 OURS = str(Path(__file__).parents[2])
 PLENTY = 128  # batches that a script may take before it trains with one
-TIMED = 3  # updates after the wanted ones, with nothing of ours between them
 FURTHER = 3  # updates after those, or epochs, after which a script that does not end is stopped
 END = object()
 
@@ -35,9 +34,9 @@ class Enough(BaseException):
 class Run:
     """A running script, and what is known about it."""
 
-    def __init__(self, file, updates):
-        """Prepare to run a script, a Path, and to watch so many updates."""
-        self.file, self.wanted = file, updates
+    def __init__(self, file, updates, timed):
+        """Prepare to run a script, a Path: watch some updates, and leave the next ones alone."""
+        self.file, self.wanted, self._timed = file, updates, timed
         self._folder = f"{file.parent}{os.sep}"
         self.files = files.Files(self.note)
         self.noted = {}  # text -> where it holds
@@ -123,7 +122,7 @@ class Run:
 
     def _take_turns(self, trains):
         """Leave the updates after the wanted ones alone, and attend to what comes then."""
-        timed = self.wanted <= self.updates < self.wanted + TIMED and None not in self._steps
+        timed = self.wanted <= self.updates < self.wanted + self._timed and None not in self._steps
         if not trains or not timed:
             self._attend()
         elif not self._ends:
@@ -161,7 +160,7 @@ class Run:
         self.watch.cost.start()
         if self._is_alone:
             self._ends.append(time.perf_counter() - self._fetching)
-        if self.updates >= self.wanted + TIMED + FURTHER:
+        if self.updates >= self.wanted + self._timed + FURTHER:
             self.stop(f"update {self.updates}")
 
     def _leave_alone(self):
@@ -190,7 +189,7 @@ class Run:
 
     def batches(self, batches):
         """Yield a loader's first batches: as many as the wanted updates take, or a few."""
-        before, count, trains, enough = self.backwards, 0, False, self.wanted + TIMED
+        before, count, trains, enough = self.backwards, 0, False, self.wanted + self._timed
         if self.updates >= enough:
             self._epochs += 1
         while True:
