@@ -83,5 +83,5 @@ class Trace:
             "breakdown_gb": {label: nbytes / 1e9 for label, nbytes in held.items() if nbytes},
             "device_active_gb": peaks["active"] / 1e9,
         }
-        at = {"phase": last and last.phase, "module": last and last.module}
+        at = {"phase": last.phase if last else "load", "module": last and last.module}
         return phase, {**at, "line": last and last.line and "{}:{}".format(*last.line)}

@@ -39,6 +39,8 @@ aten = torch.ops.aten
 # Operations that give a tensor no values, or change none.
 VALUELESS = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 CHANGE_NOTHING = {"record_stream", "resize_", "set_"}
+# pow.Scalar calls this with a number that is on the GPU, which Python cannot be given.
+LEFT_OUT = ("aten::pow.Tensor_Tensor_out",)
 # Operations that do not read the tensor that they change.
 OVERWRITES = {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_"}
 EITHER = ("bitwise_or", "logical_or")
@@ -230,7 +232,7 @@ def category(dtype):
 
 def _stand_around(name, key, handler):
     namespace, _, full = name.partition("::")
-    if namespace not in NAMESPACES:
+    if namespace not in NAMESPACES or name in LEFT_OUT:
         return
     base, _, overload = full.partition(".")
     func = getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
