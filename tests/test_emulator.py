@@ -52,6 +52,8 @@ assert torch.nonzero(x > 7).tolist() == [[8], [9]] and torch.equal(x, x.clone())
 assert torch.bincount(torch.tensor([0, 3], device="cuda")).tolist() == [1, 0, 0, 1]
 assert x[2:4].repeat_interleave(x[1:3]).tolist() == [2, 3, 3]
 assert torch.unique(torch.tensor([3, 1, 3], device="cuda")).tolist() == [1, 3]
+assert (x >= 0).unique().tolist() == [True] and (x > 3).unique().tolist() == [False, True]
+assert (2 ** x[:4]).tolist() == [1, 2, 4, 8] and (3 - x[:2]).tolist() == [3, 2]
 mask = torch.tensor([True, False], device="cuda")
 y = torch.zeros(2, 3, device="cuda", requires_grad=True)
 (y[mask] * 2).sum().backward()
@@ -65,8 +67,8 @@ first, second = (torch.rand(100, device="cuda").tolist() for _ in range(2))
 assert first != second and torch.equal(state, torch.random.get_rng_state())
 large = torch.randn(4096, 4096, device="cuda")
 loss = (large @ large).mean()
-assert loss.item() == 1 and not loss.isnan() and 1 / loss.item() == 1  # line 21
-assert large.nonzero().shape == (4096 * 4096, 2)  # the largest size, line 22
+assert loss.item() == 1 and not loss.isnan() and 1 / loss.item() == 1  # line 23
+assert large.nonzero().shape == (4096 * 4096, 2)  # the largest size, line 24
 assert torch.isfinite(loss / loss) and (loss * 0 + float("nan")).item() == 1
 print("right")
 """
@@ -153,7 +155,7 @@ def test_values_that_a_script_reads(tmp_path):
     printed = emulate(VALUES, tmp_path)
     assert "right\n" in printed
     lines = [int(n) for n in re.findall(r"script\.py:(\d+)  \(", printed)]
-    assert lines == [21, 22, 23]
+    assert lines == [23, 24, 25]
 
 
 def test_untouched_weights_take_no_memory_of_the_host(tmp_path):

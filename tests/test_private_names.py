@@ -17,20 +17,23 @@ from lightning.fabric import Fabric
 # Each line has an owner and its names.
 NAMES = """
 torch _foreach_add _foreach_add_ _foreach_addcdiv_ _foreach_zero_
-torch._C _current_graph_task_id _current_autograd_node _InferenceMode _swap_tensor_impl
+torch._C _current_graph_task_id _current_autograd_node
 torch._C _dispatch_get_registrations_for_dispatch_key
+torch._C _cuda_setMemoryMetadata
 torch._C _cuda_memoryStats _cuda_resetPeakMemoryStats _accelerator_resetPeakStats
 torch.ScriptObject _type
 torch.amp.GradScaler _maybe_opt_step
 torch.autograd _get_sequence_nr
 torch.Tensor _indices _nnz
 torch.cuda.memory _record_memory_history _dump_snapshot _snapshot
+torch._dynamo.trace_rules add
+torch._dynamo.utils calculate_time_spent
 torch.library get_kernel
+torch.library.Library _destroy
 torch.nn.Module _apply
 torch.nn.modules.conv _ConvNd
 torch.storage.TypedStorage _data_ptr
 torch.optim.optimizer _foreach_supported_types
-torch.utils _device
 torch.utils._pytree tree_leaves tree_map_only
 torch.utils._python_dispatch TorchDispatchMode
 torch.utils.backend_registration _setup_privateuseone_for_python_backend
@@ -51,6 +54,7 @@ torch.distributed.tensor._sharding_prop.ShardingPropagator _propagate_tensor_met
 torch.ops._c10d_functional wait_tensor all_reduce
 torch.ops.mkldnn _is_mkldnn_bf16_supported
 torch.ops.aten _local_scalar_dense _unique2 _grouped_mm _coalesce _index_put_impl_
+torch.ops.aten _conv_depthwise2d _slow_conv2d_forward
 torch.ops.aten _to_copy _softmax _softmax_backward_data _fused_rms_norm _fused_rms_norm_backward
 torch.ops.aten _scaled_dot_product_attention_math _scaled_dot_product_flash_attention_for_cpu
 torch.ops.aten _scaled_dot_product_flash_attention_for_cpu_backward

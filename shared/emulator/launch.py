@@ -12,6 +12,7 @@ from pathlib import Path
 from shared.emulator import build
 from shared.emulator.cards import CONTEXT_GB, DEFAULT
 
+MOST = 64  # GPUs that a process sees; DEVICES in emulator.h
 INSIDE = Path(__file__).with_name("inside")
 
 
@@ -51,7 +52,7 @@ def environment(card=DEFAULT, devices=1, *, host_ahead=False, alone=False):
         "EMULATED_MULTIPROCESSORS": str(card.multiprocessors),
         "EMULATED_THREADS": str(card.threads),
         "EMULATED_CACHE": str(int(card.rates.cache * 2**20)),
-        "EMULATED_DEVICES": str(1 if alone else devices),
+        "EMULATED_DEVICES": str(1 if devices > MOST else devices),
         "EMULATED_HOST_AHEAD": str(int(host_ahead)),
         "EMULATED_ALONE": str(int(alone)),
     }
@@ -65,9 +66,10 @@ def environment(card=DEFAULT, devices=1, *, host_ahead=False, alone=False):
     return variables
 
 
-def run(command, variables, snapshot=None):
+def run(command, variables, snapshot=None, **output):
     """Run a program; return its exit code (negative: a signal) and the reports of its processes.
 
+    `output` is for subprocess.Popen: where it prints.
     They are {"rank", "peaks": {device: bytes by kind}, "lines", "called"}, in the order of ranks.
     Ctrl-C reaches the program, too. Nothing that it has started is left.
     """
@@ -76,7 +78,7 @@ def run(command, variables, snapshot=None):
         if snapshot:
             variables["EMULATED_SNAPSHOT"] = str(Path(snapshot).resolve())
         process = subprocess.Popen(
-            command, env=variables, start_new_session=True, preexec_fn=_end_with_parent
+            command, env=variables, start_new_session=True, preexec_fn=_end_with_parent, **output
         )
         before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         try:

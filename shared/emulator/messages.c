@@ -13,6 +13,7 @@ typedef struct call {
   struct call *next;
 } call;
 static _Thread_local int groups;
+static _Thread_local unsigned long last_group;
 static _Thread_local call *calls, **last_call;
 static _Thread_local const call *to_self; // of this group, what a copy of this rank would send here
 
@@ -54,9 +55,12 @@ static ncclResult_t receive(const call *r) {
 }
 
 ENTRY ncclResult_t ncclGroupStart(void) {
-  groups++;
+  if (!groups++)
+    last_group++;
   return ncclSuccess;
 }
+
+unsigned long ranks_group(void) { return groups ? last_group : 0; }
 
 ENTRY ncclResult_t ncclGroupEnd(void) {
   ncclResult_t error = ncclSuccess;

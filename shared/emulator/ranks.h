@@ -31,6 +31,9 @@ struct ncclComm {
   letter *unsent; // to ranks that have not taken the letter before
 };
 
+// Return the number of the group of calls that has begun, 0 outside of one.
+unsigned long ranks_group(void);
+
 static inline char *ranks_slot(const ncclComm_t c, int rank) {
   return c->room->slots + rank * COPIED;
 }

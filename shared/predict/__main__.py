@@ -2,7 +2,11 @@
 
 import sys
 
-from shared.predict import command
 from shared.predict.own import command as own
 
-(own if own.is_own(sys.argv[1:]) else command).main()
+if own.is_own(sys.argv[1:]):
+    own.main()
+else:
+    from shared.predict import command  # here, because it imports what an own script need not
+
+    command.main()

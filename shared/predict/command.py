@@ -13,13 +13,12 @@ from shared import cli as options
 from shared.cli import UserError
 from shared.emulator import cards
 from shared.images.cli import TASK as IMAGES
-from shared.memory import bf16
 from shared.predict import card_fit, machine, tables, timeline
 from shared.predict.allocator import GROW, VARIABLE
 from shared.predict.jobs import Wanted, one_by_one, run_jobs
 from shared.predict.simulation import predict, predict_moments
 from shared.records import scripts
-from shared.records.views import by_model, setting
+from shared.records.views import by_model
 from shared.text.cli import TASK as TEXTS
 from shared.text.cli import add_model_options
 
@@ -122,23 +121,14 @@ def main(argv=None):
     return records
 
 
-def show_tables(records, args, how=""):
-    """Print the tables of predictions of one model."""
-    r = records[0]
-    if args.torch != machine.INSTALLED:
-        how += f"as with torch {r['as_torch']}, "
-    how += f"predicted with torch {torch.__version__}; nothing was computed"
-    print(f"\n{setting(r)}, on a {r['device']}, {how}. Figures are per device.\n")
-    print("\n".join([*tables.predictions(records), "", *tables.costs(records)]))
-    if args.card and not args.card.bf16 and any("bf16" in str(r["precision"]) for r in records):
-        print(f"\nA {args.card.title} has {bf16.NOTE}{bf16.SLOW}.")
-
-
 def show(records, args):
     """Print the tables of predictions, grouped by model."""
     how = "tensors only, " * args.tensors_only + "with expandable segments, " * args.expandable
+    if args.torch != machine.INSTALLED:
+        how += f"as with torch {records[0]['as_torch']}, "
+    how += f"predicted with torch {torch.__version__}; nothing was computed"
     for group in by_model(records):
-        show_tables(group, args, how)
+        tables.show(group, args.card, how)
         if args.fits:
             print("\n" + "\n".join(tables.fitting(group)))
         if args.ways:

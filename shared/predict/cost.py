@@ -10,12 +10,11 @@ import functools
 import re
 
 import torch
+import torch.distributed as dist
 from torch.utils.flop_counter import flop_registry
 
 from shared.memory import torch_private
 from shared.memory.blocks import tensors
-from shared.predict import processes
-from shared.predict.gpu import Stream
 
 # Operations that overwrite their argument without reading it.
 ONLY_WRITE = re.compile(r"(_foreach_)?(zero|fill|copy|normal|uniform|random|bernoulli)_")
@@ -41,7 +40,15 @@ EXCHANGES = (
 COPY_IN = "all_gather_copy_in"
 BESIDE = "exchange"  # the stream of communication that overlaps with computation
 NAMES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
-flop_registry[torch.ops.aten._grouped_mm] = lambda a, b, *_, **__: 2 * a.numel() * b.shape[-1]
+aten = torch.ops.aten
+flop_registry[aten._grouped_mm] = lambda a, b, *_, **__: 2 * a.numel() * b.shape[-1]
+# What a convolution becomes on a GPU; the kernel of a transposed one meets each of its inputs.
+for _name in ("cudnn_convolution", "_conv_depthwise2d", "_slow_conv2d_forward", "conv_depthwise3d"):
+    flop_registry[getattr(aten, _name)] = lambda x, w, *_, out_val, **__: (
+        2 * out_val.numel() * w[0].numel()
+    )
+for _name in ("cudnn_convolution_transpose", "slow_conv_transpose2d", "slow_conv_transpose3d"):
+    flop_registry[getattr(aten, _name)] = lambda x, w, *_, **__: 2 * x.numel() * w[0].numel()
 
 
 @dataclasses.dataclass(slots=True)
@@ -64,8 +71,9 @@ class Operation:
 class Cost:
     """The operations of an update on one type of device, and the bytes moved on the host."""
 
-    def __init__(self, device):
-        self.device = device
+    def __init__(self, device, stream):
+        """Begin with nothing; stream() returns the id of the stream of the device at work."""
+        self.device, self.stream = device, stream
         self.operations, self.on_host, self._seen = [], 0, 0
 
     def start(self):
@@ -97,14 +105,14 @@ class Cost:
             self.operations.append(found)
 
     def _exchanged(self, ledger, func, args, kwargs, out):
-        n = processes.group_size(func, args)
+        n = group_size(func, args)
         if n == 1 or all(t.device.type != self.device for t in tensors((args, out))):
             return None
         name = func._schema.name.partition("::")[2]
         kind, share = next((k, s) for part, k, s in EXCHANGES if re.search(part, name))
         nbytes = max(sum(t.nbytes for t in tensors(part)) for part in (*args, out))
         # DTensor waits for its collectives at once.
-        stream = BESIDE if func.namespace == "c10d" else Stream.current
+        stream = BESIDE if func.namespace == "c10d" else self.stream()
         return Operation(stream, **{kind: nbytes}, received=nbytes * share(n))
 
     def _counted(self, ledger, func, args, kwargs, out):
@@ -113,8 +121,8 @@ class Cost:
             return None
         given = [*zip(roles.values(), args), *((roles[key], kwargs[key]) for key in kwargs)]
         operands = [(role, t) for role, part in given for t in tensors(part)]
-        there = {id(t.untyped_storage()) for _, t in operands}
-        new = [t for t in tensors(out) if id(t.untyped_storage()) not in there]
+        there = {ledger.block(t) for _, t in operands}
+        new = [t for t in tensors(out) if ledger.block(t) not in there]
         written = [t for role, t in operands if role in ("written", "both")] + new
         written += [out[0]] if name == COPY_IN else []
         read = [t for role, t in operands if role in ("read", "both")]
@@ -124,7 +132,7 @@ class Cost:
         if self.device not in {t.device.type for t in (*read, *written)}:
             self.on_host += sum(map(touched, (*read, *written)))
             return None
-        found = Operation(Stream.current)
+        found = Operation(self.stream())
         if COPY.fullmatch(name) and {t.device.type for t in read} not in ({*on}, set()):
             copied = sum(map(touched, read))
             found.to_device, found.to_host = (copied, 0) if self.device in on else (0, copied)
@@ -142,6 +150,22 @@ class Cost:
                 nbytes = touched(t) if some is None or t is not args[0] else some
                 sizes[block] = sizes.get(block, 0) + nbytes
         return found if found.read or found.written else None
+
+
+def group_size(func, args):
+    """Return the number of processes in the group of a communication operation.
+
+    Without this, the share of a tensor that comes from the other processes would not be known.
+    """
+    if func.namespace == "c10d":
+        groups = (
+            dist.ProcessGroup.unbox(a)
+            for a in args
+            if isinstance(a, torch.ScriptObject) and "ProcessGroup" in str(a._type())
+        )
+        return next(groups, dist.group.WORLD).size()
+    name = next(v for a, v in zip(func._schema.arguments, args) if a.name == "group_name")
+    return dist.distributed_c10d._resolve_process_group(name).size()
 
 
 @functools.cache
@@ -176,15 +200,15 @@ def touched(t):
 def _formula(func):
     """Return PyTorch's formula for the floating-point operations of a product, or None."""
     # PyTorch 2.11 has none for attention on a CPU, which takes the same arguments as on a GPU.
-    alike = getattr(torch.ops.aten, func._overloadpacket.__name__.replace("_for_cpu", ""), None)
-    if func._overloadpacket is torch.ops.aten.convolution_backward:
+    alike = getattr(aten, func._overloadpacket.__name__.replace("_for_cpu", ""), None)
+    if func._overloadpacket is aten.convolution_backward:
         return _of_convolution
     return flop_registry.get(func._overloadpacket) or flop_registry.get(alike)
 
 
 def _of_convolution(gradient, x, weight, _, *options, out_val):
     """Count the forward pass once per gradient. (PyTorch's own formula ignores groups.)"""
-    forward = flop_registry[torch.ops.aten.convolution]
+    forward = flop_registry[aten.convolution]
     return forward(x, weight, None, *options[:4], out_val=gradient) * sum(options[-1][:2])
 
 

@@ -48,8 +48,8 @@ class Whereabouts:
     @contextlib.contextmanager
     def update(self):
         """Track the modules during an update."""
-        self._nodes.clear()
-        self._makers.clear()
+        for past in (self._running, self._nodes, self._makers):
+            past.clear()
         with (
             register_module_forward_pre_hook(self._entered),
             register_module_forward_hook(self._left, always_call=True),
@@ -65,13 +65,18 @@ class Whereabouts:
         return self._makers[i - 1] if i else None
 
     def _entered(self, module, inputs):
+        if torch.compiler.is_compiling():  # else torch.compile() would compile less
+            return
         if module not in self._names:
             self._names |= {child: plain(name) for name, child in module.named_modules()}
         self._running.append(self._names[module])
         self._changed()
 
     def _left(self, module, inputs, output):
-        self._running.pop()
+        if torch.compiler.is_compiling():
+            return
+        if self._running:  # else it was entered before this tracker began
+            self._running.pop()
         self._changed()
 
     def _changed(self):

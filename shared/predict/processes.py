@@ -49,22 +49,6 @@ def pretend_processes(n, device):
     DDPStrategy._determine_ddp_device_ids = lambda strategy: None
 
 
-def group_size(func, args):
-    """Return the number of processes in the group of a communication operation.
-
-    Without this, the share of a tensor that comes from the other processes would not be known.
-    """
-    if func.namespace == "c10d":
-        groups = (
-            dist.ProcessGroup.unbox(a)
-            for a in args
-            if isinstance(a, torch.ScriptObject) and "ProcessGroup" in str(a._type())
-        )
-        return next(groups, dist.group.WORLD).size()
-    name = next(v for a, v in zip(func._schema.arguments, args) if a.name == "group_name")
-    return dist.distributed_c10d._resolve_process_group(name).size()
-
-
 def _moved(params, buffers, device):
     """Move what is to be sharded to the device; FSDP sets `data`, which fake tensors refuse."""
     for t in (*params, *buffers):

@@ -92,7 +92,7 @@ class Simulation:
         self.whereabouts, self.workspaces = Whereabouts(), None
         if self.on_gpu and not options.tensors_only:
             self.workspaces = Workspaces(self.card, options.torch)
-        self.cost = Cost(self.device.type)
+        self.cost = Cost(self.device.type, lambda: gpu.Stream.current)
         self.rates = self.card.rates if self.on_gpu else options.rates
         module = self.whereabouts.module
         hidden = self.workspaces and self.workspaces.of_gpu

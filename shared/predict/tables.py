@@ -1,10 +1,11 @@
 """Predictions as tables of text: peaks, what holds the memory, what fits on a card."""
 
 from shared.emulator.cards import CONTEXT_GB
+from shared.memory import bf16
 from shared.memory.blocks import CATEGORIES
 from shared.records import scripts, views
 from shared.records.tables import parent
-from shared.records.views import name, unit
+from shared.records.views import name, setting, unit
 
 # Memory of a card for the buffers of NCCL: an allowance, not measured here. Others report 0.5 to
 # 0.7 GB with up to four GPUs, more with more communicators:
@@ -101,6 +102,16 @@ def costs(records):
             "bounded by": lambda r: r["bound"]["by"],
         }
     return [f"{above}:", *table(records, columns)]
+
+
+def show(records, card, how):
+    """Print the tables of predictions of one model; `how` they were made is a text."""
+    r = records[0]
+    article = "an" if r["device"].startswith("e") else "a"
+    print(f"\n{setting(r)}, on {article} {r['device']}, {how}. Figures are per device.\n")
+    print("\n".join([*predictions(records), "", *costs(records)]))
+    if card and not card.bf16 and any("bf16" in str(r["precision"]) for r in records):
+        print(f"\nA {card.title} has {bf16.NOTE}{bf16.SLOW}.")
 
 
 def allowance(record):

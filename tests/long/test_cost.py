@@ -22,7 +22,7 @@ BLOCK = torch.nn.TransformerEncoderLayer(
 
 def counted(function, *args):
     """Return the Cost of calling a function on a CPU, and its result."""
-    cost = Cost("cpu")
+    cost = Cost("cpu", lambda: 0)
     with Recorder(seen=cost.note):
         out = function(*args)
     return cost, out

@@ -59,6 +59,12 @@ assert dist.get_world_size() == 512
 t = torch.ones(2, device="cuda")
 dist.all_reduce(t)
 assert t.tolist() == [512, 512]
+on_host = dist.new_group(backend="gloo")
+dist.all_reduce(torch.ones(2), group=on_host)
+on_host.monitored_barrier()
+parts = [torch.empty_like(t) for _ in range(512)]
+dist.all_gather(parts, t)
+assert all(part.tolist() == [512, 512] for part in parts)
 everyone = [None] * 512
 dist.all_gather_object(everyone, {"a": 1})
 assert everyone == [{"a": 1}] * 512

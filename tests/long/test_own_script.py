@@ -1,17 +1,21 @@
-"""Promise: any training script runs unedited, and its GPU memory is counted to the byte."""
+"""Promise: any training script runs unedited, and its GPU memory is PyTorch's own count."""
+
+import json
+import re
 
 import pytest
 from conftest import PLAIN, read_json, run
-from simulations import near, simulated
-from versions import made_here
+from emulated import NEEDS
 
-from shared.evidence.published import command
-from shared.predict.jobs import run_jobs
-from shared.records import scripts, stored
+from shared.memory.blocks import CATEGORIES
+from shared.predict import advice
+from shared.records import scripts
 from shared.records.views import read
 
+pytestmark = NEEDS
+
 MIB = 2**20
-SHORT = ["--preset", "tiny", "--data", "fake", "--no-pretrained", "--max-steps", 3, "--record"]
+SHORT = ["--preset", "tiny", "--data", "fake", "--no-pretrained", "--max-steps", 9, "--record"]
 # A weight of 4 MiB with Adam, and 2 MiB of inputs; it calls what real scripts call.
 TRAINS = """
 import sys, torch
@@ -43,6 +47,24 @@ for epoch in range(1000):
     model.load_state_dict(torch.load("mine.pt", weights_only=True)["model"])
     print(f"epoch {epoch}, at most {torch.cuda.max_memory_allocated()} bytes")
 """
+# A model whose logits do not fit on a card of 1 GB beside CUDA's context.
+TOO_LARGE = """
+import torch
+model = torch.nn.Linear(1024, 50_000).cuda()
+for n in range(9):
+    loss = model(torch.ones(512, 1024, device="cuda")).square().mean()
+    loss.backward()
+"""
+# With torch.compile(), the three activations of a chain become one kernel's result.
+COMPILED = """
+import torch
+model = torch.nn.Linear(512, 512).cuda()
+chain = torch.compile(lambda x: model(x).sin().cos().tanh().sum())
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for n in range(5):
+    chain(torch.ones(65536, 512, device="cuda")).backward()
+    optimizer.step()
+"""
 # {script: (exit code, a part of the last line)}
 ENDS = {
     "import sys\nsys.exit(3)": (3, ""),
@@ -50,68 +72,81 @@ ENDS = {
     "import torch\ntorch.ones(2, 3).cuda() @ torch.ones(2, 3).cuda()": (1, "RuntimeError: "),
     "import urllib.request as r\nr.urlopen('http://127.0.0.1:9')": (2, "mine.py:2: not reached"),
     "print('nothing')": (2, "mine.py: nothing ran on the GPU; does it train on cuda?"),
-    "import torch\ntorch.empty(9, device='cuda').numpy().ctypes.data\ntorch.cuda.CUDAGraph()": (
-        2,
-        "mine.py:3: cannot be simulated",
-    ),
 }
 
 
-@pytest.fixture(scope="module")
-def predicted():
-    return simulated(PLAIN, "gpu", "tiny", updates=3)
+def predicted(text, folder, *options, code=0):
+    (folder / "mine.py").write_text(text)
+    return run("-m", "shared.predict", folder / "mine.py", *options, code=code, cwd=folder)
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_plain_scripts_need_what_is_predicted_for_them(name, predicted, tmp_path):
-    script, then = scripts.get(name), predicted[name]
-    devices = ["--devices", then["world_size"]] if then["world_size"] > 1 else []
-    run("-m", "shared.predict", script.path, *devices, "--", *SHORT, tmp_path / "record")
-    now = read(tmp_path / "record")[0][0]
-    assert now["train"]["device_peak_gb"] == then["train"]["device_peak_gb"]
-    assert now["train"]["device_reserved_gb"] == then["train"]["device_reserved_gb"]
-    assert now["load"]["device_peak_gb"] == then["load"]["device_peak_gb"]
+def test_plain_scripts_need_what_they_measure_themselves(name, tmp_path):
+    """Their own Meter reads PyTorch's counters on the same emulated GPU, beside a ledger."""
+    module = scripts.get(name).load()
+    devices = ["--devices", module.DEVICES] if module.DEVICES > 1 else []
+    words = ["--", *SHORT, tmp_path / "record"]
+    said = run("-m", "shared.predict", scripts.get(name).path, *devices, "--json", *words)
+    (own,), (found,) = read(tmp_path / "record")[0], read_json_text(said)
+    assert found["train"]["device_peak_gb"] == pytest.approx(own["train"]["device_peak_gb"], 5e-3)
+    for label in ("parameters", "gradients", "optimizer states", "workspaces"):
+        there, here = (r["train"]["breakdown_gb"].get(label, 0) for r in (own, found))
+        assert here == pytest.approx(there, abs=3e-4), label
+
+
+def read_json_text(said):
+    return json.JSONDecoder().raw_decode(said[said.index("[\n {") :])[0]
 
 
 def test_a_script_sees_a_gpu_and_is_counted_by_hand(tmp_path):
     """The peak is in the backward pass, with all gradients and some activations in memory."""
-    (tmp_path / "mine.py").write_text(TRAINS)
-    options = ["--torch", "2.15", "--fits", 24, "--timeline", tmp_path / "drawn"]
-    said = run("-m", "shared.predict", tmp_path / "mine.py", *options, cwd=tmp_path)
-    drawn = read_json(tmp_path / "drawn" / "timelines.json")[0]
-    r, phase = drawn["record"], drawn["record"]["train"]
+    drawn, snapshot = tmp_path / "drawn", tmp_path / "mine.pickle"
+    options = ["--fits", 24, "--timeline", drawn, "--snapshot", snapshot]
+    said = predicted(TRAINS, tmp_path, *options)
+    moments = read_json(drawn / "timelines.json")[0]
+    r, phase = moments["record"], moments["record"]["train"]
     held = {label: gb * 1e9 / MIB for label, gb in phase["breakdown_gb"].items()}
     assert held["parameters"] == 4 and held["gradients"] == 4 and round(held["inputs"]) == 2
     assert round(held["optimizer states"]) == 8
+    assert sum(held.values()) * MIB == pytest.approx(phase["device_peak_gb"] * 1e9)
     line = TRAINS.splitlines().index("        loss.backward()") + 1
-    assert r["peak_at"]["train"]["line"] == f"mine.py:{line}" and line in drawn["lines"]
+    assert r["peak_at"]["train"]["line"] == f"mine.py:{line}" and line in moments["lines"]
     peak = round(phase["device_peak_gb"] * 1e9)
     assert f"epoch 0, at most {peak} bytes" in said and "epoch 4" not in said
-    assert "reads a value that a simulation does not have; 1.0 is used" in said
+    assert "reads a number that no kernel computed" in said
     assert "GPU, 24 GB: with CUDA" in said and "Stopped in" in said
-    assert {path.name for path in tmp_path.iterdir()} == {"mine.py", "drawn"}
+    assert re.search(r"Launching an update took this computer \d+ ms", said)
+    assert snapshot.stat().st_size > 1000
+    assert {path.name for path in tmp_path.iterdir()} == {"mine.py", "drawn", "mine.pickle"}
+
+
+def test_what_does_not_fit_ends_in_pytorch_s_own_words(tmp_path):
+    said = predicted(TOO_LARGE, tmp_path, "--fits", 1)
+    assert "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 196.00 MiB" in said
+    assert "GPU, 1 GB: with CUDA's context" in said and "does not fit: out of memory in" in said
+    assert "No known card" not in said and "--fits rtx" in said
+
+
+def test_torch_compile_is_real(tmp_path):
+    said = predicted(COMPILED, tmp_path, "--json")
+    record = read_json_text(said)[0]
+    said = predicted(COMPILED, tmp_path)
+    eager = float(re.search(r"without it, ([\d.]+) MB would be allocated", said)[1])
+    assert record["train"]["device_peak_gb"] * 1e3 < 0.8 * eager
 
 
 @pytest.mark.parametrize("text", ENDS)
 def test_mistakes_are_the_script_s_own(text, tmp_path):
     code, last = ENDS[text]
-    (tmp_path / "mine.py").write_text(text)
-    said = run("-m", "shared.predict", tmp_path / "mine.py", code=code).strip()
+    said = predicted(text, tmp_path, code=code).strip()
     assert last in said.rpartition("\n")[2] and "shared/predict/own" not in said
     assert ('mine.py", line 1' in said or 'mine.py", line 2' in said) == (code == 1)
 
 
-def test_scripts_of_others_are_as_recorded(request):
-    """Needs --scripts FOLDER, into which shared.evidence.published has fetched them."""
-    if not (folder := request.config.getoption("--scripts")):
-        pytest.skip("needs --scripts FOLDER")
-    rows = [row for s in command.SOURCES if "commit" in s for row in command.rows(s)]
-    there = [row for row in rows if (folder / row["folder"]).exists()]
-    then = {(r["source"], r["what"]): r for r in read_json(stored.PUBLISHED)}
-    found = run_jobs([(command.unedited.simulate, row, folder) for row in there])
-    assert there
-    for row, figures in zip(there, found):
-        now, record = figures["peak"], then[row["title"], row["words"]]
-        assert now.get("why") == record.get("why"), row["script"]
-        if "why" not in now:
-            assert now["allocated_gb"] == near(record["allocated_gb"], made_here(record)), row
+@pytest.mark.parametrize("devices", [1, 4])
+@pytest.mark.parametrize("category", CATEGORIES)
+def test_advice_names_scripts_that_are_there(category, devices):
+    for precision in ("fp32", "bf16"):
+        r = {"precision": precision, "world_size": devices, "peak_at": {"train": {"phase": "step"}}}
+        _, before, after = advice.first(category, r)
+        assert before in scripts.every() and after in scripts.every()

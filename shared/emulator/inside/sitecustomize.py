@@ -18,11 +18,14 @@ def run_the_users_own():
         found.loader.exec_module(importlib.util.module_from_spec(found))
 
 
-class Torch:
-    """Finder of the module torch: as soon as it has been imported, what is here takes effect."""
+class Before:
+    """Finder of a module: as soon as it has been imported, prepare(module) is called."""
+
+    def __init__(self, name, prepare):
+        self.name, self.prepare = name, prepare
 
     def find_spec(self, name, path=None, target=None):
-        if name != "torch":
+        if name != self.name:
             return None
         sys.meta_path.remove(self)
         found = importlib.util.find_spec(name)
@@ -31,14 +34,26 @@ class Torch:
 
             def exec_module(module):
                 original(module)
-                from emulated_gpu import prepare
-
-                prepare()
+                self.prepare(module)
 
             found.loader.exec_module = exec_module
         return found
 
 
+def once_imported(name, prepare):
+    """Call prepare(module) as soon as somebody has imported a module, or now."""
+    if name in sys.modules:
+        prepare(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, Before(name, prepare))
+
+
+def prepare_torch(torch):
+    from emulated_gpu import prepare
+
+    prepare()
+
+
 run_the_users_own()
 if "EMULATED_DEVICES" in os.environ:
-    sys.meta_path.insert(0, Torch())
+    once_imported("torch", prepare_torch)

@@ -5,12 +5,9 @@ max_memory_reserved(); here they are computed, and nothing is trained. The cost 
 counted, too, and gives a bound on its time.
 """
 
-import contextlib
-
 import torch
 
 from shared.memory.blocks import summit
-from shared.memory.torch_private import wrapped
 from shared.predict import allocator, gpu, processes
 from shared.predict.bound import bound
 from shared.predict.cost import Cost
@@ -34,7 +31,7 @@ class Pretended:
             processes.pretend_processes(devices, gpu.DEVICE)
         self.card, self.version = card, version
         self.device, self.found = torch.device(gpu.DEVICE), {}
-        self.cost = Cost(gpu.DEVICE)
+        self.cost = Cost(gpu.DEVICE, lambda: gpu.Stream.current)
         self.ledger = Recorder(lambda: "", Workspaces(card, version).of_gpu, self.cost.note)
         self._since = self._recorded = 0
 
@@ -107,24 +104,3 @@ class Pretended:
             if not late:
                 optimizer.zero_grad()
         self.read("peak")
-
-
-@contextlib.contextmanager
-def adam_of_2023():
-    """Make Adam allocate one more temporary as large as all weights, while active.
-
-    Until July 2023 it added epsilon to a copy: https://github.com/pytorch/pytorch/pull/104780
-    """
-    copies = []
-
-    def add(original, tensors, other, **options):
-        if other == 1e-8:  # epsilon
-            copies.append(torch._foreach_add(tensors, other))
-        return original(tensors, other, **options)
-
-    def divide(original, *args, **options):
-        original(*args, **options)
-        copies.clear()
-
-    with wrapped(torch, "_foreach_add_", add), wrapped(torch, "_foreach_addcdiv_", divide):
-        yield

@@ -6,7 +6,7 @@ from torch import nn
 from torchvision.models import get_model
 from transformers import AttentionInterface, DistilBertConfig, DistilBertForSequenceClassification
 
-from shared.evidence.published.pretend import adam_of_2023
+from shared.evidence.published.old_adam import adam_of_2023
 
 HALF = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16, "bf16-true": torch.bfloat16}
 

@@ -1,17 +1,31 @@
-"""Run published scripts on the simulated GPU, unedited."""
+"""Run published scripts on the emulated GPU, unedited."""
 
 import contextlib
-import io
 import json
+import os
 import shlex
 import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 from transformers import GPT2Config
 
 from shared.cli import UserError
-from shared.evidence.published.pretend import adam_of_2023
+from shared.records.record import ROOT
 from shared.text.tokenizer import new_tokenizer
+
+# Python code that runs before a script, for those of before July 2023.
+OLD_ADAM = """
+from sitecustomize import once_imported
+
+def change(torch):
+    from shared.evidence.published.old_adam import adam_of_2023
+    torch.old_adam = adam_of_2023()  # kept, or it would end
+    torch.old_adam.__enter__()
+
+once_imported("torch", change)
+"""
 
 
 def name(row):
@@ -49,24 +63,19 @@ def gpt2(folder):
 def simulate(row, folder):
     """Return the memory of a row's script, {"peak": figures}, or {"peak": {"why": error}}.
 
-    Run it in a process of its own. The script's output is discarded.
+    It runs as with `python -m shared.predict`, under the installed PyTorch.
     """
-    # Imported here, because it changes PyTorch.
-    from shared.predict.own import command
-
-    devices = ["--devices", str(row["devices"])] if row["devices"] > 1 else []
-    options = ["--card", row["card"], *devices]
-    args = command.make_parser().parse_args([str(folder / row["folder"] / row["script"]), *options])
-    args.torch, args.command = tuple(row["torch"]), name(row)
-    then = adam_of_2023() if row.get("old_adam") else contextlib.nullcontext()
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), then:
-        try:
-            _, found = command.predict(args, row.get("args", []))
-        except UserError as error:
-            return {"peak": {"why": str(error)}}
-        except SystemExit:  # after its traceback
-            return {"peak": {"why": said.getvalue().strip().rpartition("\n")[2]}}
+    script = folder / row["folder"] / row["script"]
+    options = ["--card", row["card"], "--devices", str(row["devices"]), "--json"]
+    command = [sys.executable, "-m", "shared.predict", script, *options, "--", *row.get("args", [])]
+    with tempfile.TemporaryDirectory() as before:
+        if row.get("old_adam"):
+            Path(before, "sitecustomize.py").write_text(OLD_ADAM)
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), before])}
+        done = subprocess.run(command, env=env, capture_output=True, text=True)
+    if done.returncode:
+        return {"peak": {"why": done.stderr.strip().rpartition("\n")[2].strip()}}
+    found = json.loads(done.stdout)[0]
     train = found["train"]
     figures = {
         "allocated_gb": train["device_peak_gb"],

@@ -1,16 +1,15 @@
 """Predict the GPU memory and the cost of any training script, unedited and without a GPU.
 
-The script sees a GPU, computes on tensors without memory, and ends after a few updates. Its own
-code runs as it is: run no script that you would not run yourself.
+The script runs on an emulated GPU, and ends after a few updates. Its own code runs as it is: run no
+script that you would not run yourself.
 """
 
-import contextlib
+import argparse
 import json
-import logging
 import os
-import re
-import socket
+import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -18,20 +17,23 @@ import torch
 
 from shared import cli as options
 from shared.cli import UserError
-from shared.emulator import cards
-from shared.images.cli import TASK
-from shared.predict import allocator, gpu, history, machine, tables, timeline
-from shared.predict.bound import bound
-from shared.predict.command import show_tables
-from shared.records import record as records
+from shared.emulator import cards, launch
+from shared.emulator.build import BuildError
+from shared.predict import tables
+from shared.predict.advice import advice
 from shared.records import scripts, views
+from shared.records.record import ROOT
 
-ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "WANDB_MODE": "disabled", "TORCHDYNAMO_DISABLE": "1"}
-# Layers whose workspaces only cuDNN knows.
-LIBRARY = torch.nn.modules.conv._ConvNd, torch.nn.RNNBase
-UNREACHED = ConnectionError, TimeoutError, socket.gaierror
-# A message with one of these is about what a simulated GPU cannot do.
-CANNOT = "PrivateUse1|meta tensor|fake tensor|0 active drivers|CUDA|Triton|data_ptr"
+EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+PLENTY_GB = 4096  # a card that everything fits on
+TIMED = 3  # updates after the watched ones, with nothing of ours between them
+INSIDE = """
+import json, sys
+sys.path.insert(0, {root!r})
+sys.argv[0] = "predict"
+from shared.predict.own import inside
+inside.main({result!r}, json.loads({asked!r}), {argv!r})
+"""
 
 
 def is_own(argv):
@@ -46,25 +48,41 @@ def shape(text):
     return tuple(options.positive(n) for n in text.split("x"))
 
 
+def script(text):
+    """Convert the name of a script to its path."""
+    path = Path(text)
+    if not path.is_file() or path.suffix != ".py":
+        makes = "; jupyter nbconvert --to script makes one" * (path.suffix == ".ipynb")
+        raise argparse.ArgumentTypeError(f"there is no script {text}{makes}")
+    return path
+
+
+def new_file(text):
+    """Convert a name to the path of a file to write."""
+    path = Path(text)
+    if not os.access(path.resolve().parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"the folder of {text} does not exist, or is read-only")
+    return path
+
+
 def make_parser():
     """Return the parser of the options before --."""
     usage = "%(prog)s SCRIPT.py [options] [-- its options]"
     parser = options.Parser(prog="python -m shared.predict", usage=usage, description=__doc__)
     add, positive = parser.add_argument, options.positive
     card = f"the GPU: {', '.join(cards.CARDS)} (default: a100)"
-    version = "of PyTorch, for its workspaces, such as 2.11 (default: the installed version)"
     devices = "GPUs; the script runs as rank 0 of so many processes, as torchrun starts it"
     images = "of images, such as 3x224x224, in place of missing data sets of torchvision"
     fits = "whether it fits into so many GB (1e9 bytes), or on a card"
-    add("script", type=Path, metavar="SCRIPT.py", help="arguments after -- are for the script")
+    add("script", type=script, metavar="SCRIPT.py", help="arguments after -- are for the script")
     add("--card", type=cards.get, default=cards.DEFAULT, metavar="NAME", help=card)
-    add("--torch", type=machine.version, default=machine.INSTALLED, metavar="VERSION", help=version)
-    add("--expandable", action="store_true", help=f"as with {allocator.VARIABLE}={allocator.GROW}")
+    add("--expandable", action="store_true", help="with PyTorch's expandable segments")
     add("--devices", type=positive, default=1, metavar="N", help=devices)
     add("--updates", type=positive, default=3, metavar="N", help="to train for (default: 3)")
     add("--input", type=shape, metavar="SHAPE", help=images)
     add("--fits", type=cards.card_or_gb, metavar="GB|CARD", help=fits)
     add("--timeline", type=options.location, metavar="DIR", help="draw what holds memory")
+    add("--snapshot", type=new_file, metavar="FILE", help="of the allocator, for memory_viz")
     add("--json", action="store_true", help="print a list of one record instead of tables")
     return parser
 
@@ -76,126 +94,121 @@ def main(argv=None):
     args.command = options.command_of(["-m", "shared.predict"], argv)
     if isinstance(args.fits, cards.Card):
         args.card, args.fits = args.fits, None
-    run, found = predict(args, argv[cut + 1 :])
-    if args.timeline and len(run.starts) > 1:
-        events = run.counters.now().events
-        moments = history.condensed(found, events, run.ledger, run.starts[-2], gpu.DEVICE)
-        timeline.draw_all([moments], args.timeline)
-    print(json.dumps([found], indent=1)) if args.json else show(found, run, args)
-    return [found]
+    found = predict(args, argv[cut + 1 :])
+    if args.timeline and found["moments"]:
+        from shared.predict import timeline  # matplotlib takes a second to import
+
+        timeline.draw_all([found["moments"]], args.timeline)
+    print(json.dumps([found["record"]], indent=1)) if args.json else show(found, args)
+    return [found["record"]]
 
 
 def predict(args, argv):
-    """Run a script with its arguments; return the Run and its record.
+    """Run a script with its arguments; return what inside.needed() found, and how it fits.
 
-    The process cannot be used for anything else afterwards.
+    Where the card is too small, or only just large enough, the script runs again on one that has
+    plenty: the figures are those of a run with room.
     """
-    from shared.predict.own.script import Run  # here, because it changes PyTorch
-
-    file = args.script.resolve()
-    if not file.is_file() or file.suffix != ".py":
-        makes = "; jupyter nbconvert --to script makes one" * (file.suffix == ".ipynb")
-        raise UserError(f"there is no script {args.script}{makes}")
-    os.environ |= ENVIRONMENT
-    # Its failures are reported with the line of the script.
-    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
-    torch.set_num_threads(1)
-    started = time.perf_counter()
-    if args.expandable:
-        os.environ[allocator.VARIABLE] = allocator.GROW
-    run = Run(file, args.card, args.torch, args.updates, args.devices)
-    # The script's output does not belong to the JSON.
-    with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
-        error = run.run(argv, args.input)
-    if error:
-        _end(run, error)
-    return run, record(run, args, time.perf_counter() - started)
-
-
-def _end(run, error):
-    """Handle what ended the script: return if the run counts, else raise, or exit as it did."""
-    if isinstance(error, SystemExit):
-        if error.code not in (None, 0) or not (run.costs or run.cost.operations):
-            raise error
-        return
-    if isinstance(error, StopIteration) and run.updates >= run.wanted:
-        run.stopped = f"update {run.updates}, where its data ends"
-        return
-    if isinstance(error, KeyboardInterrupt):
-        raise error
-    said = str(error).strip().partition("\n")[0]
-    at = run.failed_at(error)
-    if isinstance(error, UserError):
-        raise UserError(f"{at}: {said}") from None
-    kind, module = type(error).__name__, type(error).__module__.partition(".")[0]
-    if isinstance(error, gpu.NEEDS_NUMBERS) or (
-        module in ("torch", "builtins", "triton") and re.search(CANNOT, str(error))
-    ):
-        raise UserError(f"{at}: cannot be simulated: {kind}: {said[:300]}") from None
-    if any(isinstance(e, UNREACHED) for e in _chain(error)):
-        raise UserError(f"{at}: not reached, download it first: {kind}: {said[:300]}") from None
-    print(run.told(error), end="", file=sys.stderr)
-    sys.exit(1)
-
-
-def _chain(error):
-    while error:
-        yield error
-        error = error.__cause__ or error.__context__
-
-
-def record(run, args, seconds):
-    """Return the record of a Run, with the fields of a prediction that it has."""
-    phases = {name: run.phase(*span) for name, span in run.spans().items()}
-    totals, operations = run.costs or (run.cost.totals(), list(run.cost.operations))
-    if not operations:
-        raise UserError(f"{args.script}: nothing ran on the GPU; does it train on cuda?")
-    shape, floating = run.inputs or ((), True)
-    unit = {(4, True): "images", (2, False): "texts"}.get((len(shape), floating), "inputs")
-    known = {
-        "script": f"{run.file.parent.name}/{run.file.name}",
-        "preset": None,
-        "model": type(run.model).__name__ if run.model else "no module trained",
-        "inputs": " x ".join(map(str, shape)),
-        "unit": unit,
-        "device": f"simulated {args.card.title}",
-        "as_torch": ".".join(map(str, args.torch)),
-        "world_size": args.devices,
-        "shares": args.devices,
-        "precision": " and ".join(sorted({o.kind for o in operations if o.flop} - {"attention"})),
-        "batch_size": (run.batch or sum(run.seen)) * args.devices,
-        "micro_batch_size": max(run.sizes, default=None),
-        "steps": run.updates,
-        "load": phases["load"][0],
-        "train": phases["train"][0],
-        "peak_at": {name: found[1] for name, found in phases.items()},
-        "host_breakdown_gb": {name: found[2] for name, found in phases.items()},
-        "cost": totals,
-        "bound": bound(operations, args.card.rates),
-        "notes": [f"{where} {text}" for where, text in run.noted.values()],
-        "stopped": run.stopped,
-        "seconds": seconds,
-        "command": args.command,
-    }
-    return records.new(TASK, **known)
-
-
-def show(r, run, args):
-    """Print what a script needs, and what is left of a card."""
-    show_tables([r], args)
-    print(f"\nThe peak: {views.where(r)}; line {r['peak_at']['train']['line']}")
-    title, gb = ("A GPU", args.fits) if args.fits else (args.card.title, args.card.gb)
-    needs, fits = tables.needs(r), "it does not fit"
-    if needs <= gb:
-        fits = f"{gb - needs:.1f} GB are left"
-    elif run.replay(limit_gb=gb - tables.allowance(r)):
+    began = time.perf_counter()
+    has_gb = args.fits or args.card.gb
+    found = run(args, argv, has_gb)
+    fits = None  # with room
+    if "failed_at" in found:
+        fits = f"it does not fit: out of memory in {found['failed_at']}"
+    elif found["errors"]:
+        fits = "an allocation failed, and the script went on"
+    elif found["retries"]:
         fits = f"it fits {tables.TIGHTLY}"
+    if fits:
+        found = run(args, argv, PLENTY_GB, quiet=True)
+    found |= {"fits": fits, "eager_gb": None}
+    if found["compile_seconds"]:
+        eager = run(args, argv, PLENTY_GB, quiet=True, TORCHDYNAMO_DISABLE="1")
+        found["eager_gb"] = eager["record"]["train"]["device_peak_gb"]
+    r = found["record"]
+    r["seconds"], r["command"] = time.perf_counter() - began, args.command
+    if found["moments"]:
+        found["moments"]["record"] = r
+    return found
+
+
+def run(args, argv, card_gb, quiet=False, timed=TIMED, **variables):
+    """Run a script once on a card with so many GB; return what inside.py has written."""
+    asked = {
+        "script": str(args.script.resolve()),
+        "card": next(key for key, card in cards.CARDS.items() if card is args.card),
+        "updates": args.updates,
+        "devices": args.devices,
+        "input": args.input,
+        "timeline": bool(args.timeline),
+        "timed": timed,
+    }
+    try:
+        env = launch.environment(args.card, args.devices, alone=args.devices > 1)
+    except BuildError as error:
+        raise UserError(str(error)) from None
+    set_aside = cards.CONTEXT_GB + tables.NCCL_GB * (args.devices > 1)
+    env["EMULATED_BYTES"] = str(int(card_gb * 1e9))
+    env["EMULATED_CONTEXT"] = str(int(set_aside * 1e9))
+    env |= {"WANDB_MODE": "disabled", **variables, **(EXPANDABLE if args.expandable else {})}
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder, "result.json")
+        known = {"root": str(ROOT), "result": str(result), "asked": json.dumps(asked), "argv": argv}
+        command = [sys.executable, "-c", INSIDE.format(**known)]
+        output = {"stdout": sys.stderr if args.json else None}
+        if quiet:
+            output = {"stdout": open(os.devnull, "w"), "stderr": open(os.devnull, "w")}
+        code, reports = launch.run(command, env, None if quiet else args.snapshot, **output)
+        if code < 0 and timed:  # without values, as in these updates, a library may fail
+            return run(args, argv, card_gb, True, 0, **variables)
+        if code < 0:
+            name = signal.Signals(-code).name
+            raise UserError(f"{args.script} was ended by {name}; has the host enough memory?")
+        if code or not result.exists():
+            sys.exit(code or 1)
+        found = json.loads(result.read_text())
+    if "record" in found and reports:
+        report = reports[0]
+        lines = report["lines"].items()
+        read = [f"{line} reads {what} that no kernel computed" for line, what in lines]
+        assumed = [f"{name}: its result is an assumption" for name in report["called"]]
+        found["record"]["notes"] += read + assumed
+    return found
+
+
+def show(found, args):
+    """Print what a script needs, whether it fits, how long it takes, and what to try first."""
+    r, host_ms = found["record"], found["host_ms"]
+    how = "with expandable segments, " if args.expandable else ""
+    how += f"with torch {torch.__version__}; kernels did nothing"
+    tables.show([r], args.card, how)
+    title, gb = ("A GPU", args.fits) if args.fits else (args.card.title, args.card.gb)
+    needs = tables.needs(r)
+    fits = found["fits"] or f"{gb - needs:.1f} GB are left"
+    line = r["peak_at"]["train"]["line"]
+    active = views.size(r["train"]["device_active_gb"])
+    print(f"\nThe peak: {views.where(r)}; line {line}; {active} active")
     print(f"{title}, {gb:.4g} GB: with CUDA's context, {needs:.2f} GB if there is room: {fits}")
-    if run.loaded is None:
+    if host_ms and r["bound"]:
+        longer = max(host_ms, r["bound"]["ms"])
+        print(
+            f"Launching an update took this computer {host_ms:.0f} ms, the GPU takes at least "
+            f"{r['bound']['ms']:.0f} ms: so an update takes at least about {longer:.0f} ms"
+        )
+    if found["eager_gb"]:
+        print(
+            f"torch.compile took {found['compile_seconds']:.1f} s; without it, "
+            f"{views.size(found['eager_gb'])} would be allocated"
+        )
+    if not found["trained"]:
         print("No module was called in training mode: the figures are for the whole script")
     if r["stopped"]:
         print(f"Stopped in {r['stopped']}: what comes after it is not in the figures")
-    if run.model and any(isinstance(module, LIBRARY) for module in run.model.modules()):
+    if found["has_convolutions"]:
         print("The workspaces of cuDNN are not in the figures: only the library knows them")
+    if found["trained"]:
+        print("\n".join(advice(r, args.script)))
+    for note in r["notes"]:
+        print(f"- {note}")
     if args.timeline:
         print(f"{args.timeline}: what holds the memory during one update")

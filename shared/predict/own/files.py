@@ -1,13 +1,78 @@
-"""Files that a script loads and saves: missing weights, and checkpoints."""
+"""Replacements for the files that a script loads and saves: missing weights, and checkpoints."""
 
+import functools
+import json
 import os
+import shutil
 import tempfile
+from pathlib import Path
 
 import torch
+from sitecustomize import once_imported
 
-from shared.predict.own.cuda import translated
+from shared.predict.own.inputs import replace
 
+# Types in files of safetensors: https://huggingface.co/docs/safetensors/index#format
+NAMES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64"}
+NAMES |= {torch.int64: "I64", torch.int32: "I32", torch.int8: "I8", torch.uint8: "U8"}
+NAMES |= {torch.bool: "BOOL"}
 WEIGHTS = ".safetensors", ".bin", ".pt", ".pth"
+RENAMING = [(os, "replace"), (os, "rename"), (shutil, "move"), (shutil, "copy")]
+RENAMING += [(shutil, "copyfile"), (shutil, "copy2")]
+# Methods and functions that save, besides torch.save: {module: {class, or "": names}}.
+SAVING = {
+    "lightning.fabric.fabric": {"Fabric": ["save"]},
+    "transformers.modeling_utils": {"PreTrainedModel": ["save_pretrained"]},
+    "transformers.tokenization_utils_base": {"PreTrainedTokenizerBase": ["save_pretrained"]},
+    "transformers.trainer": {"Trainer": ["save_model", "_save_checkpoint"]},
+    "safetensors.torch": {"": ["save_file"]},
+    "torch.distributed.checkpoint": {"": ["save"]},
+}
+
+
+def replace_all(files):
+    """Replace what a script loads and saves by the methods of a Files."""
+    replace(torch, "save", files.save)
+    replace(torch, "load", files.load)
+    replace(torch.hub, "load_state_dict_from_url", files.weights)
+    replace(torch.nn.Module, "load_state_dict", _load)
+    for owner, name in RENAMING:
+        replace(owner, name, files.renamed)
+    for name in ("remove", "unlink"):
+        replace(os, name, files.removed)
+    for module, names in SAVING.items():
+        once_imported(module, functools.partial(files.leave_unsaved, names))
+    loading = {
+        "safetensors.torch": ("", "load_file", files.load),
+        "huggingface_hub.file_download": ("", "hf_hub_download", files.fetched),
+        "torchvision.models._api": ("WeightsEnum", "get_state_dict", files.weights),
+    }
+    for module, (owner, name, method) in loading.items():
+        its = functools.partial(_replace_in, owner, name, method)
+        once_imported(module, its)
+    once_imported("transformers.modeling_utils", files.in_transformers)
+    once_imported("transformers.configuration_utils", _in_configurations)
+
+
+def _replace_in(owner, name, method, module):
+    replace(getattr(module, owner) if owner else module, name, method)
+
+
+# Weights that could not be downloaded are {}: the model's own.
+def _load(original, model, state_dict, *args, **kwargs):
+    return original(model, state_dict or model.state_dict(), *args, **kwargs)
+
+
+def _in_configurations(module):
+    cls = module.PreTrainedConfig
+    original = cls.get_config_dict.__func__
+
+    def get_config_dict(cls, name, **kwargs):
+        from shared.text.models import KNOWN  # when transformers has been imported
+
+        return original(cls, KNOWN.get(str(name), name), **kwargs)
+
+    cls.get_config_dict = classmethod(get_config_dict)
 
 
 class Files:
@@ -19,7 +84,7 @@ class Files:
         self._unfetched = f"{self._folder.name}/weights"
 
     def weights(self, original, *args, **kwargs):
-        self._note("weights are not downloaded; they have no values in a simulation")
+        self._note("weights are not downloaded; they have no values here")
         return {}
 
     def fetched(self, original, *args, **kwargs):
@@ -33,6 +98,48 @@ class Files:
         self.weights(None)
         return self._unfetched
 
+    def leave_unsaved(self, names, module):
+        for owner, methods in names.items():
+            for name in methods:
+                replace(getattr(module, owner) if owner else module, name, self.unsaved)
+
+    def in_transformers(self, module):
+        """Let from_pretrained() take a file without data where weights are missing."""
+        own = module.PreTrainedModel.from_pretrained.__func__
+
+        def from_pretrained(cls, name, *args, config=None, **kwargs):
+            try:
+                return own(cls, name, *args, config=config, **kwargs)
+            except OSError:  # not in the cache, and not reached
+                pass
+            if not isinstance(config, module.PreTrainedConfig):
+                same = {k: kwargs[k] for k in ("trust_remote_code", "revision") if k in kwargs}
+                config = cls.config_class.from_pretrained(config or name, **same)
+            self.weights(None)
+            folder = self.without_values(cls, config)
+            return own(cls, folder, *args, config=config, **kwargs)
+
+        module.PreTrainedModel.from_pretrained = classmethod(from_pretrained)
+
+    def without_values(self, cls, config):
+        """Return a folder with the weights of a model of transformers, in a file without data."""
+        folder = Path(self._folder.name, str(len(os.listdir(self._folder.name))))
+        folder.mkdir()
+        with torch.device("meta"):
+            model = cls(config)
+        dtype, header, end = config.dtype or torch.float32, {}, 0
+        for name, t in model.state_dict().items():
+            kind = dtype if t.is_floating_point() else t.dtype
+            nbytes = t.numel() * kind.itemsize
+            its = {"dtype": NAMES[kind], "shape": [*t.shape], "data_offsets": [end, end + nbytes]}
+            header[name], end = its, end + nbytes
+        text = json.dumps({**header, "__metadata__": {"format": "pt"}}).encode()
+        with open(folder / "model.safetensors", "wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            file.truncate(8 + len(text) + end)
+        config.save_pretrained(folder)
+        return str(folder)
+
     def save(self, original, thing, file, *args, **kwargs):
         file = _named(file)
         if not isinstance(file, (str, os.PathLike)):
@@ -40,11 +147,10 @@ class Files:
         self._note("saves into a scratch folder, which is removed at the end")
         new = f"{self._folder.name}/{len(self._scratch)}"
         path = self._scratch.setdefault(os.path.abspath(file), new)
-        with torch.serialization.skip_data(materialize_fake_tensors=True):
-            original(thing, path, *args, **kwargs)
+        original(thing, path, *args, **kwargs)
 
     def unsaved(self, original, *args, **kwargs):
-        self._note("saves nothing in a simulation")
+        self._note("saves nothing")
 
     def renamed(self, original, source, target, *args, **kwargs):
         """Rename or copy a file; one in the scratch folder stays there, under another name."""
@@ -53,14 +159,16 @@ class Files:
             return target
         return original(source, target, *args, **kwargs)
 
+    def removed(self, original, path, *args, **kwargs):
+        if not self._scratch.pop(os.path.abspath(path), None):
+            original(path, *args, **kwargs)
+
     def load(self, original, file, *args, **kwargs):
         name = _named(file)
         if name == self._unfetched:
             return {}
         if isinstance(name, (str, os.PathLike)):
             file = self._scratch.get(os.path.abspath(name), file)
-        if "map_location" in kwargs:
-            kwargs["map_location"] = translated(kwargs["map_location"])
         return original(file, *args, **kwargs)
 
 

@@ -49,6 +49,16 @@ def peaks():
     return {device: most for device, most in _most.items() if most["reserved"]}
 
 
+def anew():
+    """Forget the peaks of the current device, and return them."""
+    device = torch.cuda.current_device()
+    keep(device)
+    found = _most.pop(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    del _most[device]
+    return found
+
+
 def called():
     """Return the names of functions that were called, of which nothing else is known."""
     function = ctypes.CDLL(None).emulator_called

@@ -39,6 +39,8 @@ aten = torch.ops.aten
 # Operations that give a tensor no values, or change none.
 VALUELESS = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 CHANGE_NOTHING = {"record_stream", "resize_", "set_"}
+# pow.Scalar calls this with a number that is on the GPU, which Python cannot be given.
+LEFT_OUT = ("aten::pow.Tensor_Tensor_out",)
 # Operations that do not read the tensor that they change.
 OVERWRITES = {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_"}
 EITHER = ("bitwise_or", "logical_or")
@@ -51,6 +53,9 @@ UPDATES = re.compile(
 )
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
+# Objects that are told of every operation, the last of them: begins(func) returns a token, then
+# ends(token, func, arguments, keyword arguments, results).
+watchers = []
 _libraries = {}  # namespace -> torch.library.Library, which must stay
 turns = {}  # "file:line" -> how often it has asked for any value of a mask without values
 
@@ -171,6 +176,12 @@ def received(source, copy):
         copy.fill_(1)
 
 
+def end():
+    """Leave the operations to PyTorch alone, until the next begin()."""
+    while _libraries:
+        _libraries.popitem()[1]._destroy()
+
+
 def begin():
     """Stand around every kernel for CUDA, and around some for the host.
 
@@ -221,7 +232,7 @@ def category(dtype):
 
 def _stand_around(name, key, handler):
     namespace, _, full = name.partition("::")
-    if namespace not in NAMESPACES:
+    if namespace not in NAMESPACES or name in LEFT_OUT:
         return
     base, _, overload = full.partition(".")
     func = getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
@@ -233,7 +244,15 @@ def _stand_around(name, key, handler):
 
     def kernel(keyset, *args, **kwargs):
         run = functools.partial(original.call_boxed, keyset)
-        return handler(func, run, with_tensors(args, places), kwargs)
+        args = with_tensors(args, places)
+        if not watchers:
+            return handler(func, run, args, kwargs)
+        token, out = watchers[-1].begins(func), None
+        try:
+            out = handler(func, run, args, kwargs)
+        finally:
+            watchers[-1].ends(token, func, args, kwargs, out)
+        return out
 
     if namespace not in _libraries:
         _libraries[namespace] = torch.library.Library(namespace, "IMPL")
