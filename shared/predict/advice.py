@@ -8,16 +8,15 @@ ACTIVATIONS = "activations", "recomputed"
 KEPT = "parameters", "gradients", "optimizer states"
 
 
-def advice(r, script):
-    """Return the smallest card for a script, and what to try first, as lines with commands."""
+def advice(r):
+    """Return the smallest card for a script, and what to try first, as lines with options."""
     needed, lines = tables.needs(r), []
     with_room = {key: card.gb for key, card in cards.CARDS.items() if card.gb >= needed}
     if with_room:
         key = min(with_room, key=with_room.get)
-        command = f"python -m shared.predict {script} --fits {key}"
-        lines.append(f"The smallest card with room, of those known: {command}")
+        lines.append(f"The smallest card with room, of those known: --fits {key}")
     else:
-        lines.append("No known card has room: see `python -m shared.predict --devices N`")
+        lines.append("No known card has room: --devices N, if the script shards its weights")
     held, peak = r["train"]["breakdown_gb"], r["train"]["device_peak_gb"]
     helped = [category for category in held if category in (*ACTIVATIONS, *KEPT, "temporaries")]
     most = max(helped, key=held.get, default=None)

@@ -6,10 +6,14 @@ import re
 import pytest
 from conftest import PLAIN, read_json, run
 from emulated import NEEDS
+from simulations import near
+from versions import made_here
 
+from shared.evidence.published import command
 from shared.memory.blocks import CATEGORIES
 from shared.predict import advice
-from shared.records import scripts
+from shared.predict.jobs import run_jobs
+from shared.records import scripts, stored
 from shared.records.views import read
 
 pytestmark = NEEDS
@@ -151,3 +155,19 @@ def test_advice_names_scripts_that_are_there(category, devices):
         r = {"precision": precision, "world_size": devices, "peak_at": {"train": {"phase": "step"}}}
         _, before, after = advice.first(category, r)
         assert before in scripts.every() and after in scripts.every()
+
+
+def test_scripts_of_others_are_as_recorded(request):
+    """Needs --scripts FOLDER, into which shared.evidence.published has fetched them."""
+    if not (folder := request.config.getoption("--scripts")):
+        pytest.skip("needs --scripts FOLDER")
+    rows = [row for s in command.SOURCES if "commit" in s for row in command.rows(s)]
+    there = [row for row in rows if (folder / row["folder"]).exists()]
+    then = {(r["source"], r["what"]): r for r in read_json(stored.PUBLISHED)}
+    found = run_jobs([(command.unedited.simulate, row, folder) for row in there])
+    assert there
+    for row, figures in zip(there, found):
+        now, record = figures["peak"], then[row["title"], row["words"]]
+        assert now.get("why") == record.get("why"), row["script"]
+        if "why" not in now:
+            assert now["allocated_gb"] == near(record["allocated_gb"], made_here(record)), row

@@ -164,6 +164,8 @@ def run(args, argv, card_gb, quiet=False, timed=TIMED, **variables):
         if code < 0:
             name = signal.Signals(-code).name
             raise UserError(f"{args.script} was ended by {name}; has the host enough memory?")
+        if code and quiet:
+            raise UserError(f"{args.script} failed when it ran again, with exit code {code}")
         if code or not result.exists():
             sys.exit(code or 1)
         found = json.loads(result.read_text())
@@ -207,7 +209,7 @@ def show(found, args):
     if found["has_convolutions"]:
         print("The workspaces of cuDNN are not in the figures: only the library knows them")
     if found["trained"]:
-        print("\n".join(advice(r, args.script)))
+        print("\n".join(advice(r)))
     for note in r["notes"]:
         print(f"- {note}")
     if args.timeline:
