@@ -26,9 +26,11 @@ sys.path.insert(0, str(ROOT))
 from forks import become  # noqa: E402
 from left_behind import pytest_configure, pytest_sessionfinish  # noqa: E402, F401
 
-from shared.predict.jobs import PRELOADED  # noqa: E402
 from shared.records import scripts  # noqa: E402
-from shared.records.running import end, forks  # noqa: E402
+from shared.records.running import (  # noqa: E402
+    end,
+    forks,
+)
 
 NAMES = scripts.ladder()
 TEXT = [name for name in scripts.stages() if name not in NAMES]  # 11_llm/before, 11_llm/train
@@ -74,7 +76,7 @@ def _started(words, cwd, env, limit):
 def _forked(words, cwd, env, limit):
     with tempfile.NamedTemporaryFile("r", errors="replace") as out:
         arguments = (words, str(cwd), out.name, env)
-        process = forks(PRELOADED).Process(target=become, args=arguments)
+        process = forks().Process(target=become, args=arguments)
         process.start()
         try:
             process.join(limit)

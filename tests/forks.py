@@ -10,8 +10,8 @@ import sys
 
 import torch
 
-from shared.predict.jobs import PRELOADED
 from shared.records import running
+from shared.records.running import PRELOADED
 
 
 def become(command, folder, out, environment):

@@ -7,12 +7,12 @@ import pytest
 import torch
 from conftest import SHARDED, run
 from sharded import STEPS, TENSOR_PARALLEL
+from shared.predict.simulation import predict
 from single_process import TINY, alone, losses, one_update
 
 from shared.images import cli, models
 from shared.metrics import Meter
 from shared.predict.jobs import Wanted, run_jobs
-from shared.predict.simulation import predict
 from shared.records import scripts
 
 

@@ -5,10 +5,10 @@ import math
 import pytest
 from conftest import ROADS, SHARDED_ROADS
 from sharded import STEPS, TENSOR_PARALLEL
+from shared.predict.simulation import predict
 from single_process import alone
 
 from shared.predict.jobs import Wanted, run_jobs
-from shared.predict.simulation import predict
 from shared.records import scripts
 from shared.records.views import by_script
 

@@ -5,11 +5,11 @@ import copy
 import pytest
 from conftest import NAMES, PLAIN, SHARDED, SINGLE, TEXT
 from sharded import STEPS
+from shared.predict.simulation import predict
 from single_process import alone
 from versions import only_here
 
 from shared.predict.jobs import Wanted, run_jobs
-from shared.predict.simulation import predict
 from shared.records.views import TINY_MEASURED, by_script, read
 
 

@@ -11,7 +11,6 @@ a few percent.
 import argparse
 import csv
 import dataclasses
-import operator
 from pathlib import Path
 
 GIB = 2**30 / 1e9  # in GB
@@ -102,18 +101,13 @@ def card_or_gb(text):
     return text.replace(".", "", 1).isdecimal() and float(text) or get(text)
 
 
-def of_this_machine(properties):
-    """Return the card of this machine, given torch.cuda.get_device_properties()."""
-    here = Card(
-        properties.name.removeprefix("NVIDIA "),
-        properties.name,
-        properties.total_memory / 2**30,
-        (properties.major, properties.minor),
-        properties.multi_processor_count,
-        properties.max_threads_per_multi_processor,
-    )
-    # Rates of the known card with the same capability and multiprocessors, and the nearest memory.
-    shape = operator.attrgetter("capability", "multiprocessors")
-    alike = [card for card in CARDS.values() if shape(card) == shape(here)]
-    nearest = min(alike, key=lambda card: abs(card.gib - here.gib), default=here)
-    return dataclasses.replace(here, rates=nearest.rates)
+def key_of_this_machine(properties):
+    """Return the name in CARDS of this machine's GPU, None if it is not known.
+
+    Args:
+        properties: torch.cuda.get_device_properties(); names of a GPU differ between makers.
+    """
+    shape = (properties.major, properties.minor), properties.multi_processor_count
+    alike = {k: c for k, c in CARDS.items() if (c.capability, c.multiprocessors) == shape}
+    gib = properties.total_memory / 2**30
+    return min(alike, key=lambda key: abs(alike[key].gib - gib), default=None)

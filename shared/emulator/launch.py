@@ -22,12 +22,7 @@ def is_emulated():
 
 
 def environment(card=DEFAULT, devices=1, *, host_ahead=False, alone=False):
-    """Return the environment variables for a program with emulated GPUs.
-
-    Args:
-        card: emulator.cards.Card.
-        devices: their number; with alone=True that of the ranks, of which the program is rank 0.
-        host_ahead: work is done when the host waits for it, instead of at once.
+    """Return the environment variables for a program with emulated GPUs; see settings().
 
     Raises:
         build.BuildError: this machine lacks something.
@@ -44,6 +39,27 @@ def environment(card=DEFAULT, devices=1, *, host_ahead=False, alone=False):
         "LD_LIBRARY_PATH": before("LD_LIBRARY_PATH", library.parent),  # programs load NVML by name
         "TRITON_LIBCUDA_PATH": str(library.parent),
         "TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT": "1",  # seconds, for threads that wait forever then
+        **settings(card, devices, host_ahead=host_ahead, alone=alone),
+    }
+    variables.pop("CUDA_VISIBLE_DEVICES", None)  # it names real GPUs
+    return variables
+
+
+def without_gpus():
+    """Return the environment variables for a program that sees no GPU, of any kind."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("EMULATED_")}
+    return {**kept, "CUDA_VISIBLE_DEVICES": ""}
+
+
+def settings(card=DEFAULT, devices=1, *, host_ahead=False, alone=False):
+    """Return the variables that say which GPUs are emulated, and how.
+
+    Args:
+        card: emulator.cards.Card.
+        devices: their number; with alone=True that of the ranks, of which the program is rank 0.
+        host_ahead: work is done when the host waits for it, instead of at once.
+    """
+    variables = {
         "EMULATED_FOLDER": "-emulated",  # ends the name of a folder that nothing else should read
         "EMULATED_NAME": card.name,
         "EMULATED_BYTES": str(int(card.gib * 2**30)),
@@ -56,7 +72,6 @@ def environment(card=DEFAULT, devices=1, *, host_ahead=False, alone=False):
         "EMULATED_HOST_AHEAD": str(int(host_ahead)),
         "EMULATED_ALONE": str(int(alone)),
     }
-    variables.pop("CUDA_VISIBLE_DEVICES", None)  # it names real GPUs
     if alone:  # as torchrun would set it
         ranks = {"WORLD_SIZE": devices, "LOCAL_WORLD_SIZE": devices, "RANK": 0, "LOCAL_RANK": 0}
         ranks |= {"GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}
@@ -64,6 +79,16 @@ def environment(card=DEFAULT, devices=1, *, host_ahead=False, alone=False):
         ranks |= {"TORCH_NCCL_RANKS_PER_ROOT": devices}  # else each 128th rank has to answer
         variables |= {name: str(value) for name, value in ranks.items()}
     return variables
+
+
+def become(variables):
+    """Give this process, a fork that has not used its emulated GPU yet, another: see settings()."""
+    os.environ.update(variables)
+    ctypes.CDLL(None).emulator_start()
+    if os.environ["EMULATED_ALONE"] == "1":
+        from emulated_gpu import alone  # it is there where a GPU is emulated
+
+        alone.begin()
 
 
 def run(command, variables, snapshot=None, **output):

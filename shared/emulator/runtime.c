@@ -36,7 +36,8 @@ static int visible(int devices) {
   return seen;
 }
 
-__attribute__((constructor)) static void start(void) {
+// Reads the settings: of this process, and once more of a fork with a card of its own.
+__attribute__((constructor)) ENTRY void emulator_start(void) {
   const char *name = getenv("EMULATED_NAME");
   snprintf(card.name, sizeof card.name, "%s", name ? name : "NVIDIA A100-SXM4-80GB");
   card.bytes = number("EMULATED_BYTES", 84974239744);

@@ -92,7 +92,8 @@ def _quiet(main, argv):
 
 def measured(techniques=TECHNIQUES, *options):
     """Return [(record of the Trainer, record of before.py)]; both get the further options."""
-    records = run_jobs([(run, t, *options) for t in techniques for run in (theirs, ours)])
+    jobs = [(run, t, *options) for t in techniques for run in (theirs, ours)]
+    records = run_jobs(jobs, emulated=False)
     return list(zip(records[::2], records[1::2]))
 
 

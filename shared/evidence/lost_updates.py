@@ -53,7 +53,8 @@ def train(name, seed, *options):
 
 def trained(seeds, *options):
     """Return the results of train() for every script and seed, {script: list of records}."""
-    records = run_jobs([(train, name, seed, *options) for name in SCRIPTS for seed in seeds])
+    jobs = [(train, name, seed, *options) for name in SCRIPTS for seed in seeds]
+    records = run_jobs(jobs, emulated=False)
     return {name: [r for r in records if r["script"] == name] for name in SCRIPTS}
 
 

@@ -1,7 +1,7 @@
 """GPU memory of changes of a line or two that are not worth a file, for the pages.
 
-`python -m shared.evidence.variants` simulates all of them at full size, measures some of them with
-the tiny model, and stores the records.
+`python -m shared.evidence.predicted variants` runs all of them at full size on emulated GPUs,
+`python -m shared.evidence.variants` measures some of them with the tiny model, on a CPU.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from shared.cli import Parser
 from shared.emulator.cards import CARDS
 from shared.evidence import kept
 from shared.predict.jobs import Wanted, run_jobs
-from shared.predict.simulation import predict
+from shared.predict.stage import predict
 from shared.records import markdown, scripts, stored
 from shared.records.views import amount, duration, least_ms, on_host, origin, read_list, size, unit
 
@@ -74,15 +74,12 @@ MEASURED = [variant for variant in VARIANTS if variant.tiny]
 UPDATES = 3  # some mistakes show from the third update on
 
 
-def simulate(variant, **tiny):
-    """Return the record of a variant; run it in a process of its own."""
+def emulate(variant):
+    """Return the record of a variant on an emulated GPU; run it in a process of its own."""
     scripts.Script.load = lambda script: variant.load()
-    if tiny:
-        return predict(variant.script, Wanted("cpu", "tiny", **tiny))
     names = "model", "batch_size", "max_length", "devices", "expandable"
     same = {key: getattr(variant, key) for key in names}
-    same |= {"card": CARDS[variant.card], "updates": UPDATES if variant.tiny else None}
-    return predict(variant.script, Wanted("gpu", "full", **same))
+    return predict(variant.script, Wanted("full", card=CARDS[variant.card], **same))
 
 
 def measure(variant):
@@ -90,28 +87,29 @@ def measure(variant):
     return variant.load().main(["--preset", "tiny", "--max-steps", str(UPDATES)])
 
 
-def simulated(variants=VARIANTS, function=simulate):
-    """Return the records of variants from a function above, {words: record}."""
-    records = run_jobs([(function, variant) for variant in variants])
-    return {variant.words: record for variant, record in zip(variants, records)}
+def recorded():
+    """Return the stored predictions, {words: record}."""
+    records = stored.predicted(stored.VARIANTS)
+    return dict(zip((variant.words for variant in VARIANTS), records, strict=True))
 
 
-def recorded(variants=VARIANTS, file=stored.VARIANTS):
-    """Return the stored records, {words: record}."""
-    return dict(zip((variant.words for variant in variants), read_list(file), strict=True))
+def measured():
+    """Return the stored measurements of the tiny model, {words: record}."""
+    records = read_list(stored.TINY_VARIANTS)
+    return dict(zip((variant.words for variant in MEASURED), records, strict=True))
 
 
 def part(folder, table=None):
     """Return the table of a group of variants; without one, where the figures of all come from."""
     records = recorded()
     if not table:
-        return origin([*records.values()], stored.VARIANTS, what="the variants")
+        return origin([*records.values()], stored.PREDICTED, what="the variants")
     mine = [v for v in VARIANTS if v.table == table]
     host = any(on_host(records[v.words]) for v in mine)
     what, tiny = unit(records[mine[0].words]), {}
     last = (f"least time for one of the {what}, on one GPU",)
     if mine[0].tiny:
-        tiny = recorded(MEASURED, stored.TINY_VARIANTS)
+        tiny = measured()
         last = "tiny: measured", "correction"
     lines = [("", "allocated", "change", "reserved", *(["host"] if host else []), *last)]
     for v in mine:
@@ -133,7 +131,7 @@ def grown(folder):
     """Return a table of the memory reserved by default and with expandable segments."""
     key = operator.itemgetter("model", "script", "world_size")
     # The last record of a model has all techniques.
-    default = {key(r): r for file in (stored.PREDICTED, stored.TEXT) for r in read_list(file)}
+    default = {key(r): r for r in stored.predicted(stored.STAGES, stored.TEXT)}
     mine = {v.words: recorded()[v.words] for v in VARIANTS if v.expandable}
     lines = [("", "allocated", "reserved", "expandable: allocated", "reserved", "change")]
     for words, r in mine.items():
@@ -141,13 +139,13 @@ def grown(folder):
         peaks = [t[f"device_{name}_gb"] for t in both for name in ("peak", "reserved")]
         lines.append((words, *map(size, peaks), markdown.compared(peaks[1], peaks[3])))
     said = "Model, batch and card are those of the other tables unless a row names others."
-    return kept.table(lines, [*mine.values()], stored.VARIANTS, said)
+    return kept.table(lines, [*mine.values()], stored.PREDICTED, said)
 
 
 def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
-    kept.store(stored.VARIANTS, "variants", simulated().values())
-    kept.store(stored.TINY_VARIANTS, "variants", simulated(MEASURED, measure).values())
+    records = run_jobs([(measure, variant) for variant in MEASURED], emulated=False)
+    kept.store(stored.TINY_VARIANTS, "variants", records)
 
 
 if __name__ == "__main__":

@@ -45,11 +45,8 @@ def weights(args):
     """Return the file of weights that every stage starts from, in fp32.
 
     Write it when it is first needed: pretrained weights with a new last layer for
-    `args.num_classes` classes, or random ones, which depend on `args.seed` alone. A simulation has
-    a file of its own, `args.weights_file`.
+    `args.num_classes` classes, or random ones, which depend on `args.seed` alone.
     """
-    if hasattr(args, "weights_file"):
-        return args.weights_file
     source = "pretrained" if args.pretrained else f"random-seed{args.seed}"
     if args.pretrained and args.model == "vit_tiny":  # new weights, new file
         source += f"-{hashlib.sha256(TINY_WEIGHTS.read_bytes()).hexdigest()[:8]}"

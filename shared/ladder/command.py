@@ -5,8 +5,8 @@ continues where it stopped: what was measured before with the same options, code
 measured again.
 """
 
-import json
 import os
+import subprocess
 import sys
 import time
 import types
@@ -21,10 +21,7 @@ from shared.emulator.build import BuildError
 from shared.images import data as images
 from shared.images.cli import TASK as IMAGES
 from shared.ladder.before import fingerprint
-from shared.predict.jobs import PRELOADED, Wanted, run_jobs
-from shared.predict.simulation import predict as simulate
 from shared.records import bars, scripts, tables
-from shared.records.atomic_files import write_text
 from shared.records.record import append
 from shared.records.running import forks, run_script
 from shared.records.views import by_model, by_script, read, setting
@@ -71,33 +68,26 @@ def script_options(args):
     return [str(option) for option in options]
 
 
-def predict(chosen, records):
-    """Return the predictions for records of the chosen scripts, {script: record}.
+def emulated(args, argv):
+    """Return the records of the same ladder on emulated GPUs of this machine's kind, by script.
 
-    A failure of any kind is printed and not raised, so that the measurements are not lost.
+    They are {} without a GPU, or with one that is not known. A failure of any kind is printed and
+    not raised, so that the measurements are not lost.
     """
-    device, card, jobs = "cpu", None, []
-    if torch.cuda.is_available():
-        device, card = "gpu", cards.of_this_machine(torch.cuda.get_device_properties(0))
-    for r in records:
-        args = chosen[r["script"]]
-        wanted = Wanted(
-            device,
-            args.preset,
-            args.model,
-            **{key: r.get(key) for key in ("image_px", "max_length", "input_shapes")},
-            updates=len(r["input_shapes"]),
-            devices=r["world_size"],
-            num_classes=args.num_classes,
-            trust_remote_code=getattr(args, "trust_remote_code", False),
-            card=card,
-        )
-        jobs.append((simulate, r["script"], wanted))
-    try:
-        return by_script(run_jobs(jobs))
-    except Exception as error:
-        print(f"- no predictions: {type(error).__name__}: {error}")
+    if launch.is_emulated() or not torch.cuda.is_available():
         return {}
+    key = cards.key_of_this_machine(torch.cuda.get_device_properties(0))
+    if not key:
+        return {}
+    print("- running the same on emulated GPUs, to compare", flush=True)
+    out = args.out / "emulated"
+    words = sys.argv[1:] if argv is None else argv
+    command = [sys.executable, "-m", "shared.ladder", *words, "--card", key, "--out", str(out)]
+    with open(args.out / "logs" / "emulated.txt", "w") as log:
+        code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT).returncode
+    if code:
+        print(f"- not all of it ran: {log.name} says why")
+    return by_script(read(out / "ladder.jsonl")[0])
 
 
 def choose(args, names):
@@ -172,7 +162,7 @@ def measure(args, chosen):
         # Without a real GPU, starting Python anew would take a third of the whole time. (Only on
         # Linux: the system libraries of macOS do not support forks.)
         no_gpu = its.accelerator == "cpu" or launch.is_emulated()
-        context = forks(PRELOADED) if no_gpu and sys.platform == "linux" else None
+        context = forks() if no_gpu and sys.platform == "linux" else None
         record, last = run_script(name, options, log, processes(name, its), context)
         seconds = time.perf_counter() - started
         if record:
@@ -185,15 +175,10 @@ def measure(args, chosen):
     return records
 
 
-def show(args, chosen, records):
-    """Print the tables of measurements, and draw the picture."""
-    predicted = {}
-    if not launch.is_emulated():
-        print("- predicting the same runs, to compare", flush=True)
-        predicted = predict(chosen, records)
+def show(args, records, predicted):
+    """Print the tables of measurements, beside predictions, and draw the picture."""
     for group in by_model(records):
         print(f"\n{setting(group[0])}\n" + "\n".join(tables.measured(group, predicted)))
-    write_text(args.out / "predicted.json", json.dumps([*predicted.values()], indent=1) + "\n")
     file, picture, logs = (args.out / name for name in ("ladder.jsonl", "ladder.png", "logs"))
     bars.draw(records, picture)
     print(f"\n{file}, {picture}: records and picture; {logs}: output of the scripts")
@@ -223,6 +208,6 @@ def main(argv=None):
         print(f"- {note}", flush=True)
     records = measure(args, chosen)
     if records:
-        show(args, chosen, records)
+        show(args, records, emulated(args, argv))
     if len(records) < len(chosen):
         sys.exit(1)

@@ -19,7 +19,7 @@ def ways(name, options=()):
     """Return the result of `python -m shared.predict --card NAME`, a dictionary per model."""
     card = cards.CARDS[name]
     args = command.parse(["--card", name, *options])
-    records = card_fit.find(command.wanted(args, device="gpu"), card)
+    records = card_fit.find(command.wanted(args), card)
     return [
         {
             "card": name,
@@ -28,7 +28,6 @@ def ways(name, options=()):
             "setting": setting(group[0]),
             "unit": unit(group[0]),
             "ways": card_fit.ways(group),
-            "advice": card_fit.advice(card_fit.ways(group), unit(group[0]), card),
             **{key: group[0][key] for key in ("versions", "git_commit", "date")},
             "command": args.command,
         }

@@ -12,8 +12,8 @@ from pathlib import Path
 from unittest import mock
 
 from shared.cli import Parser, UserError
-from shared.predict.jobs import PRELOADED, Wanted, run_jobs
-from shared.predict.simulation import predict
+from shared.predict.jobs import Wanted, run_jobs
+from shared.predict.stage import predict
 from shared.records import scripts
 from shared.records.running import forks, run_script
 from shared.records.views import size
@@ -137,7 +137,7 @@ def record(script):
     """Train a script for a few updates, and return its record."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.txt"
-        found, said = run_script(script.name, OPTIONS, log, context=forks(PRELOADED))
+        found, said = run_script(script.name, OPTIONS, log, context=forks())
         said_where = rf'{re.escape(script.path.name)}", (line \d+)'
         lines = re.findall(said_where, log.read_text(errors="replace"))
     if not found:
@@ -148,7 +148,7 @@ def record(script):
 known = functools.cache(record)  # of the repository's own
 
 
-def simulate(name, options, script):
+def emulate(name, options, script):
     with mock.patch.dict(scripts.every(), {name: script}):
         return predict(name, options)
 
@@ -159,15 +159,15 @@ def check(mine, own):
     yield diff(mine, own)
     trio = mine, own, scripts.get(own.parent)
     with mock.patch.dict(os.environ, ALONE), ThreadPoolExecutor(2) as pool:
-        forks(PRELOADED)  # once, in this thread
+        forks()  # once, in this thread
         records = list(pool.map(lambda run, script: run(script), (record, known, known), trio))
     yield losses(*records)
     yield peak(*records)
     yield peak(*records, "load")
     if own.load().DEVICES > 1:
-        asked = Wanted("gpu", "tiny", tensors_only=True)
+        asked = Wanted("tiny")
         try:
-            yield peak(*run_jobs([(simulate, script.name, asked, script) for script in trio]))
+            yield peak(*run_jobs([(emulate, script.name, asked, script) for script in trio]))
         except UserError as error:  # such as tensors on different devices
             yield False, str(error)
     yield unseen(mine, own)

@@ -9,7 +9,7 @@ def part(folder):
     """Return a table of what an update costs each GPU, beside the one of the stage before."""
     records = [stored.predictions()[name] for name in pair(folder)]
     what, names = unit(records[0]), [r["script"] for r in records]
-    card = records[-1]["device"].removeprefix("simulated ")
+    card = records[-1]["device"].removeprefix("emulated ")
     sizes = {
         "read and written in its memory": "moved_gb",
         "gathered from the GPUs": "gathered_gb",
@@ -30,7 +30,6 @@ def part(folder):
                 f"**least time, {card}**": f"**{duration(bound['ms'])}**",
                 "what bounds it": parts(bound["parts_ms"]),
                 "beside it, further streams added up": parts(bound["beside_ms"]),
-                "if all that fits stays in the L2 cache": duration(bound["in_cache_ms"]),
                 f"least time for one of the {what}, on one GPU": duration(least_ms(r)),
             }
         )

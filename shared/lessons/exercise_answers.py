@@ -16,7 +16,7 @@ def changes(record, against, phase="train", place="device"):
     if place == "device":
         held = [r[phase]["breakdown_gb"] for r in (against, record)]
     else:
-        held = [r["host_breakdown_gb"][phase] for r in (against, record)]
+        held = [r[phase]["host_breakdown_gb"] for r in (against, record)]
     rows = [(label, *(h.get(label, 0) for h in held)) for label in CATEGORIES]
     return [row for row in rows if max(row[1:]) >= LEAST]
 

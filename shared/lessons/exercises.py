@@ -19,7 +19,7 @@ from shared.cli import Parser, UserError
 from shared.lessons import exercise_answers
 from shared.predict import command as predictor
 from shared.predict.jobs import run_jobs
-from shared.predict.simulation import predict
+from shared.predict.stage import predict
 from shared.records import scripts, stored
 from shared.records.atomic_files import write_text
 from shared.records.running import run_script
@@ -28,7 +28,7 @@ from shared.records.views import TINY_MEASURED, origin, read, read_list
 
 KEPT = (
     "script technique model image_px max_length pretrained dataset device world_size batch_size "
-    "micro_batch_size steps load train host_breakdown_gb cost bound test_accuracy versions "
+    "micro_batch_size steps load train cost bound test_accuracy versions "
     "git_commit command date"
 ).split()
 # The question, the command, the options of the answer, and the reason.
@@ -87,10 +87,7 @@ def predictions(asked):
     wanted = {}
     for command in asked:
         args = predictor.parse(shlex.split(command)[3:])
-        # For exercises about loading alone, one update is enough.
-        asking = [e for e in every() if command in commands(e)]
-        short = {"updates": 1} if all(e.phase == "load" for e in asking) else {}
-        wanted[command] = predictor.wanted(args, device=args.on or "gpu", **short)
+        wanted[command] = predictor.wanted(args)
     jobs = list(dict.fromkeys(job for those in wanted.values() for job in those))
     made = dict(zip(jobs, run_jobs([(predict, *job) for job in jobs])))
     return {
@@ -126,7 +123,7 @@ def compared(exercise, printed):
     if exercise.against in printed:
         return record, printed[exercise.against][-1]
     predicted = is_prediction(exercise.command)
-    there = read_list(stored.PREDICTED) if predicted else read(TINY_MEASURED)[0]
+    there = stored.predicted(stored.STAGES) if predicted else read(TINY_MEASURED)[0]
     return record, next(r for r in [*others, *there] if r["script"] == exercise.against)
 
 

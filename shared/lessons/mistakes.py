@@ -3,7 +3,7 @@
 import ast
 import difflib
 
-from shared.evidence.variants import MEASURED, recorded
+from shared.evidence.variants import MEASURED, measured, recorded
 from shared.records import markdown, stored, views
 
 
@@ -13,14 +13,14 @@ def asked():
     A question is a dictionary: the script; "code", the function with the mistake as (line, whether
     it is wrong); the mistake in "words", its predicted "peak", "tiny" as measured, and the "mend".
     """
-    full, tiny = recorded(), recorded(MEASURED, stored.TINY_VARIANTS)
+    full, tiny = recorded(), measured()
     questions = []
     for v in (v for v in MEASURED if v.mend):
         right = next(other for other in MEASURED if other.words == v.against)
         told = {"script": v.script, "words": v.words, "mend": v.mend}
         peaks = {"peak": grown(full, right, v), "tiny": grown(tiny, right, v)}
         questions.append({**told, **peaks, "code": wrong(right.text, v.text)})
-    files = (full, stored.VARIANTS), (tiny, stored.TINY_VARIANTS)
+    files = (full, stored.PREDICTED), (tiny, stored.TINY_VARIANTS)
     return questions, [views.origin([its[v.words] for v in MEASURED], file) for its, file in files]
 
 

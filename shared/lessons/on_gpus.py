@@ -1,24 +1,20 @@
-"""The generated part of a page that sets predictions beside measurements on GPUs."""
+"""The generated part of a page that sets emulated GPUs beside measurements on real ones."""
 
-from shared.evidence.calibrate import report
+from shared.evidence.calibrate import command
 from shared.records import markdown, stored
-from shared.records.views import by_model, listed, setting
+from shared.records.views import by_model, by_script, listed, setting
 
 
 def part(folder):
-    """Return tables of the stored results of evidence.calibrate, two for every GPU."""
+    """Return the tables of the stored results of evidence.calibrate."""
     pieces = []
-    for file, checked, about in stored.on_gpus():
-        for group in by_model(checked):
-            measured = [p["measured"] for p in group]
-            on = listed(m["device"] for m in measured)
+    for file, found in stored.on_gpus():
+        emulated = by_script(found["emulated"])
+        for group in by_model(found["measured"]):
+            on = listed(r["device"] for r in group)
             pieces += [f"{setting(group[0])}, on {on}, while training:"]
-            pieces += [report.runs(group), markdown.sources(measured, file)]
-        if operations := about.get("operations"):
-            formulas = report.formulas(operations)
-            pieces += [f"What operations allocate besides their results; {formulas}."]
-            wrong = report.wrong(operations)
-            pieces += [report.table(wrong)] if wrong else []
-        if context := about.get("context"):
-            pieces += [f"{context['name']}, {report.context(context)}."]
+            rows = command.rows(by_script(group), emulated)
+            pieces += [[command.HEADING, *rows], markdown.sources(group, file)]
+        for name, (same, there, here) in found["events"].items():
+            pieces += [f"{name}: {same:,} of {there:,} events equal, {here:,} emulated."]
     return markdown.text(*pieces) or "There is no measurement on a GPU yet."

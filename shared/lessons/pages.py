@@ -8,7 +8,7 @@ import re
 import shlex
 
 from shared.cli import Parser
-from shared.evidence import guide, hugging_face, lost_updates, profiled, variants
+from shared.evidence import hugging_face, lost_updates, profiled, variants
 from shared.lessons import costs, exercises, on_gpus, parts, pictures, published, side_roads
 from shared.records import scripts
 from shared.records.atomic_files import write_text
@@ -17,14 +17,11 @@ from shared.records.scripts import ROOT
 PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 PARTS = {
     "answer": exercises.part,
-    "checked": parts.checked,
     "checked_gpu": on_gpus.part,
     "cost": costs.part,
     "diff": parts.diff,
-    "families": parts.families,
     "glance": parts.glance,
     "grown": variants.grown,
-    "guide": guide.part,
     "hugging_face": hugging_face.part,
     "ladder": parts.ladder,
     "language_models": parts.language_models,

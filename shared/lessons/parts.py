@@ -1,6 +1,5 @@
 """Generated parts of pages that show diffs and records; each function takes the page's folder."""
 
-import json
 import os
 import re
 
@@ -44,7 +43,7 @@ def glance(folder):
     lines += [(f"least time for one {what}{each}", least)]
     lines += [("tiny model on a CPU, measured: peak", tiny_peaks)]
     lines += [("its test accuracy", map(views.learned, small))]
-    card = views.listed(r["device"].removeprefix("simulated ") for r in rows)
+    card = views.listed(r["device"].removeprefix("emulated ") for r in rows)
     heads = [f"[{name.removesuffix('/train')}](../{name}.py)" for name in names]
     heading = (f"{views.setting(rows[-1])}, predicted for {card}", *heads)
     return markdown.text([heading, *((label, *cells) for label, cells in lines)])
@@ -53,7 +52,7 @@ def glance(folder):
 def origin(folder):
     """Return a line on how the figures of a stage's page were made, and where all of them are."""
     full, tiny = (its[pair(folder)[-1]] for its in (stored.predictions(), _tiny()))
-    card, torch = full["device"].removeprefix("simulated "), full["versions"]["torch"]
+    card, torch = full["device"].removeprefix("emulated "), full["versions"]["torch"]
     file = os.path.relpath(FIGURES / f"{folder.name}.md", folder)
     gloo = ", without gloo's buffers" if tiny["world_size"] > 1 else ""
     return (
@@ -185,10 +184,10 @@ def language_models(folder):
     everything = [r for records in stored.text_records().values() for r in records]
     note = (
         "None of this has been measured on a GPU here. A card needs what is reserved and about "
-        f"{CONTEXT_GB:g} GB that are not simulated, with several GPUs {CONTEXT_GB + NCCL_GB:g}; "
+        f"{CONTEXT_GB:g} GB that are not emulated, with several GPUs {CONTEXT_GB + NCCL_GB:g}; "
         "`--fits` adds them."
     )
-    from_where = markdown.sources(everything, stored.TEXT, what="language models")
+    from_where = markdown.sources(everything, stored.PREDICTED, what="language models")
     return markdown.text(table, note, from_where)
 
 
@@ -209,34 +208,6 @@ def one_by_one(folder):
             cells.append(views.size(now) + (change if n else "") + each)
         table.append((f"+ {rows[0]['technique']}" if n else "before.py", *cells))
     return markdown.text(table)
-
-
-def families(folder):
-    """Return a table of the families of language models: predictable, or the reason why not."""
-    found = json.loads(stored.FAMILIES.read_text())
-    names = ", ".join(f"{name} {found['versions'][name]}" for name in ("torch", "transformers"))
-    table = [("family", *found["outcomes"])]
-    for family in next(iter(found["outcomes"].values())):
-        whys = (of_script[family] for of_script in found["outcomes"].values())
-        cells = (why.rpartition("simulated: ")[2] if why else "works" for why in whys)
-        table.append((family, *cells))
-    note = f"`python -m shared.evidence.families` with {names}; a very small model of each family."
-    return markdown.text(table, note)
-
-
-def checked(folder):
-    """Return a table of predictions for a CPU beside measurements, at full size."""
-    predicted = views.by_script(views.read_list(stored.CHECKED))
-    measured = views.read(stored.FULL_CPU)[0]
-    heading = ("measured while training", "predicted", "error")
-    table = [("script", *heading, "measured while loading", *heading[1:])]
-    for r in measured:
-        row = [r["script"]]
-        for phase in ("train", "load"):
-            m, p = (x[phase]["device_peak_gb"] for x in (r, predicted[r["script"]]))
-            row += [f"{m:.4f} GB", f"{p:.4f} GB", f"{p / m - 1:+.3%}"]
-        table.append(tuple(row))
-    return markdown.text(table, markdown.sources(measured, stored.FULL_CPU))
 
 
 def versions(folder):

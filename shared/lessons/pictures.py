@@ -9,7 +9,7 @@ from shared.lessons.parts import FIGURES, pair
 from shared.predict import timeline
 from shared.records import bars, scripts, stored
 from shared.records.scripts import ROOT
-from shared.records.views import RESULTS, TINY_MEASURED, by_script, read, read_list
+from shared.records.views import RESULTS, TINY_MEASURED, by_script, read
 
 
 def every():
@@ -21,7 +21,7 @@ def every():
     ):
         file = RESULTS / f"{name}.png"
         yield file, records, functools.partial(bars.draw, records, file)
-    moments = by_script(read_list(stored.TIMELINES))
+    moments = by_script(stored.timelines())
     for folder in scripts.folders():
         its, file = [moments[name] for name in pair(ROOT / folder)], FIGURES / f"{folder}.png"
         yield file, [m["record"] for m in its], functools.partial(timeline.beside, its, file)

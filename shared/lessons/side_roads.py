@@ -8,7 +8,7 @@ from shared.records.scripts import ROOT
 
 def records():
     """Return the predictions for a GPU at full size, of side roads and stages, {script: record}."""
-    return {**views.by_script(views.read_list(stored.SIDE_ROADS)), **stored.predictions()}
+    return views.by_script(stored.predicted(stored.SIDE_ROADS, stored.STAGES))
 
 
 def table(folder):
@@ -40,7 +40,7 @@ def origins(folder):
     """Return where the figures of a folder's side roads come from."""
     names, tiny = scripts.side_roads({folder.name}), views.read(stored.TINY_SIDE_ROADS)[0]
     its = [[its[name] for name in names] for its in (records(), views.by_script(tiny))]
-    files = stored.SIDE_ROADS, stored.TINY_SIDE_ROADS
+    files = stored.PREDICTED, stored.TINY_SIDE_ROADS
     return markdown.text(*map(views.origin, its, files)) if names else "This stage has none."
 
 

@@ -1,114 +1,146 @@
 """Configurations for a batch size on a card: which scripts fit, their micro-batches, their speed.
 
-Simulated updates show how many images or texts at once fit into the card's memory.
+A run goes on with updates of other sizes, which show how many images or texts at once fit into the
+card's memory. Where that is too little, the script runs once more on a card with no more memory:
+PyTorch gives idle memory back, and what it has may suffice.
 
 In 11, combinations of techniques are tried, too, beginning with the one that adds least to an
 update. The first that takes its whole share of the batch at once ends the search: more techniques
-would make it slower. (Offloading may lower the bound, because no bound includes the step on the
-host. So the advice chooses offloading only if nothing else fits.)
+would make it slower.
 """
 
 import dataclasses
 
+import torch
+from torch.utils._pytree import tree_map_only
+
 from shared.predict import tables
+from shared.predict.bound import bound
 from shared.predict.jobs import one_by_one, run_jobs
-from shared.predict.simulation import predicted
+from shared.predict.stage import predicted
 from shared.predict.tables import tight
 from shared.records import scripts
 from shared.records.views import aligned, folder, listed, name, unit
 from shared.records.views import most_per_second as speed
 
-NUMBERS = {1: "one", 2: "two", 4: "four", 8: "eight"}
-LEAST_GB = 0.1  # a smaller difference is not mentioned
 MOST = 1_000_000  # images at once; the search stops here
+STEADY = 2  # updates of a size; the second is like any later one
+
+
+class Tries:
+    """Updates of other sizes, which a run makes after those of its script.
+
+    search(stage, share) is a generator: it is given the running stage.Stage and a process's share
+    of its batch. It yields (share, at once), and is sent the GB that PyTorch reserves for updates
+    with these. `found` is what it returns; `needed` and `bounds` are {at once: GB} and
+    {at once: Bound}.
+    """
+
+    def __init__(self, search):
+        self._search, self.found, self.needed, self.bounds = search, None, {}, {}
+
+    def batches(self, stage, loader):
+        """Yield batches for a running stage.Stage; their inputs are all like the loader's first."""
+        first = tree_map_only(torch.Tensor, lambda t: t[:1], next(iter(loader)))
+        search = self._search(stage, loader.batch_size)
+        share, at_once = next(search)
+        while True:
+            if stage.micro:
+                stage.script.MICRO_BATCH_SIZE = at_once
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+            for _ in range(STEADY):
+                stage.watch.cost.start()
+                with stage.watch.at_work():
+                    yield tree_map_only(torch.Tensor, lambda t: repeated(t, share), first)
+            self.needed[at_once] = torch.cuda.max_memory_reserved() / 1e9
+            self.bounds[at_once] = bound(stage.watch.cost.operations, stage.options.card.rates)
+            try:
+                share, at_once = search.send(self.needed[at_once])
+            except StopIteration as end:
+                self.found = end.value
+                return
+
+
+def repeated(tensor, n):
+    """Return a tensor of one example as one of n."""
+    return tensor.repeat(n, *[1] * (tensor.ndim - 1))
 
 
 def with_fits(script, options, card_gb):
-    """Return a prediction, with "fits": whether it fits on a card, and the largest micro-batch.
+    """Return a record, with "fits": whether there is room on a card, and the largest micro-batch.
 
     A stage without micro-batches takes its batch at once. The others get a batch of at least two
     micro-batches per process, so that the gradients of the first exist during the forward pass of
     the second.
     """
-    record, simulation, _ = predicted(script, options)
-    args, left = simulation.args, card_gb - tables.allowance(record)
-    micro = args.micro_batch_size
-    _, enough = sizes(record, simulation, simulation.ledger.events, left)
 
-    def needed(n):
-        least = n * args.shares * (2 if micro else 1)
-        batch_size = max(least, args.batch_size) if micro else least
-        events = simulation.anew(batch_size, micro and n, options.updates)
-        return sizes(record, simulation, events, left)[1]
+    def largest(stage, share):
+        left = card_gb - tables.set_aside(stage.devices)
+        steps = search(left, stage.micro or share)
+        return (yield from sized(steps, lambda n: max(2 * n, share) if stage.micro else n))
 
-    fits = {
-        "card_gb": card_gb,
-        "needs_gb": tables.needs(record),
-        "fits": enough <= left,
-        "largest_micro_batch": search(needed, left, micro or args.batch_size // args.shares),
-    }
-    return {**record, "fits": fits}
+    tries = Tries(largest)
+    record, *_ = predicted(script, options, tries.batches)
+    needs = tables.needs(record)
+    known = {"card_gb": card_gb, "needs_gb": needs, "fits": needs <= card_gb}
+    return {**record, "fits": {**known, "largest_micro_batch": tries.found}}
 
 
 def with_way(script, options, card_gb, batch_size):
-    """Return a prediction, with "way": its fastest configuration for a batch size on a card."""
-    record, simulation, _ = predicted(script, options)
-    args, left = simulation.args, card_gb - tables.allowance(record)
-    share, micro = max(batch_size // args.shares, 1), args.micro_batch_size
-    most = min(options.micro_batch_size or share, share)
-    found = {}  # {n at once: (*sizes(), bound)}
-    if batch_size == args.batch_size:
-        its = sizes(record, simulation, simulation.ledger.events, left)
-        found[min(micro or share, share)] = *its, record["bound"]
+    """Return a record, with "way": its fastest configuration with room, for a batch on a card."""
 
-    def tried(n):
-        if n not in found:
-            its = sizes(record, simulation, simulation.anew(batch_size, micro and n), left)
-            found[n] = *its, simulation.bound()
-        return found[n]
+    def largest(stage, own_share):
+        left = card_gb - tables.set_aside(stage.devices)
+        share = max(batch_size * own_share // stage.script.BATCH_SIZE, 1)
+        most = min(options.micro_batch_size or share, share)
+        steps = search(left, most, most) if stage.micro else at_once(left, share)
+        return share, (yield from sized(steps, lambda n: share))
 
-    def largest(which):
-        if micro:
-            return search(lambda n: tried(n)[which], left, most, most)
-        return share if tried(share)[which] <= left else 0
-
-    at_once = largest(0) or largest(1)  # tightly only if nothing fits otherwise
-    gb, _, bound = found[at_once or min(found)]
+    tries = Tries(largest)
+    record, *_ = predicted(script, options, tries.batches)
+    share, fitting = tries.found
+    shown = fitting or min(tries.needed)
+    reserved = max(tries.needed[shown], record["load"]["device_reserved_gb"])
     way = {
         "card_gb": card_gb,
-        "needs_gb": gb + tables.allowance(record),
+        "needs_gb": reserved + tables.set_aside(record["world_size"]),
         "host_gb": record["train"]["host_peak_gb"],
         "world_size": record["world_size"],
         "batch_size": batch_size,
         "share": share,
-        "at_once": at_once,
-        "bound": bound,
+        "at_once": fitting,
+        "bound": tries.bounds[shown],
         "techniques": list(options.techniques or ()),
     }
     return {**record, "way": way}
 
 
-def sizes(record, simulation, events, left):
-    """Return the GB that PyTorch reserves for a log if there is room, and the GB that suffice.
+def sized(steps, share_of):
+    """Let a generator of sizes at once, such as search(), be one of (share, at once)."""
+    needed = None
+    while True:
+        try:
+            n = steps.send(needed)
+        except StopIteration as end:
+            return end.value
+        needed = yield share_of(n), n
 
-    Where it would reserve more than is left on the card, PyTorch gives idle memory back. If that is
-    enough, the allocated GB suffice; they are nearly linear in the batch, as search() expects.
-    """
-    replayed = simulation.replay(events, simulation.loaded)
-    reserved = max(replayed.allocator.peak / 1e9, record["load"]["device_reserved_gb"])
-    enough = reserved > left and simulation.replay(events, simulation.loaded, limit_gb=left)
-    return reserved, enough.peak / 1e9 if enough else reserved
+
+def at_once(budget, share):
+    """Return a share if it fits as a whole, else 0; yields and is sent as search() is."""
+    return share if (yield share) <= budget else 0
 
 
-def search(needed, budget, guess, most=MOST):
-    """Return the largest n from 1 to most with needed(n) <= budget, 0 if there is none.
+def search(budget, guess, most=MOST):
+    """Return the largest n from 1 to most that needs at most a budget, 0 if there is none.
 
-    The search begins at `guess` and extrapolates through the last two points, because needed() is
-    nearly linear. If that takes long, it bisects instead.
+    It yields n, and is sent what n needs. The search begins at `guess` and extrapolates through the
+    last two points, because this is nearly linear. If that takes long, it bisects instead.
     """
     fits, too_many, points = 0, None, []
     while fits < most and (too_many is None or too_many - fits > 1):
-        points.append((guess, needed(guess)))
+        points.append((guess, (yield guess)))
         if points[-1][1] <= budget:
             fits = guess
         else:
@@ -125,14 +157,51 @@ def search(needed, budget, guess, most=MOST):
     return fits
 
 
+def runs_on(script, options, card_gb):
+    """Return whether a script runs on a card with no more memory than it has."""
+    try:
+        predicted(script, dataclasses.replace(options, card_gb=card_gb))
+    except torch.OutOfMemoryError:
+        return False
+    return True
+
+
+def fits(jobs, card_gb):
+    """Return the records of jobs, (script, Wanted), each with "fits" for a card."""
+    records = run_jobs([(with_fits, *job, card_gb) for job in jobs])
+    doubtful = [(r, job) for r, job in zip(records, jobs) if not r["fits"]["fits"]]
+    tightly = run_jobs([(runs_on, *job, card_gb) for _, job in doubtful]) if doubtful else ()
+    for (record, _), does in zip(doubtful, tightly):
+        record["fits"]["fits"] = does
+    return records
+
+
+def with_tight_ways(records, jobs):
+    """Let ways in which not even one example fits with room be tight ones, if they run.
+
+    `jobs` are those of with_way() that made the records.
+    """
+    doubtful = [(r, job) for r, job in zip(records, jobs) if not r["way"]["at_once"]]
+    tries = []
+    for record, (script, options, card_gb, batch_size) in doubtful:
+        least = 1 if record["micro_batch_size"] else record["way"]["share"]
+        smallest = dataclasses.replace(options, batch_size=batch_size, micro_batch_size=1)
+        tries.append((record, least, (runs_on, script, smallest, card_gb)))
+    does = run_jobs([job for *_, job in tries]) if tries else ()
+    for (record, least, _), runs in zip(tries, does):
+        record["way"]["at_once"] = least if runs else 0
+    return records
+
+
 def find(jobs, card):
-    """Return the predictions of jobs, each with "way", and with "combinations" if it has any."""
+    """Return the records of jobs, each with "way", and with "combinations" if it has any."""
     modules = [scripts.get(script).load() for script, _ in jobs]
     sizes = {}  # of the last script of each task: all from 04 on have the same
     for module, (_, options) in zip(modules, jobs):
         sizes[module.TASK] = options.batch_size or module.BATCH_SIZE
     batches = [sizes[module.TASK] for module in modules]
-    records = run_jobs([(with_way, *job, card.gb, size) for job, size in zip(jobs, batches)])
+    wanted = [(*job, card.gb, size) for job, size in zip(jobs, batches)]
+    records = with_tight_ways(run_jobs([(with_way, *job) for job in wanted]), wanted)
     searches = []  # (record, name of the technique that adds nothing, tries to come)
     for (script, options), record, size in zip(jobs, records, batches):
         its = scripts.get(script)
@@ -148,7 +217,9 @@ def find(jobs, card):
             ]
             searches += [(record, module.FEW, tries)] if tries else []
     while searches:
-        tried = [r["way"] for r in run_jobs([(with_way, *s[2].pop(0)) for s in searches])]
+        wanted = [tries.pop(0) for *_, tries in searches]
+        found = with_tight_ways(run_jobs([(with_way, *job) for job in wanted]), wanted)
+        tried = [record["way"] for record in found]
         for (record, few, _), way in zip(searches, tried):
             if way["at_once"] == way["share"]:
                 way["techniques"].remove(few)
@@ -170,20 +241,13 @@ def ways(records):
     return found
 
 
-def offloads(way):
-    """Return whether an update copies more than a few numbers between device and host."""
-    its = way["bound"]
-    copying = sum(part.get("host link", 0) for part in (its["parts_ms"], its["beside_ms"]))
-    return copying > 0.01 * its["ms"]
-
-
 def table(records, card):
     """Return the configurations of one model's records, and advice, as lines of text."""
     what, found = unit(records[0]), ways(records)
     size = found[-1][1]["batch_size"]
     above = f"Configurations for {size} {what} per update on {card.title}, {card.gb:.4g} GB:"
     below = [f"Fits {tables.TIGHTLY}."] if any(w["at_once"] and tight(w) for _, w in found) else []
-    return [above, *aligned(heading(what), rows(found)), *below, "", *advice(found, what, card)]
+    return [above, *aligned(heading(what), rows(found)), *below]
 
 
 def heading(what):
@@ -206,37 +270,3 @@ def rows(found):
         return way["world_size"], not way["at_once"], -speed(way)
 
     return [row(*its) for its in sorted(found, key=place)]
-
-
-def advice(found, what, card):
-    """Return a line per number of GPUs: the fastest configuration, and the fastest leaner one.
-
-    One that offloads, or fits tightly, is not called the fastest if another fits: its bound leaves
-    out the most.
-    """
-    lines = []
-    for n in sorted({way["world_size"] for _, way in found}):
-        on = f"On {NUMBERS.get(n, n)} {card.title}"
-        mine = [(words, way) for words, way in found if way["world_size"] == n and way["at_once"]]
-        if not mine:
-            few = "; 11_llm/lora and 11_llm/qlora train few weights, --fits tells of them"
-            lines.append(f"{on}: none of these fits{few * (what == 'texts')}.")
-            continue
-        words, best = max(mine, key=lambda w: (not offloads(w[1]), not tight(w[1]), speed(w[1])))
-        needs = f"needs {best['needs_gb']:.1f} of {card.gb:.1f} GB"
-        line = (
-            f"{on}: {words} with {best['at_once']} {what} at once is the fastest, at most "
-            f"{speed(best):,.0f} {what}/s{' together' if n > 1 else ''}; "
-            f"it {'fits tightly' if tight(best) else needs}."
-        )
-        if offloads(best) and best.get("host_gb"):
-            line += f" The host holds {n * best['host_gb']:.1f} GB besides."
-        leaner = [w for w in mine if w[1]["needs_gb"] < best["needs_gb"] - LEAST_GB]
-        if leaner:
-            words, other = max(leaner, key=lambda w: speed(w[1]))
-            freed, slower = best["needs_gb"] - other["needs_gb"], 1 - speed(other) / speed(best)
-            price = f"{slower:.0%} slower" if slower >= 0.005 else "and is as fast by the bound"
-            price += ", not counting its step on the host" if offloads(other) else ""
-            line += f" {words} with {other['at_once']} would free {freed:.1f} GB, {price}."
-        lines.append(line)
-    return lines

@@ -1,6 +1,7 @@
 """Predict the GPU memory and the cost of every script, without a GPU.
 
-The scripts' own code runs, on tensors that have no memory.
+Each script runs as it is, with PyTorch's own CUDA build, on a card that is not there: kernels do
+nothing, and everything that decides about memory is PyTorch itself.
 """
 
 import dataclasses
@@ -13,10 +14,9 @@ from shared import cli as options
 from shared.cli import UserError
 from shared.emulator import cards
 from shared.images.cli import TASK as IMAGES
-from shared.predict import card_fit, machine, tables, timeline
-from shared.predict.allocator import GROW, VARIABLE
+from shared.predict import card_fit, tables, timeline
 from shared.predict.jobs import Wanted, one_by_one, run_jobs
-from shared.predict.simulation import predict, predict_moments
+from shared.predict.stage import predict, predict_moments
 from shared.records import scripts
 from shared.records.views import by_model
 from shared.text.cli import TASK as TEXTS
@@ -28,7 +28,6 @@ def make_parser():
     add, positive = parser.add_argument, options.positive
     models = f"01 to 10: {IMAGES.model_help}; 11: {TEXTS.model_help}, or several"
     card = f"the GPU: {', '.join(cards.CARDS)} (default: a100); if given, list what fits on it"
-    version = "of PyTorch, for its workspaces, such as 2.11 (default: the installed version)"
     fits = "which scripts fit on a card (its name, or GB of 1e9 bytes), with how much at once"
     preset = "default: full, ViT-L/16 at 224 px and DistilBERT at 512 tokens"
     one = "11: add the techniques to before.py one by one; with --devices 1, no sharding"
@@ -42,11 +41,8 @@ def make_parser():
     add("--devices", type=positive, metavar="N", help="GPUs, from 08 on (default: 4)")
     add("--one-by-one", action="store_true", help=one)
     add("--plain", action="store_true", help="01 to 10: plain.py, without Fabric")
-    add("--on", choices=("gpu", "cpu"), default="gpu", help="simulate a GPU, or a CPU")
     add("--card", type=cards.get, metavar="NAME", help=card)
-    add("--torch", type=machine.version, default=machine.INSTALLED, metavar="VERSION", help=version)
-    add("--expandable", action="store_true", help=f"as with {VARIABLE}={GROW}")
-    add("--tensors-only", action="store_true", help="no workspaces, no rounding to blocks")
+    add("--expandable", action="store_true", help="with PyTorch's expandable segments")
     other = parser.add_mutually_exclusive_group().add_argument
     other("--fits", type=cards.card_or_gb, metavar="GB|CARD", help=fits)
     other("--timeline", type=options.location, metavar="DIR", help="draw what holds memory")
@@ -60,9 +56,10 @@ def parse(argv):
     args.command = options.command_of(["-m", "shared.predict"], argv)
     # With these, --card does not search for configurations that fit.
     others = args.fits or args.timeline or args.one_by_one
-    args.ways = args.card and not (others or args.tensors_only)
+    args.ways = args.card and not others
     if isinstance(args.fits, cards.Card):
         args.card, args.fits = args.fits, args.fits.gb
+    args.card = args.card or cards.DEFAULT
     if args.trust_remote_code:
         print(f"- Python code that comes with {args.model} may run", file=sys.stderr)
     args.models = args.model.split(",") if args.model else [None]  # None is the preset's
@@ -83,7 +80,7 @@ def parse(argv):
 
 
 def wanted(args, **changed):
-    """Return the simulations that options ask for, with changes: [(script, Wanted), ...]."""
+    """Return the runs that options ask for, with changes: [(script, Wanted), ...]."""
     given = {f.name for f in dataclasses.fields(Wanted)} & vars(args).keys()
     same = {name: getattr(args, name) for name in given} | changed
     found = []
@@ -102,17 +99,17 @@ def wanted(args, **changed):
 
 def main(argv=None):
     args = parse(argv)
-    simulations = wanted(args, device=args.on, rates=machine.probe() if args.on == "cpu" else None)
+    runs = wanted(args)
     if args.fits:
-        records = run_jobs([(card_fit.with_fits, *job, args.fits) for job in simulations])
+        records = card_fit.fits(runs, args.fits)
     elif args.ways:
-        records = card_fit.find(simulations, args.card)
+        records = card_fit.find(runs, args.card)
     elif args.timeline:
-        drawn = run_jobs([(predict_moments, *job) for job in simulations])
+        drawn = run_jobs([(predict_moments, *run) for run in runs])
         timeline.draw_all(drawn, args.timeline)
         records = [moments["record"] for moments in drawn]
     else:
-        records = run_jobs([(predict, *job) for job in simulations])
+        records = run_jobs([(predict, *run) for run in runs])
     records = [{**r, "command": args.command} for r in records]
     if args.json:
         print(json.dumps(records, indent=1))
@@ -123,10 +120,8 @@ def main(argv=None):
 
 def show(records, args):
     """Print the tables of predictions, grouped by model."""
-    how = "tensors only, " * args.tensors_only + "with expandable segments, " * args.expandable
-    if args.torch != machine.INSTALLED:
-        how += f"as with torch {records[0]['as_torch']}, "
-    how += f"predicted with torch {torch.__version__}; nothing was computed"
+    how = "with expandable segments, " if args.expandable else ""
+    how += f"with torch {torch.__version__}; kernels did nothing"
     for group in by_model(records):
         tables.show(group, args.card, how)
         if args.fits:

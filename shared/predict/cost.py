@@ -60,7 +60,6 @@ class Operation:
     kind: str = "fp32"  # of the flop; or "tf32", "fp16", "bf16", "attention" for attention in fp32
     read: dict = dataclasses.field(default_factory=dict)  # {name of a storage: bytes}
     written: dict = dataclasses.field(default_factory=dict)
-    freed: list = dataclasses.field(default_factory=list)  # storages, since the previous operation
     gathered: int = 0  # exchanged between devices
     reduced: int = 0
     received: float = 0  # the part of these that comes from other devices
@@ -74,7 +73,7 @@ class Cost:
     def __init__(self, device, stream):
         """Begin with nothing; stream() returns the id of the stream of the device at work."""
         self.device, self.stream = device, stream
-        self.operations, self.on_host, self._seen = [], 0, 0
+        self.operations, self.on_host = [], 0
 
     def start(self):
         """Forget the operations so far."""
@@ -96,12 +95,10 @@ class Cost:
         }
 
     def note(self, ledger, func, args, kwargs, out):
-        """Count an operation, after a Recorder has logged its results."""
+        """Count an operation, which has returned `out`."""
         sends = torch_private.exchanges(func)
         found = (self._exchanged if sends else self._counted)(ledger, func, args, kwargs, out)
         if found:
-            new, self._seen = ledger.events[self._seen :], len(ledger.events)
-            found.freed = [id(block) for block, change in new if change < 0]
             self.operations.append(found)
 
     def _exchanged(self, ledger, func, args, kwargs, out):

@@ -5,48 +5,41 @@ import heapq
 import numpy as np
 
 from shared.memory.blocks import CATEGORIES
-from shared.records.views import on_host
 
 TEXTS = ("category", "module", "shape", "dtype")
 POINTS = 300  # moments in a condensed history: as many as a page can resolve
 LARGEST = 10  # tensors of each category, at each moment
 
 
-def condensed(record, events, ledger, since, device):
+def condensed(record, trace, since, end):
     """Return about POINTS moments of the last update, in a form for JSON.
 
-    The events are divided into stretches. The moment of each with the most on the device is kept,
-    also that of each run of one line of the script; and of all events the one with the most on the
-    host. The update begins at `since` in events, a Recorder's or the same with sizes of blocks.
+    Its events, from `since` to `end` in a Trace, are divided into stretches. The moment of each
+    with the most on the device is kept, also that of each run of one line of the script.
 
     Return {"script", "record", "events": their number, "at": the event number of each moment,
     "phases", "modules", "lines" and "chosen": of each moment, "device": {category: MB at each
-    moment}, "host": the same, None if the host holds nothing worth showing, "tensors": {"device"
-    and "host": what tensors() returns, as columns}}. Modules, and texts in columns, are indexes
-    into "texts".
+    moment}, "tensors": {"device": what tensors() returns, as columns}}. Modules, and texts in
+    columns, are indexes into "texts".
     """
-    phases, watched, texts = ledger.phases[since:], ledger.watched[since:], {}
+    events, texts = trace.events[:end], {}
+    phases, watched = trace.phases[since:end], trace.watched[since:end]
     last = max(i for i, phase in enumerate(phases) if phase == "backward")
     # What follows is the optimizer step, and zero_grad(), which frees the gradients.
     phases[last + 1 :] = ["step"] * (len(phases) - last - 1)
-    gb = {"device": _held(events, since, device), "host": _held(events, since, "cpu")}
-    total = gb["device"].sum(1)
+    gb = _held(events, since)
+    total = gb.sum(1)
     stretches = np.array_split(np.arange(len(total)), min(POINTS, len(total)))
     lines = [(phase, line) for phase, (_, line, _) in zip(phases, watched)]
     starts = [i for i in range(1, len(lines)) if lines[i] != lines[i - 1]]
     stretches += np.split(np.arange(len(total)), starts)
-    chosen = {int(stretch[total[stretch].argmax()]) for stretch in stretches}
-    if device != "cpu":
-        chosen.add(int(gb["host"].sum(1).argmax()))
-    at = sorted(chosen)
-    kinds = {"device": device} | ({"host": "cpu"} if on_host(record) else {})
+    at = sorted({int(stretch[total[stretch].argmax()]) for stretch in stretches})
 
     def number(text):
         return None if text is None else texts.setdefault(text, len(texts))
 
-    def held(part):
-        columns = zip(CATEGORIES, gb[part][at].T)
-        return {label: [round(float(gb) * 1e3, 2) for gb in c] for label, c in columns if c.any()}
+    def mb(column):
+        return [round(float(gb) * 1e3, 2) for gb in column]
 
     def packed(rows):
         columns = {key: [row[key] for row in rows] for key in rows[0]}
@@ -61,33 +54,28 @@ def condensed(record, events, ledger, since, device):
         "modules": [number(watched[i][0]) for i in at],
         "lines": [watched[i][1] for i in at],
         "chosen": [watched[i][2] for i in at],
-        "device": held("device"),
-        "host": held("host") if "host" in kinds else None,
-        "tensors": {part: packed(tensors(events, since, at, kinds[part])) for part in kinds},
+        "device": {label: mb(c) for label, c in zip(CATEGORIES, gb[at].T) if c.any()},
+        "tensors": {"device": packed(tensors(events, since, at))},
         "texts": list(texts),
     }
 
 
-def _held(events, since, device):
-    """Return the GB on a device after each event from `since` on: (events, CATEGORIES)."""
+def _held(events, since):
+    """Return the GB held after each event from `since` on: (events, CATEGORIES)."""
     changes = np.zeros((len(events), len(CATEGORIES)), dtype=np.int64)
     for i, (block, change) in enumerate(events):
-        if block.device == device:
-            changes[i, CATEGORIES.index(block.label)] = change
+        changes[i, CATEGORIES.index(block.label)] = change
     return changes.cumsum(0)[since:] / 1e9
 
 
 def expanded(moments):
     """Return the result of condensed(), its MB as arrays of GB, (moments, CATEGORIES)."""
-    zeros, arrays = [0] * len(moments["at"]), {}
-    for part in ("device", "host"):
-        held = moments[part]
-        rows = held and [held.get(label, zeros) for label in CATEGORIES]
-        arrays[part] = np.array(rows).T / 1e3 if held else None
-    return {**moments, **arrays}
+    zeros, held = [0] * len(moments["at"]), moments["device"]
+    rows = [held.get(label, zeros) for label in CATEGORIES]
+    return {**moments, "device": np.array(rows).T / 1e3}
 
 
-def tensors(events, since, at, device, count=LARGEST):
+def tensors(events, since, at, count=LARGEST):
     """Return the tensors that are among the `count` largest of their category at some moment.
 
     They are dictionaries, oldest first: "born" and "freed" are the events at which a tensor is
@@ -96,7 +84,7 @@ def tensors(events, since, at, device, count=LARGEST):
     moments = {since + moment for moment in at}
     alive, found, freed = {}, {}, {}  # {category: {block: (nbytes, -born)}}, {block: the same}
     for i, (block, change) in enumerate(events):
-        if block.device != device or not block.nbytes:
+        if not block.nbytes:
             continue
         if change > 0:
             alive.setdefault(block.label, {})[block] = change, -i
@@ -113,7 +101,7 @@ def tensors(events, since, at, device, count=LARGEST):
             "nbytes": nbytes,
             "born": max(-born - since, 0),
             "freed": freed[block] - since if block in freed else None,
-            "module": block.name or block.module,
+            "module": block.module,
             "shape": block.shape and " × ".join(map(str, block.shape)),
             "dtype": block.dtype and str(block.dtype).removeprefix("torch."),
         }

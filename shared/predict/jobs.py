@@ -1,34 +1,22 @@
-"""Simulations, each in a process of its own.
-
-A simulation changes PyTorch for the whole process.
-"""
+"""Runs of scripts on emulated GPUs, each in a fork of a process that has imported everything."""
 
 import dataclasses
-import os
-import types
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+import pickle
+import sys
+import tempfile
+from pathlib import Path
 
-from tqdm import tqdm
-
-from shared.cli import UserError, choose
-from shared.emulator import cards
-from shared.predict import gpu, machine
+from shared.cli import UserError
+from shared.emulator import cards, launch
+from shared.emulator.build import BuildError
 from shared.records import scripts
-from shared.records.running import end_with_parent, forks
-
-# Modules that simulations import, and in a ladder the scripts before them.
-PRELOADED = ["shared.metrics", "shared.images.cli", "shared.text.cli", "lightning.fabric"]
-# The first update creates gradients and optimizer states. The second starts with all of them, and
-# every later update holds the same.
-STEADY = 2
+from shared.records.record import ROOT
 
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """The settings of a simulation; None stands for the value of the preset or of the script."""
+    """The settings of a run; None stands for the value of the preset or of the script."""
 
-    device: str  # "gpu", or "cpu" for a computer without a GPU
     preset: str  # "tiny" or "full"
     model: str | None = None
     image_px: int | None = None
@@ -36,19 +24,13 @@ class Wanted:
     batch_size: int | None = None
     micro_batch_size: int | None = None
     devices: int | None = None
-    num_classes: int | None = None
-    updates: int | None = None  # if None, STEADY, which show what all later ones hold
-    # For texts, the (n, length) of each update; if None, every length is max_length.
-    input_shapes: list | None = None
     trust_remote_code: bool = False
     # For a folder with one_by_one.py: those to apply; None for the script itself.
     techniques: tuple | None = None
-    card: cards.Card | None = None  # cards.DEFAULT
-    torch: tuple = machine.INSTALLED  # the version to simulate, (major, minor)
-    # Leave out the workspaces of kernels and libraries, and the rounding of tensors up to blocks.
-    tensors_only: bool = False
+    card: cards.Card = cards.DEFAULT
+    card_gb: float | None = None  # what the card has; None: more than anything needs
     expandable: bool = False  # PyTorch's allocator under expandable_segments:True
-    rates: cards.Rates | None = None  # of a computer without a GPU; None: no bound
+    words: tuple = ()  # further options of the script
 
 
 def one_by_one(name):
@@ -56,67 +38,30 @@ def one_by_one(name):
     return scripts.Script(f"{scripts.get(name).folder}/one_by_one", "", "", None, False).load()
 
 
-def arguments(name, script, options):
-    """Return the options that cli.parse() and the data would give a script (a module)."""
-    task, micro = script.TASK, getattr(script, "MICRO_BATCH_SIZE", None)
-    same = ("preset", "model", "max_length", "trust_remote_code", "input_shapes")
-    args = types.SimpleNamespace(script=name, data="fake", pretrained=False, seed=123)
-    vars(args).update({key: getattr(options, key) for key in same})
-    choose(args, task)
-    args.accelerator = "cpu"
-    args.image_px = options.image_px or getattr(args, "image_px", None)
-    args.num_classes = options.num_classes or task.classes
-    args.batch_size = options.batch_size or script.BATCH_SIZE
-    args.micro_batch_size = (options.micro_batch_size or micro) if micro else None
-    devices = (options.devices or script.DEVICES) if script.DEVICES > 1 else 1
-    args.devices = args.world_size = devices
-    args.num_nodes = 1
-    args.updates = options.updates or STEADY  # of the whole run, for schedules
-    args.shares = getattr(script, "SHARES", devices)
-    if args.batch_size % devices:
-        batch = f"a batch of {args.batch_size} {task.unit}"
-        raise UserError(f"{name}: {batch} does not divide by {devices} devices")
-    return args
-
-
-def run_jobs(jobs):
+def run_jobs(jobs, emulated=True):
     """Run jobs, (function, *arguments), each in a process of its own, two at a time.
 
-    Return their results, in order.
+    Return their results, in order. The processes have emulated GPUs, or see no GPU at all.
+
+    Raises:
+        UserError: no GPU can be emulated here, or a job has failed.
     """
-    workers, context = min(2, os.cpu_count()), forks(PRELOADED)
-    bar = {"total": len(jobs), "unit": "script", "leave": False, "disable": None}  # on a terminal
-    with ProcessPoolExecutor(workers, context, _alone, max_tasks_per_child=1) as pool:
+    variables = launch.without_gpus()
+    if emulated:
         try:
-            return list(tqdm(pool.map(_run, jobs), **bar))
-        except BrokenProcessPool:
-            raise UserError("a simulation was killed; each needs about 1 GB of memory") from None
-
-
-def _alone():  # hide GPUs, so that results are the same on every machine
-    end_with_parent()
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
-
-
-def _run(job):
-    return call(*job)
-
-
-def call(function, *arguments):
-    """Call the function of a job; raise any error as a UserError, as the model may cause it."""
-    try:
-        return function(*arguments)
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(_why(error, *arguments)) from None
-
-
-def _why(error, name=None, options=None, *_):
-    model = getattr(options, "model", None)
-    what = f"{name} with {model}" if model else str(name)
-    said = str(error).strip().partition("\n")[0]
-    if isinstance(error, gpu.NEEDS_NUMBERS):
-        why = "depends on the numbers in a tensor, and simulated tensors have none"
-        return f"{what} cannot be simulated: the result of {said} {why}"
-    return f"the simulation of {what} failed: {type(error).__name__}: {said[:300]}"
+            variables = launch.environment()
+        except BuildError as error:
+            raise UserError(str(error)) from None
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "jobs")
+        main = getattr(sys.modules["__main__"], "__spec__", None)  # of `python -m`
+        file.write_bytes(pickle.dumps((sys.path, main and main.name, pickle.dumps(jobs))))
+        command = [sys.executable, "-m", "shared.predict.forks", str(file)]
+        code, _ = launch.run(command, variables, cwd=ROOT)
+        if code:
+            raise UserError("the runs were ended; has the host enough memory?")
+        results = pickle.loads(file.read_bytes())
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+    return results

@@ -57,7 +57,7 @@ def predictions(records):
     for r in records:
         held.append((name(r), r["train"]["breakdown_gb"]))
         if views.on_host(r):
-            held.append((f"{name(r)}, host", r["host_breakdown_gb"]["train"]))
+            held.append((f"{name(r)}, host", r["train"]["host_breakdown_gb"]))
     used = [label for label in CATEGORIES if any(label in gb for _, gb in held)]
     categories = {label: lambda its, label=label: amount(its[1].get(label)) for label in used}
     return [
@@ -91,13 +91,9 @@ def costs(records):
         "operations": lambda r: r["cost"]["operations"],
     }
     if all(r["bound"] for r in records):
-        above += (
-            ", and the least time it takes, at the highest rates; in cache: if whatever fits "
-            "in the L2 cache stays there"
-        )
+        above += ", and the least time it takes, at the highest rates"
         columns |= {
             "at least ms": lambda r: f"{r['bound']['ms']:.4g}",
-            "in cache": lambda r: f"{r['bound']['in_cache_ms']:.4g}",
             f"at most {unit(records[0])}/s": lambda r: f"{views.most_per_second(r):,.0f}",
             "bounded by": lambda r: r["bound"]["by"],
         }
@@ -114,15 +110,15 @@ def show(records, card, how):
         print(f"\nA {card.title} has {bf16.NOTE}{bf16.SLOW}.")
 
 
-def allowance(record):
-    """Return the GB of a card that are set aside for what is not simulated."""
-    return CONTEXT_GB + NCCL_GB * (record["world_size"] > 1)
+def set_aside(devices):
+    """Return the GB of a card that are set aside for what is not emulated, on so many devices."""
+    return CONTEXT_GB + NCCL_GB * (devices > 1)
 
 
 def needs(record):
     """Return the GB of a card that a script needs."""
     reserved = max(record[phase]["device_reserved_gb"] for phase in ("load", "train"))
-    return reserved + allowance(record)
+    return reserved + set_aside(record["world_size"])
 
 
 def tight(its):
@@ -144,7 +140,7 @@ def fitting(records):
     above = (
         f"On a card of {records[0]['fits']['card_gb']:.4g} GB. Each takes what PyTorch reserves if "
         f"there is room, {CONTEXT_GB:g} GB for the CUDA context with its kernels and, with several "
-        f"GPUs, {NCCL_GB:g} GB for NCCL. The latter two are not simulated:"
+        f"GPUs, {NCCL_GB:g} GB for NCCL. The latter two are not emulated:"
     )
     below = "None of these fits as it is."
     if first := next((r for r in records if r["fits"]["fits"]), None):

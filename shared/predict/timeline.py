@@ -9,7 +9,7 @@ from shared.predict.history import expanded
 from shared.records import bars
 from shared.records.atomic_files import write_text
 from shared.records.bars import COLORS
-from shared.records.views import at_once, on_host, setting, unit, where
+from shared.records.views import at_once, setting, unit, where
 
 matplotlib.use("Agg")  # draws into files, needs no screen
 import matplotlib.pyplot as plt
@@ -39,7 +39,7 @@ def beside(every, file):
     held = [expanded(moments) for moments in every]
     top = max(its["device"].sum(1).max() for its in held)
     for n, (ax, its) in enumerate(zip(axes[0], held)):
-        gb_or_mb, factor = _area(ax, its, "device", top)
+        gb_or_mb, factor = _area(ax, its, top)
         _mark_peak(ax, its["at"], its["device"].sum(1) * factor, gb_or_mb)
         ax.set_title(its["script"], fontsize=10)
         ax.set_xticks([])
@@ -62,17 +62,14 @@ def _mark_peak(axes, at, total, gb_or_mb, more=""):
 
 
 def draw(record, moments, file):
-    """Draw what one script holds on the device and, if anything, below it on the host."""
+    """Draw what one script holds on the GPU."""
     held = expanded(moments)
-    parts = [("device", "computer" if record["train"]["host_peak_gb"] is None else "simulated GPU")]
-    parts += [("host", "host")] if on_host(record) else []
-    figure, axes = _figure(len(parts), 1, 11, 4.8 * len(parts))
-    for ax, (part, name) in zip(axes[:, 0], parts):
-        gb_or_mb, factor = _area(ax, held, part)
-        ax.set_ylabel(f"{gb_or_mb} on the {name}")
-        ax.set_xlabel("allocations and frees during one update, in order")
-        more = f", {where(record)}" if part == "device" else ""
-        _mark_peak(ax, held["at"], held[part].sum(1) * factor, gb_or_mb, more)
+    figure, axes = _figure(1, 1, 11, 4.8)
+    gb_or_mb, factor = _area(axes[0, 0], held)
+    axes[0, 0].set_ylabel(f"{gb_or_mb} on the GPU")
+    axes[0, 0].set_xlabel("allocations and frees during one update, in order")
+    total = held["device"].sum(1) * factor
+    _mark_peak(axes[0, 0], held["at"], total, gb_or_mb, f", {where(record)}")
     _legend(figure, [record], PEAK)
     micro = f", {at_once(record)} at a time" if record["micro_batch_size"] else ""
     devices = f" over {record['world_size']} devices" if record["world_size"] > 1 else ""
@@ -88,9 +85,9 @@ def _figure(rows, columns, width, height):
     return plt.subplots(rows, columns, squeeze=False, **size)
 
 
-def _area(axes, moments, part, largest_gb=None):
+def _area(axes, moments, largest_gb=None):
     """Draw what is held, on a scale up to `largest_gb`; return its unit, and the factor from GB."""
-    phases, held, x = moments["phases"], moments[part], moments["at"]
+    phases, held, x = moments["phases"], moments["device"], moments["at"]
     top = largest_gb or held.sum(1).max()
     gb_or_mb, factor = ("GB", 1) if top >= 1 else ("MB", 1000)
     used = [(label, column * factor) for label, column in zip(CATEGORIES, held.T) if column.any()]
@@ -113,7 +110,7 @@ def _area(axes, moments, part, largest_gb=None):
 def _legend(figure, records, *marks):
     used = set()
     for r in records:
-        used.update(r["train"]["breakdown_gb"], r["host_breakdown_gb"]["train"] or {})
+        used.update(r["train"]["breakdown_gb"])
     patches = [matplotlib.patches.Patch(color=COLORS[u], label=u) for u in COLORS if u in used]
     handles = [*patches, *marks]
     columns = len(handles) if figure.get_figwidth() > 10 else 4

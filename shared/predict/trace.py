@@ -7,14 +7,17 @@ from shared.predict.watch import BETWEEN
 
 
 class TracedBlock(Block):
-    """A block of the allocator's, and where in the run it was handed out; None if not known."""
+    """A block of the allocator's, and where in the run it was handed out; None if not known.
 
-    __slots__ = ("phase", "module", "line")
-    name = shape = dtype = None
+    `shape` and `dtype` are of the tensor that an operation returned in it.
+    """
 
-    def __init__(self, nbytes, label, phase, module, line):
+    __slots__ = ("phase", "module", "line", "shape", "dtype")
+
+    def __init__(self, nbytes, label, phase, module, line, tensor):
         super().__init__(nbytes, "cuda", label)
         self.phase, self.module, self.line = phase, module, line
+        self.shape, self.dtype = tensor
 
 
 class Trace:
@@ -40,10 +43,11 @@ class Trace:
         phase, module, line, category = self._watch.places[number]
         self._label_until(number)
         if event["action"] == "alloc":
-            if within and event["addr"] not in self._watch.results[number]:
+            results, change = self._watch.results[number], event["size"]
+            if within and event["addr"] not in results:
                 category = "workspaces"
-            change = event["size"]
-            block = TracedBlock(change, category, phase, module, line)
+            its = results.get(event["addr"], (None, None))
+            block = TracedBlock(change, category, phase, module, line, its)
             self._live[event["addr"]] = block
         elif event["action"] == "free_requested" and event["addr"] in self._live:
             block = self._live.pop(event["addr"])
@@ -53,7 +57,7 @@ class Trace:
         self.events.append((block, change))
         self.numbers.append(number)
         self.phases.append(phase)
-        self.watched.append((module, line and line[1], None))
+        self.watched.append((module, *(line[1:] if line else (None, None))))
 
     def _label_until(self, number):
         """Give blocks the categories that the script had told before an operation."""
@@ -85,3 +89,8 @@ class Trace:
         }
         at = {"phase": last.phase if last else "load", "module": last and last.module}
         return phase, {**at, "line": last and last.line and "{}:{}".format(*last.line)}
+
+    def peak_at(self, since, until):
+        """Return where a record's peak is, in a part of the events."""
+        last = summit(self.events, "cuda", since, until)[2]
+        return {"phase": last.phase if last else "load", "module": last and last.module}

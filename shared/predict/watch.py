@@ -27,12 +27,16 @@ class Watch:
     """Records each operation on the GPU, and what is known of the tensors in its memory.
 
     `places` are of each operation: the phase, the module, the line of the script, and the category
-    of what it allocates. `results` are the addresses of the tensors that it returned. `labels` are
+    of what it allocates. `results` are {address: (shape, dtype)} of the tensors that it returned. `labels` are
     (number of operations so far, address, category): what the script has told since.
     """
 
     def __init__(self, line):
-        """Begin with nothing; line() returns what to keep of the script's running line."""
+        """Begin with nothing.
+
+        line() returns the script's running line: (file, number, and number of the line that chose
+        what is running, or None), or None outside of the script.
+        """
         self.line = line
         self.places, self.results, self.labels = [], [], []
         self.cost = Cost("cuda", _stream)
@@ -64,7 +68,7 @@ class Watch:
             return
         self._running = False
         returned = [t for t in tensors(out) if on_gpu(t)]
-        self.results[number] = {start(t) for t in returned}
+        self.results[number] = {start(t): (tuple(t.shape), t.dtype) for t in returned}
         if func.namespace in EXCHANGE:
             for t in (*returned, *tensors((args, kwargs))):
                 self.label(t, "gathered")
@@ -84,7 +88,7 @@ class Watch:
         if self._gathering or recomputes:
             category = "gathered" if self._gathering else "recomputed"
         self.places.append((phase, self._whereabouts.module(), line, category))
-        self.results.append(())
+        self.results.append({})
         _tell(f"{len(self.places) - 1}{BETWEEN}")
 
     def phase(self):
@@ -129,7 +133,7 @@ class Watch:
         self.place()
 
     def _backward(self, original, *args, **kwargs):
-        self._backward_at = self.line() or ("", 0)
+        self._backward_at = self.line() or ("", 0, None)
         self.place()
         try:
             return original(*args, **kwargs)
@@ -158,12 +162,8 @@ class Watch:
             stack.callback(values.watchers.remove, self)
             yield
 
-    # What Cost asks a ledger for.
-
-    events = ()  # nothing is known to be freed
-
     def block(self, tensor):
-        """Return the address of a tensor's memory, as its name."""
+        """Return what Cost tells the memory of tensors apart by: its address."""
         return start(tensor) if tensor.layout == torch.strided else id(tensor)
 
 

@@ -19,8 +19,11 @@ from torch.multiprocessing import ProcessExitedException, start_processes
 from shared.records.record import ROOT
 from shared.records.views import read
 
+# Modules that every script imports.
+PRELOADED = ["shared.metrics", "shared.images.cli", "shared.text.cli", "lightning.fabric"]
 
-def forks(preload):
+
+def forks(preload=PRELOADED):
     """Return a multiprocessing context that forks processes from one with all imports done.
 
     The first call decides what that one imports, which takes seconds; forks have it at once.

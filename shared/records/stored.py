@@ -1,36 +1,34 @@
 """The files of records that the pages show, each with the command that made it."""
 
+import gzip
 import json
 
-from shared.records.views import RESULTS, by_model, by_script, read, read_list
+from shared.records.atomic_files import write_text
+from shared.records.views import RESULTS, by_model, by_script, read
 
-# Lists that `python -m shared.predict ... --json` has printed:
-PREDICTED = RESULTS / "predicted-full.json"  # without options
-TIMELINES = RESULTS / "predicted-full-timelines.json"  # which --timeline writes beside its pictures
-CARDS = RESULTS / "predicted-h100.json"  # --card h100
-TENSORS = RESULTS / "predicted-tensors.json"  # --all --tensors-only
-SIDE_ROADS = RESULTS / "predicted-side-roads.json"  # --all, and the plain.py that one changes
-VITS = RESULTS / "predicted-vits.json"  # 01-10 --model vit_b_16,vit_h_14
-# Several of them, joined:
-TEXT = RESULTS / "predicted-text.json"  # language models
-ONE_GPU = RESULTS / "predicted-text-one-gpu.json"  # the same with --one-by-one --devices 1
+# Predictions for emulated GPUs, by `python -m shared.evidence.predicted`: for each of the groups a
+# line with what its records share, then a line for each record.
+PREDICTED = RESULTS / "predicted.jsonl"
+STAGES, SIDE_ROADS, VITS = "stages", "side roads", "other vision transformers"
+TEXT, ONE_GPU, VARIANTS = "language models", "language models on one GPU", "variants"
+TIMELINES = RESULTS / "timelines.json.gz"  # by the same command: of the stages
 # Measured on a CPU by `python -m shared.ladder 04-11 --preset full --data fake --no-pretrained
-# --max-steps 3`, and its predicted.json:
-FULL_CPU, CHECKED = RESULTS / "full-cpu.jsonl", RESULTS / "predicted-full-cpu.json"
+# --max-steps 3`:
+FULL_CPU = RESULTS / "full-cpu.jsonl"
 # Side roads measured by `python -m shared.ladder --preset tiny --side-roads`:
 TINY_SIDE_ROADS = RESULTS / "tiny-cpu-side-roads.jsonl"
 # Stored by the command of that name in shared.lessons or shared.evidence:
-WAYS = RESULTS / "predicted-ways.json"
+WAYS = RESULTS / "ways.json"  # card_fits
 EXERCISES = RESULTS / "exercises.json"
-TINY = RESULTS / "predicted-tiny-cpu.json"  # on_cpu: predictions for the tiny ladder on a CPU
-FAMILIES = RESULTS / "families.json"
-VARIANTS = RESULTS / "predicted-variants.json"
-TINY_VARIANTS = RESULTS / "tiny-cpu-variants.json"  # of the same command
-GUIDE = RESULTS / "predicted-guide.json"
+TINY_VARIANTS = RESULTS / "tiny-cpu-variants.json"
 PUBLISHED = RESULTS / "published.json"
 HUGGING_FACE = RESULTS / "hugging-face.json"  # two records for each technique
 PROFILED = RESULTS / "profiled.json"
 LOST_UPDATES = RESULTS / "lost-updates.json"
+# Of a prediction, what only a measurement has.
+MEASURED = "pretrained dataset seed test_accuracy test_perplexity images_per_second".split()
+MEASURED += "texts_per_second resumed_at".split()
+SHARED = "versions", "git_commit", "command", "date"  # by the records of a group
 
 # GB reserved, with Fabric, in the article of 2023 that the ladder follows, by the script of the
 # same step.
@@ -44,37 +42,61 @@ ARTICLE = {
 }
 
 
+def predicted(*groups):
+    """Return the predictions of groups, as records."""
+    found = []
+    for line in PREDICTED.read_text().splitlines():
+        its = json.loads(line)
+        if "script" not in its:
+            header, group = its, its.pop("group")
+        elif group in groups:
+            found.append({**dict.fromkeys(MEASURED), **header, **its})
+    return found
+
+
+def store_predicted(group, records):
+    """Put the records of a group, made by one command, in the place of those before."""
+    lines, name = [], None
+    for line in PREDICTED.read_text().splitlines() if PREDICTED.exists() else ():
+        name = json.loads(line).get("group", name)
+        lines += [line] if name != group else []
+    header = {"group": group, **{name: records[0][name] for name in SHARED}}
+    own = ({k: v for k, v in r.items() if k not in SHARED and v is not None} for r in records)
+    lines += [json.dumps(its) for its in (header, *map(rounded, own))]
+    write_text(PREDICTED, "\n".join(lines) + "\n")
+
+
+def rounded(value):
+    """Return a value with numbers rounded: sizes in GB to bytes."""
+    if isinstance(value, dict):
+        return {key: rounded(its) for key, its in value.items()}
+    if isinstance(value, list):
+        return [*map(rounded, value)]
+    return round(value, 9) if isinstance(value, float) else value
+
+
 def predictions():
     """Return the predictions for a GPU at full size, {script: record}."""
-    return by_script(read_list(PREDICTED))
+    return by_script(predicted(STAGES))
 
 
-def tensors():
-    """Return predictions that count the bytes of tensors alone, {script: record}."""
-    return by_script(read_list(TENSORS))
-
-
-def on_a_cpu():
-    """Return the predictions for a computer without a GPU: (file, list of records)."""
-    return [(file, read_list(file)) for file in (TINY, CHECKED)]
+def timelines():
+    """Return what history.condensed() made of each stage, as a list."""
+    return json.loads(gzip.decompress(TIMELINES.read_bytes()))
 
 
 def results():
     """Return the files of measurements, the tiny preset's first: (file, {script: record})."""
-    files = sorted(RESULTS.glob("*.jsonl"), key=lambda file: ("tiny" not in file.name, file.name))
+    there = (file for file in RESULTS.glob("*.jsonl") if file != PREDICTED)
+    files = sorted(there, key=lambda file: ("tiny" not in file.name, file.name))
     return [(file, by_script(read(file)[0])) for file in files]
 
 
-def text_records(file=TEXT):
+def text_records(group=TEXT):
     """Return the predictions for language models, {model: list of records}."""
-    return {group[0]["model"]: group for group in by_model(read_list(file))}
+    return {its[0]["model"]: its for its in by_model(predicted(group))}
 
 
 def on_gpus():
-    """Return the results of evidence.calibrate: (file, predictions, operations and context)."""
-    found = []
-    for file in sorted(RESULTS.glob("*-checked.json")):
-        about = file.with_name(file.name.replace("-checked", "-operations"))
-        told = json.loads(about.read_text()) if about.exists() else {}
-        found.append((file, read_list(file), told))
-    return found
+    """Return the results of evidence.calibrate: [(file, what it holds)]."""
+    return [(file, json.loads(file.read_text())) for file in sorted(RESULTS.glob("*-gpu.json"))]

@@ -79,7 +79,7 @@ def least_ms(record):
 
 def learned(record):
     """Format the test accuracy or perplexity."""
-    if record["dataset"] == "fake":
+    if record.get("dataset") == "fake":
         return "noise"
     if "test_perplexity" in record:
         return f"perplexity {quality('perplexity', record['test_perplexity'])}"
@@ -168,7 +168,7 @@ def aligned(heading, rows):
 
 def is_prediction(record):
     """Return whether a record is a prediction; else it is a measurement."""
-    return record["device"].startswith("simulated")
+    return record["device"].startswith("emulated")
 
 
 def origin(records, file, what=None):

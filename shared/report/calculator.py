@@ -1,6 +1,6 @@
 """Data for the page's calculator: formulas, shapes, the scripts' switches, and records.
 
-The page evaluates the formulas. Where a prediction by simulation is stored for exactly the chosen
+The page evaluates the formulas. Where a prediction is stored for exactly the chosen
 settings, it shows how far the formulas are from it.
 """
 
@@ -11,10 +11,9 @@ from shared.memory.blocks import CATEGORIES
 from shared.predict import shapes
 from shared.predict.jobs import one_by_one
 from shared.records import scripts, stored
-from shared.records.views import read_list
 
 FORMULAS = Path(__file__).with_name("formulas.toml")
-FILES = (stored.PREDICTED, stored.VITS, stored.TEXT, stored.ONE_GPU, stored.SIDE_ROADS)
+GROUPS = (stored.STAGES, stored.VITS, stored.TEXT, stored.ONE_GPU, stored.SIDE_ROADS)
 TEXT_STAGE = "11_llm/train"
 # The switches of the first stage; what each folder changes from there on, and a side road.
 FIRST = {"precision": "fp32", "states": 2, "checkpointing": 0, "offload": 0}
@@ -82,7 +81,7 @@ def _way(name, switches):
 def records():
     """Return the stored predictions that the formulas cover, with the formulas' inputs."""
     found, known = [], {(w["script"], w["technique"], w["shards"]): w for w in ways()}
-    for record in (r for file in FILES for r in read_list(file)):
+    for record in stored.predicted(*GROUPS):
         technique, gpus = record.get("technique"), record["world_size"]
         keys = [(record["script"], technique, shards) for shards in (gpus > 1, gpus == 1)]
         its = next((known[key] for key in keys if key in known), None)

@@ -44,7 +44,7 @@ def dataset(records, name, from_where, published):
     Positions are in % of the width. Measurements have their stored predictions beside them.
     """
     predicted = nearest_prediction.predictions(records)
-    shown = [*records, *(p for p, _ in predicted.values())]
+    shown = [*records, *predicted.values()]
     marks = [r["train"][key] for r in shown for key in ("device_peak_gb", "device_reserved_gb")]
     marks = [gb for gb in (*marks, *published.values()) if gb]
     top, decade = max(marks) * 1.02, math.floor(math.log10(min(marks)))
@@ -70,7 +70,7 @@ def dataset(records, name, from_where, published):
 
     rows = []
     for r in records:
-        second, _ = predicted.get(r["script"], (None, None))
+        second = predicted.get(r["script"])
         peaks = [x["train"]["device_peak_gb"] for x in (r, second) if x]
         rows.append(
             {
@@ -87,7 +87,8 @@ def dataset(records, name, from_where, published):
             }
         )
     measured = not views.is_prediction(records[0])
-    note, origins = nearest_prediction.note(records, predicted) if measured else ("", [])
+    on_gpu = measured and records[0]["train"]["device_reserved_gb"] is not None
+    note, origins = nearest_prediction.note(records, predicted) if on_gpu else ("", [])
     return {
         "name": name,
         "setting": views.setting(records[0]),

@@ -40,7 +40,7 @@ def configurations():
     for told in json.loads(stored.WAYS.read_text()):
         its = [way for _, way in told["ways"]]
         most = max(each["world_size"] for each in its)
-        record = {**told, "device": f"simulated {told['title']}", "world_size": most}
+        record = {**told, "device": f"emulated {told['title']}", "world_size": most}
         batch, card = its[-1]["batch_size"], f"{told['title']}, {told['gb']:.4g} GB"
         found.setdefault(told["setting"], []).append(
             {
@@ -48,7 +48,6 @@ def configurations():
                 "title": f"What fits: {batch} {told['unit']} per update on {card}",
                 "heading": card_fit.heading(told["unit"]),
                 "rows": card_fit.rows(told["ways"]),
-                "advice": told["advice"],
                 "origin": views.origin([record], stored.WAYS, told["setting"]),
             }
         )
@@ -62,20 +61,22 @@ def models():
     images or texts per second.
     """
     found, fitting = [], configurations()
-    for file in (stored.PREDICTED, stored.VITS, stored.TEXT):
-        wanted = [r for r in views.read_list(file) if file != stored.PREDICTED or "image_px" in r]
+    for name_of_group in (stored.STAGES, stored.VITS, stored.TEXT):
+        its = stored.predicted(name_of_group)
+        # The text stages are among the language models, too.
+        wanted = [r for r in its if name_of_group != stored.STAGES or "image_px" in r]
         for group in views.by_model(wanted):
             rows = []
             for r in group:
                 host = views.size(r["train"]["host_peak_gb"]) if views.on_host(r) else ""
                 fast = f"{views.most_per_second(r):,.0f}"
                 rows.append((name(r), r["world_size"], tables.needs(r), host, fast))
-            card = views.listed(r["device"].removeprefix("simulated ") for r in group)
+            card = views.listed(r["device"].removeprefix("emulated ") for r in group)
             found.append(
                 {
                     "model": views.setting(group[0]),
                     "name": shlex.quote(group[0]["model"]),
-                    "origin": views.origin(group, file),
+                    "origin": views.origin(group, stored.PREDICTED),
                     "ways": fitting.get(views.setting(group[0]), []),
                     "rows": rows,
                     "per_second": f"at most {views.unit(group[0])}/s on {card}",

@@ -12,9 +12,9 @@ NEAR = 1.2  # % of an axis: points no farther apart than this cover each other
 
 def chart():
     """Return the chart as a dictionary: its points, the line of the best, and both axes."""
-    stages = [r for r in views.read_list(stored.PREDICTED) if "image_px" in r]
+    stages = [r for r in stored.predicted(stored.STAGES) if "image_px" in r]
     settings = {views.setting(r) for r in stages}
-    roads = [r for r in views.read_list(stored.SIDE_ROADS) if views.setting(r) in settings]
+    roads = [r for r in stored.predicted(stored.SIDE_ROADS) if views.setting(r) in settings]
     roads = [r for r in roads if r["script"] in scripts.side_roads()]
     found = [point(r) for r in (*stages, *roads)]
     x, ms_ticks = axis([p["ms"] for p in found])
@@ -33,8 +33,8 @@ def chart():
         "ms_ticks": [(f"{ms:g}", x(ms)) for ms in ms_ticks],
         "gb_ticks": [(charts.round_size(gb), 100 - y(gb)) for gb in gb_ticks],
         "setting": " and ".join(sorted(settings)),
-        "card": stages[0]["device"].removeprefix("simulated "),
-        "origins": [views.origin(stages, stored.PREDICTED), views.origin(roads, stored.SIDE_ROADS)],
+        "card": stages[0]["device"].removeprefix("emulated "),
+        "origins": [views.origin(its, stored.PREDICTED) for its in (stages, roads)],
     }
 
 

@@ -31,11 +31,11 @@ def drawn():
         its = [road(x, records, tops) for x in its]
         found.append({**place(name, records, tops), "roads": its})
     ladder, beside = stored.predictions().values(), [records[name] for name in roads]
-    groups = ((list(ladder), stored.PREDICTED), (beside, stored.SIDE_ROADS))
+    groups = list(ladder), beside
     return {
         "stages": found,
         "scales": [(model, size(most)) for model, most in tops.items()],
-        "origins": [origin(group, file) for group, file in groups if group],
+        "origins": [origin(group, stored.PREDICTED) for group in groups if group],
     }
 
 

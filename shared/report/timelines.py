@@ -21,7 +21,7 @@ RIGHT = "pass the timelines.json that python -m shared.predict --timeline DIR ha
 @functools.cache
 def of_all():
     """Return the stored moments of every stage, {script: what history.condensed() returned}."""
-    return {moments["script"]: moments for moments in json.loads(stored.TIMELINES.read_text())}
+    return {moments["script"]: moments for moments in stored.timelines()}
 
 
 def with_own(files):

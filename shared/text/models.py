@@ -115,11 +115,8 @@ def weights(args):
     """Return the file of weights that all scripts start from, in fp32.
 
     Write it when it is first needed: pretrained weights, with a new head if they have none for
-    `args.num_classes` classes; or random ones, which depend on `args.seed` alone. A simulation has
-    a file of its own, `args.weights_file`.
+    `args.num_classes` classes; or random ones, which depend on `args.seed` alone.
     """
-    if hasattr(args, "weights_file"):
-        return args.weights_file
     commit = getattr(args.config, "_commit_hash", None)
     # Another model may have been saved in the same folder since.
     source = [args.config.to_json_string(), commit, args.pretrained, args.seed, stamps(args.model)]

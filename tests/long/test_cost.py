@@ -5,13 +5,13 @@ import dataclasses
 import pytest
 import torch
 import torch.nn.functional as F
+from shared.predict.recorder import Recorder
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from shared.emulator import cards
 from shared.predict.bound import Cache, bound
 from shared.predict.cost import BESIDE, Cost, Operation, touched
-from shared.predict.recorder import Recorder
 from shared.records import stored
 
 BLOCKS, WIDTH, TOKENS, PATCHES, PIXELS = 24, 1024, 197, 196, 3 * 16 * 16  # of ViT-L

@@ -10,10 +10,10 @@ import pytest
 import torch
 from conftest import NAMES, SHARDED, SINGLE, TEXT, run
 from emulated import lacking
+from shared.predict.simulation import predict
 
 from shared.emulator import cards
 from shared.predict.jobs import Wanted, run_jobs
-from shared.predict.simulation import predict
 from shared.records import scripts
 from shared.records.views import by_script, read
 

@@ -8,9 +8,9 @@ import itertools
 import pytest
 import torch
 from conftest import ROOT, read_json
+from shared.evidence.families import FAMILIES, SCRIPTS
 
 from shared.evidence import families
-from shared.evidence.families import FAMILIES, SCRIPTS
 from shared.lessons import parts
 from shared.predict.jobs import run_jobs
 from shared.records import stored

@@ -15,7 +15,6 @@ from conftest import ROOT, cpu_only, run
 from sample_files import textures
 from test_resume import killed_and_resumed
 
-from shared.predict.jobs import PRELOADED
 from shared.records.running import forks, run_script
 from shared.records.views import read
 
@@ -149,7 +148,7 @@ def by_test(script):
 
 def by_ladder(script):
     log = script.with_suffix(".log")
-    assert run_script(str(script.with_suffix("")), [], log, context=forks(PRELOADED))[0] is None
+    assert run_script(str(script.with_suffix("")), [], log, context=forks())[0] is None
     return log.read_text()
 
 

@@ -3,13 +3,13 @@
 import pytest
 import torch
 from conftest import TEXT
+from shared.predict.simulation import predict
 from simulations import near
 from versions import made_here
 
 from shared.predict import machine
 from shared.predict.command import main
 from shared.predict.jobs import Wanted, one_by_one, run_jobs
-from shared.predict.simulation import predict
 from shared.records import stored
 
 # Any version predicts this one, too: a formula says when cuBLAS keeps its workspaces.

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+from shared.predict.recorder import Recorder
+from shared.predict.simulation import predict
+from shared.predict.workspaces import CUBLASLT, Workspaces
 
 from shared.emulator import cards
 from shared.predict import gpu
 from shared.predict.jobs import Wanted, run_jobs
-from shared.predict.recorder import Recorder
-from shared.predict.simulation import predict
-from shared.predict.workspaces import CUBLASLT, Workspaces
 
 A100, H100, L4, T4, B200 = (cards.CARDS[name] for name in ("a100", "h100", "l4", "t4", "b200"))
 aten = torch.ops.aten

@@ -1,1 +1,1 @@
-"""`python -m shared.evidence.calibrate`: compare measurements on a GPU with predictions."""
+"""`python -m shared.evidence.calibrate`: what a GPU alone can tell, beside the emulated one."""

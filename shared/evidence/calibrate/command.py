@@ -1,96 +1,113 @@
-"""Compare measurements on this computer's GPU with predictions.
+"""What a GPU alone can tell, beside the emulated GPU of the same kind: one command, one file.
 
-It runs the scripts for a few updates on noise, from random weights, and measures the workspaces of
-single operations and the CUDA context. An interrupted command resumes when repeated. Without a GPU
-it does the same with the tiny preset, as a test of itself.
+The memory of every stage, measured beside emulated; the allocator's events of some of them, one by
+one; and what is outside of PyTorch's allocator: the CUDA context, NCCL's buffers, and cuDNN's
+workspaces. An interrupted command resumes when repeated.
 """
 
+import difflib
 import json
-import re
 import subprocess
 import sys
-import tarfile
-from pathlib import Path
 
 import torch
 
-from shared.cli import Parser, UserError, positive
-from shared.evidence.calibrate import operations, report
-from shared.predict.jobs import Wanted, run_jobs
+from shared.cli import Parser, UserError, location
+from shared.emulator import cards, launch
 from shared.records import scripts
 from shared.records.atomic_files import write_text
 from shared.records.record import git_commit
-from shared.records.views import RESULTS, aligned, read, read_list
+from shared.records.views import aligned, by_script, read
 
+TRACED = ("01_baseline/train", "06_sgd/train", "08_fsdp/train")
 UPDATES = 10  # of each script: the first three are not timed
-# Scripts with measured operations: fp32; bf16; few images at once, for small workspaces; text.
-WATCHED = ("01_baseline/train", "03_bf16/train", "05_grad_accum/train", "11_llm/before")
-MOST_OPERATIONS = 25  # rows of the table; the file has all operations
+HEADING = ("script", "allocated GB", "emulated", "reserved GB", "emulated")
 
 
-def in_child(log, *arguments):
-    """Return the results of child.py with these arguments; its output goes to a log."""
-    found = log.with_suffix(".json")
-    command = [sys.executable, "-m", "shared.evidence.calibrate.child", str(found), *arguments]
+def python(log, *words, variables=None):
+    """Run Python with arguments; its output goes to a log.
+
+    Raises:
+        UserError: it failed; the last line of its output.
+    """
     with log.open("w") as out:
-        if subprocess.run(command, stdout=out, stderr=out).returncode:
+        command = [sys.executable, "-m", *map(str, words)]
+        if subprocess.run(command, stdout=out, stderr=out, env=variables).returncode:
             raise UserError(f"{log.read_text(errors='replace').splitlines()[-1]} ({log})")
-    return json.loads(found.read_text())
 
 
-def watched(name, preset, log):
-    """Return the results of operations.Watch for a script, on the GPU or on a simulated one."""
-    model = scripts.get(name).load().TASK.presets[preset]["model"]
-    if preset == "full":
-        options = ["--preset", preset, "--model", model, "--data", "fake", "--no-pretrained"]
-        return in_child(log, name, *options)
-    return run_jobs([(operations.simulated, name, Wanted("gpu", preset, model))])[0]
+def traced(name, card, folder, options):
+    """Return how many events of a script are equal, in order; how many there are; how many here.
+
+    The first run is on this machine's GPU, the second on an emulated one of the same kind.
+    """
+    events = []
+    for where in ("gpu", "emulated"):
+        file = folder / f"{name.replace('/', '_')}-{where}.txt"
+        words = ["shared.evidence.calibrate.trace", file, name, *options]
+        variables = launch.environment(card) if where == "emulated" else None
+        python(file.with_suffix(".log"), *words, variables=variables)
+        events.append(file.read_text().splitlines())
+    if events[0] == events[1]:
+        return (len(events[0]),) * 3
+    blocks = difflib.SequenceMatcher(None, *events, autojunk=False).get_matching_blocks()
+    return sum(block.size for block in blocks), *map(len, events)
+
+
+def rows(measured, emulated):
+    """Return the rows of a table of peaks while training, in GB: measured beside emulated."""
+    found = []
+    for name, r in measured.items():
+        both = [its["train"] for its in (r, emulated[name])] if name in emulated else []
+        peaks = [t[f"device_{key}_gb"] for key in ("peak", "reserved") for t in both]
+        found.append((name, *(f"{gb:.3f}" for gb in peaks)))
+    return found
 
 
 def main(argv=None):
     parser = Parser(description=__doc__)
     scripts.add_stages(parser)
-    out = "folder for the ladder's files (default: out/calibrate)"
-    parser.add_argument("--devices", type=positive, metavar="N", help="GPUs, from 08 on")
-    parser.add_argument("--out", type=Path, default=Path("out/calibrate"), metavar="DIR", help=out)
+    out = "folder for all files (default: out/calibrate)"
+    parser.add_argument("--out", type=location, default="out/calibrate", metavar="DIR", help=out)
+    parser.add_argument("--preset", choices=("tiny", "full"), default="full", help="default: full")
     args = parser.parse_args(argv)
-    names = scripts.selected(args) or scripts.stages()
-    names = scripts.with_side_roads(names) if args.side_roads else names
-    logs = args.out / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
-    preset = "full" if torch.cuda.is_available() else "tiny"
-    card = in_child(logs / "context.log") if preset == "full" else None
-    slug = re.sub(r"[^a-z0-9]+", "-", card["name"].lower()) if card else "cpu"
-    several = f"-{args.devices}-gpus" if args.devices else ""
-    store = (RESULTS if card else args.out) / f"{slug}{several}-checked.json"
-
-    ladder = [sys.executable, "-m", "shared.ladder", *names, "--preset", preset, "--data", "fake"]
-    ladder += ["--no-pretrained", "--max-steps", str(UPDATES), "--out", str(args.out)]
-    subprocess.run([*ladder, *(["--devices", str(args.devices)] if args.devices else [])])
-    measured = {(r["script"], r["world_size"]): r for r in read(args.out / "ladder.jsonl")[0]}
-    predicted = read_list(args.out / "predicted.json") if measured else []
-    checked = [{**p, "measured": measured[p["script"], p["world_size"]]} for p in predicted]
-    write_text(store, json.dumps(checked, indent=1) + "\n")
-
-    about = {"torch": torch.__version__, "git_commit": git_commit(), "context": card}
-    found = about["operations"] = {}
-    for name in (name for name in WATCHED if name in names):
+    if not torch.cuda.is_available():
+        raise UserError("there is no GPU here; python -m shared.emulator -m ... tries it without")
+    key = cards.key_of_this_machine(torch.cuda.get_device_properties(0))
+    if not key:
+        raise UserError("this GPU is not in shared/emulator/cards.csv; add a line for it")
+    folder = args.out / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    gpus = torch.cuda.device_count()
+    python(
+        folder / "outside.log", "shared.evidence.calibrate.outside", folder / "outside.json", gpus
+    )
+    options = ["--preset", args.preset, "--data", "fake", "--no-pretrained"]
+    ladder = [*args.stages, *["--side-roads"] * args.side_roads, *options]
+    ladder += ["--max-steps", str(UPDATES), "--out", str(args.out)]
+    subprocess.run([sys.executable, "-m", "shared.ladder", *ladder])
+    measured, emulated = (
+        by_script(read(args.out / file)[0]) for file in ("ladder.jsonl", "emulated/ladder.jsonl")
+    )
+    events = {}
+    for name in (name for name in TRACED if name in measured):
         try:
-            rows = watched(name, preset, logs / f"{name.replace('/', '_')}-operations.log")
-            found[name] = {"rows": rows}
+            events[name] = traced(name, cards.CARDS[key], folder, [*options, "--max-steps", "2"])
         except UserError as error:  # such as a script that does not fit on this GPU
-            print(f"- {name}, operations: {error}")
-    details = store.with_name(store.name.replace("-checked", "-operations"))
-    write_text(details, json.dumps(about, indent=1) + "\n")
-    if card:
-        print(f"\n- {card['name']}: {report.context(card)}")
-    if found:
-        simulated = "" if card else ", on a simulated GPU, as a test"
-        print(f"\nWorkspaces that operations allocate besides their results{simulated}:\n")
-        heading, *rows = report.table(report.compared(found)[:MOST_OPERATIONS])
-        print(*aligned(heading, rows), sep="\n")
-        print(f"\n- {report.formulas(found)}")
-    with tarfile.open(args.out / f"{store.stem}.tar.gz", "w:gz") as tar:
-        for file in (store, details, args.out / "ladder.jsonl", logs):
-            tar.add(file, f"{store.stem}/{file.name}")
-    print(f"- {tar.name}: {store}, {details}, records and logs, in one file to send")
+            print(f"- {name}, events: {error}")
+    found = {
+        "torch": torch.__version__,
+        "git_commit": git_commit(),
+        "outside": json.loads((folder / "outside.json").read_text()),
+        "measured": [*measured.values()],
+        "emulated": [*emulated.values()],
+        "events": events,
+    }
+    file = args.out / "measured.json"
+    write_text(file, json.dumps(found, indent=1) + "\n")
+    print("\n", *aligned(HEADING, rows(measured, emulated)), sep="\n")
+    for name, (same, there, here) in events.items():
+        print(f"{name}: {same:,} of {there:,} events equal, {here:,} emulated")
+    context = found["outside"]["context"]
+    print(f"CUDA context: {max(v or 0 for v in context.values()) / 1e9:.2f} GB at most")
+    print(f"{file}: all of it, in one file to send")

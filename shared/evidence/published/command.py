@@ -1,4 +1,4 @@
-"""Predict the GPU measurements that others have published, and print both side by side.
+"""Run what others have measured on emulated GPUs, and print both figures side by side.
 
 For published speeds, print the bound on the time of an update, by the card's data sheet, and its
 share of the published time.
@@ -14,7 +14,7 @@ from shared.cli import Parser, UserError, location
 from shared.emulator import cards
 from shared.evidence import kept
 from shared.evidence.published import unedited
-from shared.evidence.published.pretend import Pretended
+from shared.evidence.published.here import Here
 from shared.predict.jobs import run_jobs
 from shared.records import stored
 from shared.records.record import git_commit, versions
@@ -24,7 +24,7 @@ from shared.text.cli import TASK
 # No setting is chosen to make a figure match. The note of a source says what it leaves open, and
 # what was assumed.
 SOURCES = tomllib.loads(Path(__file__).with_name("sources.toml").read_text("utf-8"))["sources"]
-COMMON = {"counter": "allocated", "card": "a100", "torch": [2, 1], "devices": 1, "read": "peak"}
+COMMON = {"counter": "allocated", "card": "a100", "devices": 1, "read": "peak"}
 UNITS = {"gb": 1, "gib": cards.GIB, "mib": 2**20 / 1e9}  # in GB
 
 
@@ -33,25 +33,22 @@ def rows(source):
     return [{**COMMON, "options": {}, **source, **row} for row in source["rows"]]
 
 
-def simulate(program, options, card, torch, devices):
+def run(program, options, card, devices):
     """Return the readings of a program, {name: figures}; run it in a process of its own."""
     function = pkgutil.resolve_name(f"{__package__}.{program}")
-    here = Pretended(cards.CARDS[card], tuple(torch), devices)
-    return here.run(lambda here: function(here, **options))
+    return Here(cards.CARDS[card], devices).run(lambda here: function(here, **options))
 
 
 def predicted(sources, folder=None):
-    """Predict the rows of sources, and return the records to store.
+    """Run the rows of sources, and return the records to store.
 
     Programs with several published figures run once. The folder holds the scripts of the sources
     that have published some.
     """
     every = [row for source in sources for row in rows(source)]
-    names = ("program", "options", "card", "torch", "devices")
+    names = ("program", "options", "card", "devices")
     jobs = [
-        (unedited.simulate, row, folder)
-        if "script" in row
-        else (simulate, *(row[name] for name in names))
+        (unedited.run, row, folder) if "script" in row else (run, *(row[name] for name in names))
         for row in every
     ]
     once = {str(job): job for job in jobs}

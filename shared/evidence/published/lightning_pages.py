@@ -32,7 +32,6 @@ def tensor_parallel(here, devices):
         plan = {"w1": ColwiseParallel(), "w2": RowwiseParallel(), "w3": ColwiseParallel()}
         parallelize_module(model, mesh, plan)
     model.to(here.device)
-    here.training()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, foreach=True)
     for _ in range(3):
         output = model(here.noise(8, 8192))
@@ -46,7 +45,6 @@ def data_parallel(here, old_adam=False):
     """Lightning's page about FSDP: its Transformer of a billion weights, with DDP and Adam."""
     model = Transformer(vocab_size=33278, nlayers=32, nhid=4096, ninp=1024, nhead=64)
     model = DistributedDataParallel(model.to(here.device))
-    here.training()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
 
     def forward():

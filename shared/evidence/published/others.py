@@ -10,7 +10,6 @@ from transformers import RobertaConfig, RobertaForSequenceClassification
 def trainer(here):
     """RoBERTa classifying 2 texts of 16 tokens as in the Trainer: AdamW, clipped gradients."""
     model = RobertaForSequenceClassification(RobertaConfig()).to(here.device).train()
-    here.training()
     here.reset()
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5)
     for _ in range(3):
@@ -25,13 +24,12 @@ def trainer(here):
 def low_bit(here, optimizer):
     """ViT-H/14 with 45 classes, bf16 mixed precision, 8 images; AdamW, or one of torchao's."""
     model = vit_h_14(num_classes=45).to(here.device)
-    here.training()
     if optimizer == "fused AdamW":
         steps = torch.optim.AdamW(model.parameters(), fused=True)
     else:
         import torchao.optim  # imported here: it takes seconds
 
-        torch.compiler.set_stance("force_eager")
+        torch.compiler.set_stance("force_eager")  # compiling a step takes many minutes here
         steps = getattr(torchao.optim, optimizer)(model.parameters())
     images = labels = None
 

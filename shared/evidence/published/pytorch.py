@@ -15,7 +15,6 @@ def sharded_states(here, shared):
     """Twenty layers with DDP and Adam on two GPUs; with or without sharded optimizer states."""
     model = nn.Sequential(*[nn.Linear(2000, 2000) for _ in range(20)]).to(here.device)
     here.read("model")
-    here.training()
     model = DistributedDataParallel(model)
     here.read("DDP")
     options = {"lr": 0.01, "foreach": False}  # as in PyTorch 1.8
@@ -43,7 +42,6 @@ def mixed_precision(here):
         layers = [nn.Linear(4096, 4096) for _ in range(3)]
         model = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
         model = model.to(here.device)
-        here.training()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.001, foreach=False)
         scaler = torch.amp.GradScaler(here.device.type, enabled=name == "fp16")
         here.reset()
@@ -51,9 +49,7 @@ def mixed_precision(here):
             here.update()
             with torch.autocast(here.device.type, torch.float16, enabled=name == "fp16"):
                 output = model(x)
-                squares = torch.empty_like(y)  # the workspace of mse_loss
-                loss = F.mse_loss(output.float(), y)  # as under autocast on CUDA
-                del squares
+                loss = F.mse_loss(output, y)
             scaler.scale(loss).backward()
             scaler.step(optimizer)
             scaler.update()
@@ -64,7 +60,6 @@ def mixed_precision(here):
 def step_in_backward(here, hooked):
     """ViT-L/16 and Adam, one image; with hooks, each gradient is used as soon as it is ready."""
     model = vit_l_16().to(here.device)
-    here.training()
     groups = [[p] for p in model.parameters()] if hooked else [model.parameters()]
     optimizers = [torch.optim.Adam(group, foreach=not hooked) for group in groups]
 
@@ -87,7 +82,6 @@ def gpt2(here, checkpointing):
     model = GPT2LMHeadModel(GPT2Config()).to(here.device).train()
     if checkpointing:
         model.gradient_checkpointing_enable()
-    here.training()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
     tokens = outputs = None
 

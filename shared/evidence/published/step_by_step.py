@@ -11,17 +11,6 @@ from shared.evidence.published.old_adam import adam_of_2023
 HALF = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16, "bf16-true": torch.bfloat16}
 
 
-def softmax(scores, precision):
-    """Return the softmax over the last dimension, as under autocast on CUDA.
-
-    It is computed in fp32; the kernel converts fp16, while bf16 is converted before it:
-    `softmax` in `aten/src/ATen/native/SoftMax.cpp` of PyTorch.
-    """
-    if precision == "16-mixed":
-        return torch.ops.aten._softmax(scores, -1, True)
-    return torch.softmax(scores.float() if precision == "bf16-mixed" else scores, -1)
-
-
 def distilbert(here, precision="32-true", tf32=False):
     """DistilBERT classifying 12 texts of 512 tokens, Adam; precision is Lightning's name."""
 
@@ -29,7 +18,7 @@ def distilbert(here, precision="32-true", tf32=False):
         scores = query / query.shape[-1] ** 0.5 @ key.transpose(2, 3)
         hidden = (tokens == 0).view(len(tokens), 1, 1, -1).expand_as(scores)
         scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
-        weights = F.dropout(softmax(scores, precision), dropout, module.training)
+        weights = F.dropout(torch.softmax(scores, -1), dropout, module.training)
         return (weights @ value).transpose(1, 2).contiguous(), None
 
     AttentionInterface.register("4.28", attention)
@@ -38,7 +27,6 @@ def distilbert(here, precision="32-true", tf32=False):
     config = DistilBertConfig(attn_implementation="4.28")
     model = DistilBertForSequenceClassification(config)
     model = model.to(here.device, HALF.get(precision) if precision.endswith("true") else None)
-    here.training()
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-5)
     tokens = outputs = None
     half = HALF[precision] if precision.endswith("mixed") else None
@@ -67,7 +55,7 @@ class Attention(nn.Module):
         qkv = self.qkv(x).reshape(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         query, key, value = qkv.unbind(0)
         scores = query @ key.transpose(-2, -1) * (width // self.heads) ** -0.5
-        weights = softmax(scores, "16-mixed")
+        weights = torch.softmax(scores, -1)
         return self.proj((weights @ value).transpose(1, 2).reshape(batch, length, width)), None
 
 
@@ -77,7 +65,6 @@ def timm(here, name, batch_size):
     for block in model.encoder.layers:
         block.self_attention = Attention(model.hidden_dim, heads=16)
     model = model.to(here.device)
-    here.training()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     images = here.noise(batch_size, 3, 224, 224)
 

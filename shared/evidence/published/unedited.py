@@ -60,7 +60,7 @@ def gpt2(folder):
     texts.joinpath("train.jsonl").write_text("\n".join(json.dumps({"text": x}) for x in lines))
 
 
-def simulate(row, folder):
+def run(row, folder):
     """Return the memory of a row's script, {"peak": figures}, or {"peak": {"why": error}}.
 
     It runs as with `python -m shared.predict`, under the installed PyTorch.

@@ -59,8 +59,7 @@ def needed(run, asked):
     moments = None
     if asked["timeline"] and len(run.starts) > 1:
         since, until = (trace.index(number) for number in run.starts[-2:])
-        its = SimpleNamespace(phases=trace.phases[:until], watched=trace.watched[:until])
-        moments = history.condensed(r, trace.events[:until], its, since, "cuda")
+        moments = history.condensed(r, trace, since, until)
     modules = run.model.modules() if run.model is not None else ()
     return {
         "record": r,
@@ -90,7 +89,6 @@ def record(run, trace, first, asked):
         "inputs": " x ".join(map(str, shape)),
         "unit": unit,
         "device": f"emulated {card.title}",
-        "as_torch": ".".join(torch.__version__.split(".")[:2]),
         "world_size": asked["devices"],
         "shares": asked["devices"],
         "precision": " and ".join(kinds),
@@ -100,7 +98,6 @@ def record(run, trace, first, asked):
         "load": load,
         "train": train,
         "peak_at": {"load": load_at, "train": train_at},
-        "host_breakdown_gb": {"load": None, "train": None},
         "cost": run.totals or run.watch.cost.totals(),
         "bound": bound(operations, card.rates) if operations else None,
         "notes": [f"{where} {text}" for text, where in run.noted.items()],

@@ -55,11 +55,11 @@ class Run:
     # What is known about the script.
 
     def line(self):
-        """Return (file, number) of the running line of the script, None outside of it."""
+        """Return (file, number, None) of the running line of the script, None outside of it."""
         frame = sys._getframe(1)
         while frame:
             if self._is_own(frame.f_code.co_filename):
-                return Path(frame.f_code.co_filename).name, frame.f_lineno
+                return Path(frame.f_code.co_filename).name, frame.f_lineno, None
             frame = frame.f_back
         return None
 

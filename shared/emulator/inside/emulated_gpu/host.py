@@ -22,6 +22,7 @@ FILE = 64 * LARGE
 # Bytes from which on a tensor is not filled with random numbers: no data set, but a weight.
 DRAWN = 16 * LARGE
 RANDOM = ("normal_", "uniform_")
+LINEAR = ("add_", "sub_", "mul_")  # of zeros they make zeros
 
 _stepping = 0  # optimizers at work
 _untouched = ctypes.CDLL(None).emulator_untouched
@@ -96,7 +97,9 @@ def is_needless(func, args, kwargs):
     if name == "copy_":
         weight = isinstance(to, torch.nn.Parameter) or _stepping
         return _is_large_on_host(to) and (bool(weight) or is_untouched(args[1]))
+    tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+    if name in LINEAR and len(tensors) > 1 and all(map(is_untouched, tensors)):
+        return True
     if not _stepping:
         return False
-    tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
     return all(t.device.type == "cpu" for t in tensors) and any(map(_is_large_on_host, tensors))

@@ -1,0 +1,75 @@
+"""Predictions of all scripts on emulated GPUs, for the pages.
+
+`python -m shared.evidence.predicted [GROUP ...]` runs them at full size and stores the records, and
+the timelines of the stages.
+"""
+
+import gzip
+import json
+
+from shared.cli import Parser, UserError
+from shared.evidence import variants
+from shared.predict import command
+from shared.predict.jobs import run_jobs
+from shared.predict.stage import predict, predict_moments
+from shared.records import scripts, stored
+
+LANGUAGE = (
+    "meta-llama/Meta-Llama-3-8B,mistralai/Mistral-7B-v0.1,distilbert-base-uncased,"
+    "google-bert/bert-large-uncased,bigscience/bloom-560m,Qwen/Qwen3-0.6B"
+)
+LONG = "--model google/bigbird-roberta-base --max-length 4096"
+# The options of `python -m shared.predict` for each group.
+OPTIONS = {
+    stored.SIDE_ROADS: ["--side-roads"],
+    stored.VITS: ["01-10 --model vit_b_16,vit_h_14"],
+    stored.TEXT: [
+        f"11 --model {LANGUAGE} --one-by-one",
+        f"11_llm/train --model {LANGUAGE} --devices 1",
+        f"11 {LONG} --one-by-one",
+        f"11_llm/train {LONG} --devices 1",
+    ],
+    stored.ONE_GPU: [
+        f"11 --model {LANGUAGE} --one-by-one --devices 1",
+        f"11 {LONG} --one-by-one --devices 1",
+    ],
+}
+
+
+def jobs(group):
+    """Return the runs of a group: [(function, *arguments)]."""
+    if group == stored.VARIANTS:
+        return [(variants.emulate, variant) for variant in variants.VARIANTS]
+    found = []
+    for options in OPTIONS[group]:
+        found += [(predict, *run) for run in command.wanted(command.parse(options.split()))]
+    if group == stored.SIDE_ROADS:  # the stages are a group of their own
+        found = [job for job in found if job[1] not in scripts.stages()]
+    return found
+
+
+def timelines():
+    """Run the stages, store their timelines, and return their records."""
+    runs = command.wanted(command.parse([]))
+    found = run_jobs([(predict_moments, *run) for run in runs])
+    text = json.dumps(stored.rounded(found))
+    stored.TIMELINES.write_bytes(gzip.compress(text.encode(), mtime=0))
+    return [moments["record"] for moments in found]
+
+
+def main(argv=None):
+    parser = Parser(description=__doc__.splitlines()[0])
+    every = (stored.STAGES, *OPTIONS, stored.VARIANTS)
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(every)}")
+    args = parser.parse_args(argv)
+    if unknown := {*args.groups} - {*every}:
+        raise UserError(f"{unknown.pop()!r} is not one of {', '.join(every)}")
+    for group in args.groups or every:
+        records = timelines() if group == stored.STAGES else run_jobs(jobs(group))
+        made = {"command": "python -m shared.evidence.predicted"}
+        stored.store_predicted(group, [{**record, **made} for record in records])
+        print(f"{group}: {len(records)} records", flush=True)
+
+
+if __name__ == "__main__":
+    main()

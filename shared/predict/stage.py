@@ -1,0 +1,178 @@
+"""A script of this repository on an emulated card: its own main() runs, and its Meter measures."""
+
+import contextlib
+import functools
+import time
+from unittest import mock
+
+import torch
+
+from shared import metrics
+from shared.emulator import launch
+from shared.images import models
+from shared.memory.blocks import tensors
+from shared.memory.phases import Phases
+from shared.predict import history, tables
+from shared.predict.bound import bound
+from shared.predict.jobs import one_by_one
+from shared.predict.module_tracker import Lines
+from shared.records import scripts
+
+LEARNED = ("accuracy", "perplexity")
+PLENTY_GB = 4096  # a card that everything fits on
+# What the Meter measures, and an emulated GPU does not tell: it computes nothing.
+MEANINGLESS = "pretrained dataset seed epochs resumed_at first_loss last_loss train_seconds".split()
+MEANINGLESS += [f"{part}_{name}" for part in ("train", "val", "test") for name in LEARNED]
+MEANINGLESS += ["images_per_second", "texts_per_second", "input_shapes"]
+UPDATES = 3  # the second is the first with everything allocated at its start
+
+
+class WatchedPhases(Phases):
+    """The phases of a run, with a Watch of their operations.
+
+    `loaded`, `begins` and `ends` are numbers of operations: when training began, and when each
+    update began and ended.
+    """
+
+    def __init__(self, watch, device):
+        super().__init__(device)
+        self.watch, self.loaded, self.begins, self.ends = watch, 0, [], []
+
+    @contextlib.contextmanager
+    def load(self):
+        with self.watch.at_work(), super().load():
+            yield
+        self.watch.building = False
+        self.loaded = len(self.watch.places)
+
+    @contextlib.contextmanager
+    def update(self, inputs, labels):
+        self.watch.cost.start()
+        self.begins.append(len(self.watch.places))
+        for t in tensors((inputs, labels)):
+            self.watch.label(t, "inputs")
+        with self.watch.at_work(), super().update(inputs, labels):
+            yield
+        self.ends.append(len(self.watch.places))
+
+
+class Stage:
+    """A script as options (jobs.Wanted) ask for it, on an emulated card of this process."""
+
+    def __init__(self, name, options, with_lines=False):
+        self.options, self._with_lines = options, with_lines
+        self.script = scripts.get(name).load()
+        if options.techniques is not None:
+            self.script = one_by_one(name).script(options.techniques)
+        for constant in ("BATCH_SIZE", "MICRO_BATCH_SIZE"):
+            size = getattr(options, constant.lower())
+            if size and hasattr(self.script, constant):
+                setattr(self.script, constant, size)
+        self.micro = getattr(self.script, "MICRO_BATCH_SIZE", None)
+        several = self.script.DEVICES > 1
+        self.devices = (options.devices or self.script.DEVICES) if several else 1
+        self.phases = None
+
+    def arguments(self):
+        """Return the words of the command line that runs the script."""
+        options, full = self.options, self.options.preset == "full"
+        words = ["--preset", options.preset, "--max-steps", UPDATES]
+        if full or options.model:  # noise and random weights, in place of what would be downloaded
+            words += ["--data", "fake", "--no-pretrained"]
+        words += ["--model", options.model] if options.model else []
+        words += ["--max-length", options.max_length] if options.max_length else []
+        words += ["--trust-remote-code"] * options.trust_remote_code
+        words += ["--devices", self.devices] if self.script.DEVICES > 1 else []
+        return [str(word) for word in (*words, *options.words)]
+
+    def run(self, further=None):
+        """Run the script; return the record of its Meter.
+
+        Args:
+            further: if given, a function that yields batches after those of the script; it is
+                given this, and the loader.
+
+        Raises:
+            torch.OutOfMemoryError: the card is too small.
+        """
+        from shared.predict.watch import Watch  # it exists only where a GPU is emulated
+
+        self._take_card()
+        self.watch = Watch(self._line() if self._with_lines else lambda: None)
+
+        def phases(device):
+            self.phases = WatchedPhases(self.watch, device)
+            return self.phases
+
+        def progress(original, meter, loader, epoch):
+            yield from original(meter, loader, epoch)
+            if further:
+                yield from further(self, loader)
+
+        own = functools.partialmethod(functools.partial(_first, progress, metrics.Meter.progress))
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(mock.patch.object(metrics, "Phases", phases))
+            stack.enter_context(mock.patch.object(metrics.Meter, "progress", own))
+            if px := self.options.image_px:
+                stack.enter_context(mock.patch.object(models, "image_px", lambda name: px))
+            return self.script.main(self.arguments())
+
+    def _line(self):
+        lines, file = Lines(self.script), self.script.__file__.rpartition("/")[2]
+
+        def line():
+            numbers = lines()
+            return (file, *numbers) if any(numbers) else None
+
+        return line
+
+    def _take_card(self):
+        card, gb = self.options.card, self.options.card_gb or PLENTY_GB
+        settings = launch.settings(card, self.devices, alone=self.devices > 1)
+        settings["EMULATED_BYTES"] = str(int(gb * 1e9))
+        settings["EMULATED_CONTEXT"] = str(int(tables.set_aside(self.devices) * 1e9))
+        launch.become(settings)
+        if self.options.expandable:
+            torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+        torch.set_num_threads(1)
+
+
+def _first(function, original, meter, *args):
+    return function(original, meter, *args)
+
+
+def predicted(name, options, further=None, with_lines=False):
+    """Return the record of a script, its Trace and its Stage."""
+    from shared.predict.trace import Trace
+
+    started = time.perf_counter()
+    stage = Stage(name, options, with_lines)
+    record = stage.run(further)
+    phases, watch = stage.phases, stage.watch
+    trace = Trace(watch)
+    first, end = trace.index(phases.loaded), trace.index(phases.ends[UPDATES - 1])
+    techniques = options.techniques
+    for field in MEANINGLESS:
+        record.pop(field, None)
+    record |= {
+        "script": f"{scripts.get(name).folder}/before" if techniques == () else name,
+        "technique": techniques[-1] if techniques else None,
+        "device": f"emulated {options.card.title}",
+        "peak_at": {"load": trace.peak_at(0, first), "train": trace.peak_at(first, end)},
+        "cost": watch.cost.totals(),
+        "bound": bound(watch.cost.operations, options.card.rates),
+        "seconds": time.perf_counter() - started,
+    }
+    return record, trace, stage
+
+
+def predict(name, options):
+    """Return a record of a script's memory and cost."""
+    return predicted(name, options)[0]
+
+
+def predict_moments(name, options):
+    """Return what holds the memory in the last update, as history.condensed() returns it."""
+    record, trace, stage = predicted(name, options, with_lines=True)
+    since, end = (trace.index(n) for n in (stage.phases.begins[-1], stage.phases.ends[-1]))
+    return history.condensed(record, trace, since, end)
