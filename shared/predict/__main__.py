@@ -2,10 +2,10 @@
 
 import sys
 
-from shared.predict.own import command as own
+from shared.predict import own_script
 
-if own.is_own(sys.argv[1:]):
-    own.main()
+if own_script.is_own(sys.argv[1:]):
+    own_script.main()
 else:
     from shared.predict import command  # here, because it imports what an own script need not
 

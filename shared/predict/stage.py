@@ -19,7 +19,6 @@ from shared.predict.module_tracker import Lines
 from shared.records import scripts
 
 LEARNED = ("accuracy", "perplexity")
-PLENTY_GB = 4096  # a card that everything fits on
 # What the Meter measures, and an emulated GPU does not tell: it computes nothing.
 MEANINGLESS = "pretrained dataset seed epochs resumed_at first_loss last_loss train_seconds".split()
 MEANINGLESS += [f"{part}_{name}" for part in ("train", "val", "test") for name in LEARNED]
@@ -127,7 +126,7 @@ class Stage:
         return line
 
     def _take_card(self):
-        card, gb = self.options.card, self.options.card_gb or PLENTY_GB
+        card, gb = self.options.card, self.options.card_gb or tables.PLENTY_GB
         settings = launch.settings(card, self.devices, alone=self.devices > 1)
         settings["EMULATED_BYTES"] = str(int(gb * 1e9))
         settings["EMULATED_CONTEXT"] = str(int(tables.set_aside(self.devices) * 1e9))

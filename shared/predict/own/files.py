@@ -24,6 +24,8 @@ SAVING = {
     "lightning.fabric.fabric": {"Fabric": ["save"]},
     "transformers.modeling_utils": {"PreTrainedModel": ["save_pretrained"]},
     "transformers.tokenization_utils_base": {"PreTrainedTokenizerBase": ["save_pretrained"]},
+    "lightning.pytorch.trainer.trainer": {"Trainer": ["save_checkpoint"]},
+    "pytorch_lightning.trainer.trainer": {"Trainer": ["save_checkpoint"]},
     "transformers.trainer": {"Trainer": ["save_model", "_save_checkpoint"]},
     "safetensors.torch": {"": ["save_file"]},
     "torch.distributed.checkpoint": {"": ["save"]},

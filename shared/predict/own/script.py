@@ -5,7 +5,6 @@ import os
 import runpy
 import sys
 import time
-import traceback
 from pathlib import Path
 from unittest import mock
 
@@ -50,7 +49,9 @@ class Run:
         self._steps, self._epochs, self.backwards = {}, 0, 0
         self._fetching, self._ends = 0.0, []  # seconds in which batches were made; see host_ms()
         self.watch = Watch(self.line)
-        self._watching, self._is_alone = contextlib.ExitStack(), False
+        # Of training, without the timed updates: (peaks, the numbers of operations of a part).
+        self.parts, self._since = [], 0
+        self._watching, self.is_alone = contextlib.ExitStack(), False
 
     # What is known about the script.
 
@@ -58,29 +59,15 @@ class Run:
         """Return (file, number, None) of the running line of the script, None outside of it."""
         frame = sys._getframe(1)
         while frame:
-            if self._is_own(frame.f_code.co_filename):
+            if self.is_own(frame.f_code.co_filename):
                 return Path(frame.f_code.co_filename).name, frame.f_lineno, None
             frame = frame.f_back
         return None
 
-    def _is_own(self, name):
+    def is_own(self, name):
+        """Return whether a file is of the script: in its folder, and neither ours nor installed."""
         inside = name.startswith(self._folder) and not name.startswith(OURS)
         return inside and "site-packages" not in name[len(self._folder) :]
-
-    def failed_at(self, error):
-        """Return the line of the script at which an exception was raised, as FILE:LINE."""
-        own = [f for f in traceback.extract_tb(error.__traceback__) if self._is_own(f.filename)]
-        return f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else self.file.name
-
-    def told(self, error):
-        """Return an exception's traceback, from the script's first frame on, without our frames."""
-        shown = chained = traceback.TracebackException.from_exception(error)
-        while chained:
-            frames = [f for f in chained.stack if not f.filename.startswith(OURS)]
-            own = (i for i, f in enumerate(frames) if self._is_own(f.filename))
-            chained.stack = traceback.StackSummary.from_list(frames[next(own, 0) :])
-            chained = chained.__cause__ or chained.__context__
-        return "".join(shown.format())
 
     def note(self, text):
         """Print a note on the running line, once."""
@@ -117,6 +104,7 @@ class Run:
     def _begin_training(self):
         self.watch.building = False
         self.loaded = len(self.watch.places)
+        self._since = self.loaded
         self.load_peaks = report.anew()
         self.starts.append(self.loaded)
 
@@ -131,8 +119,12 @@ class Run:
     def _see(self, given):
         """Keep the shape of a batch, and its size."""
         if (first := next(tensors(given), None)) is not None and first.ndim:
-            self.seen.append(len(first))
-            self.inputs = self.inputs or (tuple(first.shape), first.is_floating_point())
+            # Detection takes a list of images, which may differ in size.
+            listed = next((x for x in given if isinstance(x, (list, tuple))), ())
+            several = len(listed) > 1 and all(getattr(x, "ndim", 0) == 3 for x in listed)
+            shape = (len(listed) if several else len(first), *first.shape[not several :])
+            self.seen.append(shape[0])
+            self.inputs = self.inputs or (shape, first.is_floating_point())
 
     def backward(self, original, *args, **kwargs):
         self.backwards += 1
@@ -158,22 +150,33 @@ class Run:
             if self.seen:
                 self.batch, self.sizes, self.seen = sum(self.seen), self.seen, []
         self.watch.cost.start()
-        if self._is_alone:
+        if self.is_alone:
             self._ends.append(time.perf_counter() - self._fetching)
         if self.updates >= self.wanted + self._timed + FURTHER:
             self.stop(f"update {self.updates}")
 
     def _leave_alone(self):
         """Let updates run with nothing of ours, and without values, to take their time."""
-        self._is_alone, self._ends = True, [time.perf_counter() - self._fetching]
+        self.is_alone, self._ends = True, [time.perf_counter() - self._fetching]
         self._watching.close()
+        self._end_part()
         values.end()
 
     def _attend(self):
-        if self._is_alone:
-            self._is_alone = False
+        if self.is_alone:
+            self.is_alone = False
+            report.anew()
+            self._since = len(self.watch.places)
             values.begin()
             self._watching.enter_context(self.watch.at_work())
+
+    def _end_part(self):
+        self.parts.append((report.anew(), (self._since, len(self.watch.places))))
+
+    def end(self):
+        """End what counts as training; the timed updates do not."""
+        if not self.is_alone:
+            self._end_part()
 
     def host_ms(self):
         """Return the milliseconds that this computer took to launch an update, None if unknown.
@@ -200,13 +203,14 @@ class Run:
                 self._attend()
                 return
             self.watch.inputs = {t.data_ptr() for t in tensors(batch)}
-            self._see(batch)
+            fetching = torch.is_grad_enabled() and (self.model is None or self.model.training)
+            if fetching:
+                self._see(batch)
             yield batch
             count += 1
             trains = self.backwards > before
             if trains and self._epochs > FURTHER:
                 self.stop(f"epoch {self._epochs + 1}")
-            fetching = torch.is_grad_enabled() and (self.model is None or self.model.training)
             if trains and self.updates >= enough:
                 return
             # Some scripts fetch all micro-batches of an update before they train with the first.
@@ -234,8 +238,5 @@ class Run:
             except Enough:
                 pass
             except BaseException as error:
-                # Without values, what a script decides by values may go wrong.
-                if not self._is_alone or isinstance(error, KeyboardInterrupt):
-                    return error
-                self.stopped = f"update {self.updates}"
+                return error
         return None

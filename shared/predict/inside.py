@@ -3,6 +3,7 @@
 import json
 import socket
 import sys
+import traceback
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,12 +15,13 @@ from shared.cli import UserError
 from shared.emulator import cards
 from shared.predict import history
 from shared.predict.bound import bound
-from shared.predict.own.script import Run
+from shared.predict.own.script import OURS, Run
 from shared.predict.trace import Trace
 from shared.records import record as records
 
 # Layers whose workspaces only cuDNN knows.
 LIBRARY = torch.nn.modules.conv._ConvNd, torch.nn.RNNBase
+FAILED = 75  # see own_script.py
 UNREACHED = ConnectionError, TimeoutError, socket.gaierror
 
 
@@ -36,10 +38,12 @@ def main(result, asked, argv):
     torch.set_num_threads(1)
     run = Run(Path(asked["script"]), asked["updates"], asked["timed"])
     error = run.run(argv, asked["input"] and tuple(asked["input"]))
+    if error and run.is_alone and not isinstance(error, KeyboardInterrupt):
+        sys.exit(FAILED)
     out_of_memory = isinstance(error, torch.OutOfMemoryError)
     if out_of_memory:
-        print(run.told(error), end="", file=sys.stderr)
-        found = {"failed_at": run.failed_at(error)}
+        print(told(run, error), end="", file=sys.stderr)
+        found = {"failed_at": failed_at(run, error)}
     else:
         if error:
             _end(run, error)
@@ -77,7 +81,11 @@ def record(run, trace, first, asked):
     """Return the record of a Run, with the fields of a prediction that it has."""
     card = cards.get(asked["card"])
     load, load_at = trace.phase(run.load_peaks, 0, first)
-    train, train_at = trace.phase(report.anew(), first)
+    run.end()
+    parts = [(peaks, *map(trace.index, span)) for peaks, span in run.parts]
+    train, train_at = max(
+        (trace.phase(*part) for part in parts), key=lambda part: part[0]["device_peak_gb"]
+    )
     operations = run.operations or run.watch.cost.operations
     shape, floating = run.inputs or ((), True)
     unit = {(4, True): "images", (2, False): "texts"}.get((len(shape), floating), "inputs")
@@ -126,14 +134,31 @@ def _end(run, error):
         return
     if isinstance(error, KeyboardInterrupt):
         raise error
-    at = run.failed_at(error)
+    at = failed_at(run, error)
     if isinstance(error, UserError):  # from a script of this repository
         raise UserError(f"{at}: {error}") from None
     said = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:300]}"
     if any(isinstance(e, UNREACHED) for e in _chain(error)):
         raise UserError(f"{at}: not reached, download it first: {said}") from None
-    print(run.told(error), end="", file=sys.stderr)
+    print(told(run, error), end="", file=sys.stderr)
     sys.exit(1)
+
+
+def failed_at(run, error):
+    """Return the line of a Run's script at which an exception was raised, as FILE:LINE."""
+    own = [f for f in traceback.extract_tb(error.__traceback__) if run.is_own(f.filename)]
+    return f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else run.file.name
+
+
+def told(run, error):
+    """Return an exception's traceback, from the script's first frame on, without our frames."""
+    shown = chained = traceback.TracebackException.from_exception(error)
+    while chained:
+        frames = [f for f in chained.stack if not f.filename.startswith(OURS)]
+        own = (i for i, f in enumerate(frames) if run.is_own(f.filename))
+        chained.stack = traceback.StackSummary.from_list(frames[next(own, 0) :])
+        chained = chained.__cause__ or chained.__context__
+    return "".join(shown.format())
 
 
 def _chain(error):

@@ -25,13 +25,13 @@ from shared.records import scripts, views
 from shared.records.record import ROOT
 
 EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
-PLENTY_GB = 4096  # a card that everything fits on
+FAILED = 75  # the exit code of inside.py if the script fails in updates without values
 TIMED = 3  # updates after the watched ones, with nothing of ours between them
 INSIDE = """
 import json, sys
 sys.path.insert(0, {root!r})
 sys.argv[0] = "predict"
-from shared.predict.own import inside
+from shared.predict import inside
 inside.main({result!r}, json.loads({asked!r}), {argv!r})
 """
 
@@ -111,7 +111,7 @@ def predict(args, argv):
     """
     began = time.perf_counter()
     has_gb = args.fits or args.card.gb
-    found = run(args, argv, has_gb)
+    found = run(args, argv, has_gb, args.snapshot)
     fits = None  # with room
     if "failed_at" in found:
         fits = f"it does not fit: out of memory in {found['failed_at']}"
@@ -120,10 +120,10 @@ def predict(args, argv):
     elif found["retries"]:
         fits = f"it fits {tables.TIGHTLY}"
     if fits:
-        found = run(args, argv, PLENTY_GB, quiet=True)
+        found = run(args, argv, tables.PLENTY_GB)
     found |= {"fits": fits, "eager_gb": None}
     if found["compile_seconds"]:
-        eager = run(args, argv, PLENTY_GB, quiet=True, TORCHDYNAMO_DISABLE="1")
+        eager = run(args, argv, tables.PLENTY_GB, TORCHDYNAMO_DISABLE="1")
         found["eager_gb"] = eager["record"]["train"]["device_peak_gb"]
     r = found["record"]
     r["seconds"], r["command"] = time.perf_counter() - began, args.command
@@ -132,8 +132,12 @@ def predict(args, argv):
     return found
 
 
-def run(args, argv, card_gb, quiet=False, timed=TIMED, **variables):
-    """Run a script once on a card with so many GB; return what inside.py has written."""
+def run(args, argv, card_gb, snapshot=None, timed=TIMED, **variables):
+    """Run a script once on a card with so many GB; return what inside.py has written.
+
+    Only the first run is shown, which may write a snapshot.
+    """
+    quiet = card_gb == tables.PLENTY_GB or not timed
     asked = {
         "script": str(args.script.resolve()),
         "card": next(key for key, card in cards.CARDS.items() if card is args.card),
@@ -158,9 +162,9 @@ def run(args, argv, card_gb, quiet=False, timed=TIMED, **variables):
         output = {"stdout": sys.stderr if args.json else None}
         if quiet:
             output = {"stdout": open(os.devnull, "w"), "stderr": open(os.devnull, "w")}
-        code, reports = launch.run(command, env, None if quiet else args.snapshot, **output)
-        if code < 0 and timed:  # without values, as in these updates, a library may fail
-            return run(args, argv, card_gb, True, 0, **variables)
+        code, reports = launch.run(command, env, snapshot, **output)
+        if timed and (code < 0 or code == FAILED):
+            return run(args, argv, card_gb, snapshot, 0, **variables)
         if code < 0:
             name = signal.Signals(-code).name
             raise UserError(f"{args.script} was ended by {name}; has the host enough memory?")
