@@ -4,6 +4,8 @@ NCCL's functions, in C, copy what this rank sends into the place of each other o
 the host go over PyTorch's own "fake" backend, which does the same.
 """
 
+import contextlib
+import ctypes
 import os
 import sys
 
@@ -26,16 +28,34 @@ def begin():
         backend = "fake" if _alone(backend) == "fake" else "cpu:fake,cuda:nccl"
         return initialize(backend, store=dist.HashStore(), **alone, **kept)
 
-    def new_group(*args, backend=None, **kwargs):
-        return new(*args, backend=_alone(backend), **kwargs)
+    def new_group(ranks=None, *args, backend=None, **kwargs):
+        with _splitting(len(ranks) if ranks is not None else 0):
+            return new(ranks, *args, backend=_alone(backend), **kwargs)
 
-    new = module.new_group
-    for original, own in ((initialize, init_process_group), (new, new_group)):
+    def split_group(parent_pg=None, split_ranks=None, *args, **kwargs):
+        its = next((ranks for ranks in split_ranks or () if 0 in ranks), ())
+        with _splitting(len(its)):
+            return split(parent_pg, split_ranks, *args, **kwargs)
+
+    new, split = module.new_group, getattr(module, "split_group", None)
+    pairs = [(initialize, init_process_group), (new, new_group)]
+    pairs += [(split, split_group)] if split else []
+    for original, own in pairs:
         for other in [*sys.modules.values()]:  # some have imported it by name
             if vars(other).get(own.__name__) is original:
                 setattr(other, own.__name__, own)
     # gloo's alone; nobody is late.
     dist.ProcessGroup.monitored_barrier = lambda *_, **__: None
+
+
+@contextlib.contextmanager
+def _splitting(ranks):
+    """Tell NCCL how many ranks a communicator has that is split off: the others do not."""
+    ctypes.CDLL(None).emulator_split(ranks)
+    try:
+        yield
+    finally:
+        ctypes.CDLL(None).emulator_split(0)
 
 
 def _alone(backend):
