@@ -11,6 +11,7 @@ import sys
 
 import torch
 import torch.distributed as dist
+from sitecustomize import once_imported
 
 
 def begin():
@@ -46,6 +47,7 @@ def begin():
                 setattr(other, own.__name__, own)
     # gloo's alone; nobody is late.
     dist.ProcessGroup.monitored_barrier = lambda *_, **__: None
+    once_imported("torch.distributed.pipelining.stage", _pipeline)
 
 
 @contextlib.contextmanager
@@ -56,6 +58,30 @@ def _splitting(ranks):
         yield
     finally:
         ctypes.CDLL(None).emulator_split(0)
+
+
+def _pipeline(module):
+    """Let stages of a pipeline tell themselves the shapes that the other ranks' would tell them.
+
+    A stage takes what the one before it on this rank returns, and gradients are like outputs.
+    """
+    base, sent = module._PipelineStageBase, []
+    if not hasattr(module, "_StageBackwardMeta"):
+        return
+
+    def send(stage, meta, to):
+        sent.append(meta)
+
+    def receive(stage, source):
+        if source < stage.stage_index:
+            return next(m for m in reversed(sent) if isinstance(m, module._StageForwardMeta))
+        grads = module._derive_grad_metas(stage._stage_meta.outputs)
+        return module._StageBackwardMeta(backward_metas=grads)
+
+    for cls in (base, *base.__subclasses__()):
+        for name, own in (("_send_meta", send), ("_recv_meta", receive)):
+            if name in vars(cls):
+                setattr(cls, name, own)
 
 
 def _alone(backend):
