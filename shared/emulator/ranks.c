@@ -138,6 +138,11 @@ ENTRY ncclResult_t ncclCommInitRankScalable(ncclComm_t *c, int ranks, int rank, 
   return join(c, ids->internal, ranks, rank);
 }
 
+// Of the communicator that is split off next, where no other rank says which color it takes.
+static int split_ranks;
+
+ENTRY void emulator_split(int ranks) { split_ranks = ranks; }
+
 // The ranks of the same color, in the order of their keys.
 ENTRY ncclResult_t ncclCommSplit(ncclComm_t c, int color, int key, ncclComm_t *made,
                                  ncclConfig_t *config) {
@@ -158,7 +163,7 @@ ENTRY ncclResult_t ncclCommSplit(ncclComm_t c, int color, int key, ncclComm_t *m
     if (error)
       return error;
   } else {
-    ranks = c->ranks; // how many would take the same color, nobody says
+    ranks = split_ranks ? split_ranks : c->ranks;
   }
   *made = NULL;
   if (color == NCCL_SPLIT_NOCOLOR)

@@ -1,6 +1,5 @@
 """What runs inside a process with an emulated GPU: values, cheap hosts, other ranks, the report."""
 
-import functools
 import os
 
 
@@ -18,14 +17,7 @@ def prepare():
 
 def leave_out(package):
     """Let torch.compile() leave out the functions of a package that stand around operations."""
-    import torch
+    from sitecustomize import once_imported
 
-    original = torch.compile
-
-    def compile(*args, **kwargs):
-        from torch._dynamo import trace_rules
-
-        trace_rules.add(package)
-        return original(*args, **kwargs)
-
-    torch.compile = functools.update_wrapper(compile, original)
+    # Once: PyTorch compares every file with all that it has been told to leave out.
+    once_imported("torch._dynamo.trace_rules", lambda rules: rules.add(package))

@@ -4,11 +4,14 @@ NCCL's functions, in C, copy what this rank sends into the place of each other o
 the host go over PyTorch's own "fake" backend, which does the same.
 """
 
+import contextlib
+import ctypes
 import os
 import sys
 
 import torch
 import torch.distributed as dist
+from sitecustomize import once_imported
 
 
 def begin():
@@ -26,16 +29,59 @@ def begin():
         backend = "fake" if _alone(backend) == "fake" else "cpu:fake,cuda:nccl"
         return initialize(backend, store=dist.HashStore(), **alone, **kept)
 
-    def new_group(*args, backend=None, **kwargs):
-        return new(*args, backend=_alone(backend), **kwargs)
+    def new_group(ranks=None, *args, backend=None, **kwargs):
+        with _splitting(len(ranks) if ranks is not None else 0):
+            return new(ranks, *args, backend=_alone(backend), **kwargs)
 
-    new = module.new_group
-    for original, own in ((initialize, init_process_group), (new, new_group)):
+    def split_group(parent_pg=None, split_ranks=None, *args, **kwargs):
+        its = next((ranks for ranks in split_ranks or () if 0 in ranks), ())
+        with _splitting(len(its)):
+            return split(parent_pg, split_ranks, *args, **kwargs)
+
+    new, split = module.new_group, getattr(module, "split_group", None)
+    pairs = [(initialize, init_process_group), (new, new_group)]
+    pairs += [(split, split_group)] if split else []
+    for original, own in pairs:
         for other in [*sys.modules.values()]:  # some have imported it by name
             if vars(other).get(own.__name__) is original:
                 setattr(other, own.__name__, own)
     # gloo's alone; nobody is late.
     dist.ProcessGroup.monitored_barrier = lambda *_, **__: None
+    once_imported("torch.distributed.pipelining.stage", _pipeline)
+
+
+@contextlib.contextmanager
+def _splitting(ranks):
+    """Tell NCCL how many ranks a communicator has that is split off: the others do not."""
+    ctypes.CDLL(None).emulator_split(ranks)
+    try:
+        yield
+    finally:
+        ctypes.CDLL(None).emulator_split(0)
+
+
+def _pipeline(module):
+    """Let stages of a pipeline tell themselves the shapes that the other ranks' would tell them.
+
+    A stage takes what the one before it on this rank returns, and gradients are like outputs.
+    """
+    base, sent = module._PipelineStageBase, []
+    if not hasattr(module, "_StageBackwardMeta"):
+        return
+
+    def send(stage, meta, to):
+        sent.append(meta)
+
+    def receive(stage, source):
+        if source < stage.stage_index:
+            return next(m for m in reversed(sent) if isinstance(m, module._StageForwardMeta))
+        grads = module._derive_grad_metas(stage._stage_meta.outputs)
+        return module._StageBackwardMeta(backward_metas=grads)
+
+    for cls in (base, *base.__subclasses__()):
+        for name, own in (("_send_meta", send), ("_recv_meta", receive)):
+            if name in vars(cls):
+                setattr(cls, name, own)
 
 
 def _alone(backend):

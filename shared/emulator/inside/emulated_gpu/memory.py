@@ -72,6 +72,8 @@ def to_cpu(x):
 
 def finite(t):
     """Replace what is not a number, and a number that is infinite, by 1: nobody computed it."""
+    if t.dtype.itemsize == 1:  # no such operation
+        return
     same = alias(t)
     infinity = 1.0 if t.numel() == 1 else None  # many are meant, in masks of attention
     torch.nan_to_num_(same, 1.0, infinity or math.inf, infinity or -math.inf)

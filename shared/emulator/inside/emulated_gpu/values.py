@@ -43,6 +43,7 @@ CHANGE_NOTHING = {"record_stream", "resize_", "set_"}
 LEFT_OUT = ("aten::pow.Tensor_Tensor_out",)
 # Operations that do not read the tensor that they change.
 OVERWRITES = {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_"}
+READING = (aten._local_scalar_dense.default, aten.equal.default)
 EITHER = ("bitwise_or", "logical_or")
 RANDOM = torch.Tag.nondeterministic_seeded
 NAMESPACES = ("aten", "c10d")
@@ -177,7 +178,24 @@ def received(source, copy):
 
 
 def end():
-    """Leave the operations to PyTorch alone, until the next begin()."""
+    """Leave the operations to PyTorch alone, until the next begin(), but for those that read numbers.
+
+    Else they would find in memory what was left there: any size, up to one that never ends.
+    """
+    _leave()
+    if hasattr(torch.library, "get_kernel"):
+        reading = {func.name() for func in (*sizes.SIZED, *sizes.MASKED, *READING)}
+        for name in reading.intersection(_registered("CUDA")):
+            _stand_around(name, "CUDA", sizes.as_before)
+        _stand_around("aten::_coalesce", "SparseCUDA", sizes.as_before)
+        _stand_around("aten::_linalg_check_errors", "CUDA", lambda *_: None)
+
+
+def _registered(key):
+    return torch._C._dispatch_get_registrations_for_dispatch_key(key)
+
+
+def _leave():
     while _libraries:
         _libraries.popitem()[1]._destroy()
 
@@ -189,13 +207,18 @@ def begin():
     """
     if not hasattr(torch.library, "get_kernel"):  # before PyTorch 2.9: no values
         return
+    _leave()
     with warnings.catch_warnings():  # PyTorch warns that kernels are replaced: intended
         warnings.filterwarnings("ignore", "(?s).*overriding a previously registered kernel")
-        on_cuda = torch._C._dispatch_get_registrations_for_dispatch_key("CUDA")
-        for name in [*on_cuda, "aten::copy_", "aten::lift_fresh", "aten::_linalg_check_errors"]:
+        for name in [
+            *_registered("CUDA"),
+            "aten::copy_",
+            "aten::lift_fresh",
+            "aten::_linalg_check_errors",
+        ]:
             _stand_around(name, "CUDA", handle)
         _stand_around("aten::_coalesce", "SparseCUDA", handle)
-        on_host = torch._C._dispatch_get_registrations_for_dispatch_key("CPU")
+        on_host = _registered("CPU")
         plain = ["aten::copy_", "aten::zero_", "aten::normal_", "aten::uniform_"]
         for name in [*plain, *(n for n in on_host if UPDATES.search(n))]:
             _stand_around(name, "CPU", on_the_host)
