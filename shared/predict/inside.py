@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import emulated_gpu
 import torch
-from emulated_gpu import report
 
 from shared.cli import UserError
 from shared.emulator import cards

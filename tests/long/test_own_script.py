@@ -144,7 +144,7 @@ def test_torch_compile_is_real(tmp_path):
 def test_mistakes_are_the_script_s_own(text, tmp_path):
     code, last = ENDS[text]
     said = predicted(text, tmp_path, code=code).strip()
-    assert last in said.rpartition("\n")[2] and "shared/predict/own" not in said
+    assert last in said.rpartition("\n")[2] and "shared/predict" not in said
     assert ('mine.py", line 1' in said or 'mine.py", line 2' in said) == (code == 1)
 
 

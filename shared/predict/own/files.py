@@ -1,21 +1,17 @@
 """Replacements for the files that a script loads and saves: missing weights, and checkpoints."""
 
 import functools
-import json
 import os
 import shutil
 import tempfile
 from pathlib import Path
 
 import torch
+from emulated_gpu import host
 from sitecustomize import once_imported
 
 from shared.predict.own.inputs import replace
 
-# Types in files of safetensors: https://huggingface.co/docs/safetensors/index#format
-NAMES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64"}
-NAMES |= {torch.int64: "I64", torch.int32: "I32", torch.int8: "I8", torch.uint8: "U8"}
-NAMES |= {torch.bool: "BOOL"}
 WEIGHTS = ".safetensors", ".bin", ".pt", ".pth"
 RENAMING = [(os, "replace"), (os, "rename"), (shutil, "move"), (shutil, "copy")]
 RENAMING += [(shutil, "copyfile"), (shutil, "copy2")]
@@ -50,8 +46,7 @@ def replace_all(files):
         "torchvision.models._api": ("WeightsEnum", "get_state_dict", files.weights),
     }
     for module, (owner, name, method) in loading.items():
-        its = functools.partial(_replace_in, owner, name, method)
-        once_imported(module, its)
+        once_imported(module, functools.partial(_replace_in, owner, name, method))
     once_imported("transformers.modeling_utils", files.in_transformers)
     once_imported("transformers.configuration_utils", _in_configurations)
 
@@ -128,17 +123,8 @@ class Files:
         folder = Path(self._folder.name, str(len(os.listdir(self._folder.name))))
         folder.mkdir()
         with torch.device("meta"):
-            model = cls(config)
-        dtype, header, end = config.dtype or torch.float32, {}, 0
-        for name, t in model.state_dict().items():
-            kind = dtype if t.is_floating_point() else t.dtype
-            nbytes = t.numel() * kind.itemsize
-            its = {"dtype": NAMES[kind], "shape": [*t.shape], "data_offsets": [end, end + nbytes]}
-            header[name], end = its, end + nbytes
-        text = json.dumps({**header, "__metadata__": {"format": "pt"}}).encode()
-        with open(folder / "model.safetensors", "wb") as file:
-            file.write(len(text).to_bytes(8, "little") + text)
-            file.truncate(8 + len(text) + end)
+            state = cls(config).state_dict()
+        host.write_safetensors(folder / "model.safetensors", state, config.dtype or torch.float32)
         config.save_pretrained(folder)
         return str(folder)
 

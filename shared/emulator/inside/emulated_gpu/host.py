@@ -7,6 +7,7 @@ built on the host, filled from a file and updated, as long as nobody touches its
 import contextlib
 import ctypes
 import functools
+import json
 import os
 import zipfile
 
@@ -21,6 +22,9 @@ from emulated_gpu.memory import LARGE, extent, is_large
 FILE = 64 * LARGE
 # Bytes from which on a tensor is not filled with random numbers: no data set, but a weight.
 DRAWN = 16 * LARGE
+KINDS = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64"}
+KINDS |= {torch.int64: "I64", torch.int32: "I32", torch.int8: "I8", torch.uint8: "U8"}
+KINDS |= {torch.bool: "BOOL"}
 RANDOM = ("normal_", "uniform_")
 LINEAR = ("add_", "sub_", "mul_")  # of zeros they make zeros
 
@@ -69,6 +73,23 @@ def _sparse(function):
             return function(obj, *args, **kwargs)
 
     return save
+
+
+def write_safetensors(file, state, dtype):
+    """Write tensors, which may be on the meta device, without values; floating-point ones as dtype.
+
+    The file takes no room on the disk: https://huggingface.co/docs/safetensors/index#format
+    """
+    header, end = {"__metadata__": {"format": "pt"}}, 0
+    for name, t in state.items():
+        kind = dtype if t.is_floating_point() else t.dtype
+        size = t.numel() * kind.itemsize
+        its = {"dtype": KINDS[kind], "shape": [*t.shape], "data_offsets": [end, end + size]}
+        header[name], end = its, end + size
+    text = json.dumps(header).encode()
+    with open(file, "wb") as out:
+        out.write(len(text).to_bytes(8, "little") + text)
+        out.truncate(8 + len(text) + end)
 
 
 def _step(change, *_):
