@@ -99,6 +99,10 @@ class Watch:
             return "step"
         return "backward" if self._backward_at or in_backward() else "forward"
 
+    def is_between_modules(self):
+        """Return whether no module's forward pass is running."""
+        return not self._whereabouts.running
+
     def _is_input(self, source):
         if source.device.type != "cpu" or self._stepping:
             return False
