@@ -247,9 +247,9 @@ def with_tensors(args, places):
     args = list(args)
     for i in places:
         if i < len(args) and isinstance(args[i], NUMBER):
-            own = torch.tensor(args[i]).dtype
-            fits = [d for d in others if category(d) >= category(own)]
-            args[i] = torch.tensor(args[i], dtype=fits[0] if fits else own)
+            number = torch.tensor(args[i])
+            fits = [d for d in others if category(d) >= category(number.dtype)]
+            args[i] = number.to(fits[0]) if fits else number  # 0xFFFF0000 becomes negative
     return args
 
 
