@@ -7,8 +7,7 @@ from torch.utils._pytree import tree_leaves
 
 # A storage keeps one of these categories. The others are guesses, made when it is allocated.
 KNOWN = ("parameters", "gradients", "optimizer states", "inputs")
-# The last two are not tensors. A CountedLedger reads them from counters; a simulation computes
-# workspaces by formulas, and includes rounding in the other categories.
+# The last two are not tensors. A CountedLedger reads them from counters.
 GUESSES = ("activations", "recomputed", "gathered", "temporaries")
 CATEGORIES = (*KNOWN, *GUESSES, "workspaces", "rounding")
 

@@ -1,7 +1,7 @@
 """Private names of PyTorch that measuring needs, each with what would go wrong without it.
 
 There is no public interface for them. When PyTorch changes a name, tests/test_private_names reports
-it, and scripts run without it. Simulations do not: they need more such names, in shared/predict.
+it, and scripts run without it. Predictions need more such names, in shared/predict.
 """
 
 import contextlib
@@ -84,7 +84,7 @@ def reporting_to(ledger):
         # gloo reduces tensors in buffers of its own, which no prediction contains.
         ("torch.distributed:Work.wait", paused, "gloo's buffers are counted"),
         # DDP keeps the result of a collective in place of its own buffer. On a CPU that is a copy
-        # (see on_copies), and in a simulation no process answers.
+        # (see on_copies).
         ("torch.nn.parallel:DistributedDataParallel.__init__", own_hook, "gradients seem doubled"),
     ]
     if dist.is_initialized():  # else there are no shards
