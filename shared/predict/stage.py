@@ -1,7 +1,6 @@
 """A script of this repository on an emulated card: its own main() runs, and its Meter measures."""
 
 import contextlib
-import functools
 import time
 from unittest import mock
 
@@ -12,6 +11,7 @@ from shared.emulator import launch
 from shared.images import models
 from shared.memory.blocks import tensors
 from shared.memory.phases import Phases
+from shared.memory.torch_private import wrapped
 from shared.predict import history, tables
 from shared.predict.bound import bound
 from shared.predict.jobs import one_by_one
@@ -108,10 +108,9 @@ class Stage:
             if further:
                 yield from further(self, loader)
 
-        own = functools.partialmethod(functools.partial(_first, progress, metrics.Meter.progress))
         with contextlib.ExitStack() as stack:
             stack.enter_context(mock.patch.object(metrics, "Phases", phases))
-            stack.enter_context(mock.patch.object(metrics.Meter, "progress", own))
+            stack.enter_context(wrapped(metrics.Meter, "progress", progress))
             if px := self.options.image_px:
                 stack.enter_context(mock.patch.object(models, "image_px", lambda name: px))
             return self.script.main(self.arguments())
@@ -134,10 +133,6 @@ class Stage:
         if self.options.expandable:
             torch.cuda.memory._set_allocator_settings("expandable_segments:True")
         torch.set_num_threads(1)
-
-
-def _first(function, original, meter, *args):
-    return function(original, meter, *args)
 
 
 def predicted(name, options, further=None, with_lines=False):
