@@ -15,7 +15,7 @@ from shared.memory.torch_private import wrapped
 from shared.predict import history, tables
 from shared.predict.bound import bound
 from shared.predict.jobs import one_by_one
-from shared.predict.module_tracker import Lines
+from shared.predict.module_tracker import Lines, plain
 from shared.records import scripts
 
 LEARNED = ("accuracy", "perplexity")
@@ -103,6 +103,10 @@ class Stage:
             self.phases = WatchedPhases(self.watch, device)
             return self.phases
 
+        def training(original, meter, model, *others):
+            self.watch.names = {p: plain(name) for name, p in model.named_parameters()}
+            return original(meter, model, *others)
+
         def progress(original, meter, loader, epoch):
             yield from original(meter, loader, epoch)
             if further:
@@ -110,6 +114,7 @@ class Stage:
 
         with contextlib.ExitStack() as stack:
             stack.enter_context(mock.patch.object(metrics, "Phases", phases))
+            stack.enter_context(wrapped(metrics.Meter, "training", training))
             stack.enter_context(wrapped(metrics.Meter, "progress", progress))
             if px := self.options.image_px:
                 stack.enter_context(mock.patch.object(models, "image_px", lambda name: px))
