@@ -1,22 +1,71 @@
-"""Predictions for tests, in forks of this process, which start faster than a new Python."""
+"""Predictions for tests, and how their tensors compare with those of the same script on a CPU."""
 
+from types import SimpleNamespace
+from unittest import mock
+
+import on_gpu
 import pytest
 from versions import KEPT_GB
 
-from shared.predict import command, simulation
+from shared.memory.blocks import summit
+from shared.memory.phases import Phases
+from shared.predict import command, stage
 from shared.predict.jobs import Wanted, run_jobs
 from shared.records.views import by_script
 
 
 def predicted(*argv):
-    """Run the predictor's command in forks of this process: {script: record}."""
+    """Run the predictor's command: {script: record}."""
     return by_script(command.main([*map(str, argv)]))
 
 
-def simulated(names, *args, **sizes):
-    """Return the predictions of scripts for a Wanted of these arguments, {script: record}."""
+def predict_all(names, *args, **sizes):
+    """Return the predictions of scripts for a Wanted of these arguments, {script: record}.
+
+    Each also has "tensors", {phase: {category: bytes}}: see in_one_memory().
+    """
     wanted = Wanted(*args, **sizes)
-    return by_script(run_jobs([(simulation.predict, name, wanted) for name in names]))
+    return by_script(run_jobs([(with_tensors, name, wanted) for name in names]))
+
+
+def with_tensors(name, options):
+    """Return the prediction of a script, with its "tensors"."""
+    found, end_phase = [], Phases._phase
+
+    def watched(phases, since):
+        found.append(in_one_memory(phases.ledger.events, since))
+        return end_phase(phases, since)
+
+    with mock.patch.object(Phases, "_phase", watched):
+        record = stage.predict(name, options)
+    return {**record, "tensors": dict(zip(("load", "train"), found, strict=True))}
+
+
+def in_one_memory(events, since):
+    """Return the bytes of each category at the peak of a ledger's log, as a CPU has them.
+
+    There, device and host are one, blocks are not rounded, and libraries have no workspaces.
+    """
+    alike = [
+        (SimpleNamespace(device="cpu", label=block.label), change)
+        for block, change in events
+        if block.device in ("cpu", "cuda")  # not in a mapped file
+    ]
+    return summit(alike, "cpu", since)[1]
+
+
+def assert_same_tensors(name, on_cpu, predicted):
+    """Assert that a script has the same tensors on a CPU and on an emulated GPU, to the byte.
+
+    on_gpu.py names what differs.
+    """
+    phases = {"load": on_gpu.while_loading(name)}
+    if name not in on_gpu.MOVING:
+        phases["train"] = on_gpu.in_training(name, on_cpu)
+    for phase, more in phases.items():
+        held = {label: round(gb * 1e9) for label, gb in on_cpu[phase]["breakdown_gb"].items()}
+        wanted = {label: held.get(label, 0) + more.get(label, 0) for label in {**held, **more}}
+        assert predicted["tensors"][phase] == wanted, (name, phase)
 
 
 def near(figure, same):

@@ -19,6 +19,8 @@ from shared.records import scripts
 from shared.records.running import side_by_side
 
 STEPS = 3
+RECORDED = "load train precision shares batch_size micro_batch_size test_accuracy input_shapes"
+RECORDED = RECORDED.split()
 TENSOR_PARALLEL = "08_fsdp/tensor_parallel"
 
 
@@ -67,9 +69,7 @@ def watch(name, fp32):
     parameters = list(seen.pop("model").parameters())
     return {
         **seen,
-        **{key: record[key] for key in ("precision", "shares", "test_accuracy", "input_shapes")},
-        "load": record["load"],
-        "train": record["train"],
+        **{key: record.get(key) for key in RECORDED},
         "parameters_on": sorted({p.device.type for p in parameters}),
         "dtypes": sorted({str(p.dtype) for p in parameters}),
     }

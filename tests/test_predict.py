@@ -1,26 +1,22 @@
 """Promise: at full size, device memory falls at every stage and agrees with hand calculations."""
 
 import pytest
-from conftest import NAMES, SHARDED, TEXT
-from simulations import simulated
+from conftest import NAMES, SHARDED, TEXT, once
+from emulated import NEEDS
+from predictions import predict_all
 from versions import KEPT_GB, made_here
 
 from shared.records import stored
 
+pytestmark = NEEDS
+
 MIB = 2**20
-BY_HAND = [f"{n}/train" for n in ("01_baseline", "03_bf16", "06_sgd", "08_fsdp", "10_offload")]
 
 
-@pytest.fixture(scope="module")
-def on_gpu():
-    """The ladder at full size on a simulated A100, {script: record}."""
-    return simulated(NAMES + TEXT, "gpu", "full")
-
-
-@pytest.fixture(scope="module")
-def tensors():
-    """The bytes of tensors alone, which can be calculated by hand, {script: record}."""
-    return simulated(BY_HAND, "gpu", "full", tensors_only=True)
+@pytest.fixture(scope="session")
+def on_gpu(tmp_path_factory):
+    """The ladder at full size on an emulated A100, {script: record}."""
+    return once(tmp_path_factory, "full.json", lambda: predict_all(NAMES + TEXT, "full"))
 
 
 @pytest.mark.parametrize("before, after", [*zip(NAMES, NAMES[1:]), TEXT])
@@ -66,20 +62,20 @@ def test_the_pages_show_what_is_predicted_today(on_gpu, name):
             assert abs(kept) <= KEPT_GB
 
 
-def test_weights_by_hand(tensors):
+def test_weights_by_hand(on_gpu):
     # ViT-L/16 at 224 px for 10 classes: https://arxiv.org/abs/2010.11929, table 1
     width, layers, tokens = 1024, 24, 14 * 14 + 1
     block = 4 * width * width + 4 * width + 8 * width * width + 5 * width + 4 * width
     beside = (3 * 16 * 16 + 1) * width + (tokens + 1) * width + 2 * width + (width + 1) * 10
     n = layers * block + beside
-    held = {name[:2]: record["train"]["breakdown_gb"] for name, record in tensors.items()}
+    held = {name[:2]: record["train"]["breakdown_gb"] for name, record in on_gpu.items()}
     assert held["01"]["parameters"] == 4 * n / 1e9
     assert held["01"]["optimizer states"] == 8 * n / 1e9
     assert held["06"]["parameters"] == held["06"]["gradients"] == 2 * n / 1e9
     assert held["08"]["parameters"] == pytest.approx(2 * n / 4 / 1e9, rel=0.01)
-    assert tensors["06_sgd/train"]["load"]["host_peak_gb"] == 8 * n / 1e9
+    assert on_gpu["06_sgd/train"]["load"]["host_peak_gb"] == 8 * n / 1e9
     # The shards of 10 and their gradients are on the host.
-    host = tensors["10_offload/train"]["host_breakdown_gb"]["train"]
+    host = on_gpu["10_offload/train"]["train"]["host_breakdown_gb"]
     assert host["parameters"] == host["gradients"] == held["08"]["parameters"]
     assert not {"parameters", "gradients"} & set(held["10"])
 
@@ -89,9 +85,9 @@ def test_weights_by_hand(tensors):
     # In fp32, memory-efficient attention's output is copied before out_proj.
     [("01_baseline", 64, 4, 17), ("03_bf16", 64, 2, 16), ("06_sgd", 4, 2, 16)],
 )
-def test_activations_by_hand(tensors, stage, images, nbytes, values):
+def test_activations_by_hand(on_gpu, stage, images, nbytes, values):
     """A block keeps `values` times its width per token, as the pages of 01 and 03 count."""
-    kept = tensors[f"{stage}/train"]["train"]["breakdown_gb"]["activations"] * 1e9
+    kept = on_gpu[f"{stage}/train"]["train"]["breakdown_gb"]["activations"] * 1e9
     layers, tokens, width = 24, 14 * 14 + 1, 1024
     assert kept == pytest.approx(values * width * tokens * images * nbytes * layers, rel=0.003)
 

@@ -1,7 +1,7 @@
 """Promise: if a package removes a private name that this repository uses, a test names it.
 
 Public interfaces change with a warning, private ones without. The reason for each name is beside
-its use. Scripts run without those that shared/memory looks up; simulations need most of the others.
+its use. Scripts run without those that shared/memory looks up; predictions need most of the others.
 """
 
 import ast
@@ -22,48 +22,26 @@ torch._C _dispatch_get_registrations_for_dispatch_key
 torch._C _cuda_setMemoryMetadata
 torch._C _cuda_memoryStats _cuda_resetPeakMemoryStats _accelerator_resetPeakStats
 torch.ScriptObject _type
-torch.amp.GradScaler _maybe_opt_step
 torch.autograd _get_sequence_nr
 torch.Tensor _indices _nnz
-torch.cuda.memory _record_memory_history _dump_snapshot _snapshot
+torch.cuda.memory _record_memory_history _dump_snapshot _snapshot _set_allocator_settings
 torch._dynamo.trace_rules add
 torch._dynamo.utils calculate_time_spent
 torch.library get_kernel
 torch.library.Library _destroy
 torch.nn.Module _apply
 torch.nn.modules.conv _ConvNd
-torch.storage.TypedStorage _data_ptr
-torch.optim.optimizer _foreach_supported_types
 torch.utils._pytree tree_leaves tree_map_only
 torch.utils._python_dispatch TorchDispatchMode
-torch.utils.backend_registration _setup_privateuseone_for_python_backend
-torch._subclasses.fake_tensor FakeTensor FakeTensorMode unset_fake_temporarily
-torch._subclasses.fake_tensor DataDependentOutputException DynamicOutputShapeException
-torch.testing._internal.distributed.fake_pg FakeStore _create_fake_pg
-torch.distributed _verify_params_across_processes _DEFAULT_FIRST_BUCKET_BYTES
-torch.distributed _compute_bucket_assignment_by_size
-torch.distributed.Logger set_runtime_stats_and_log
-torch.distributed.ProcessGroup _device_types
-torch.distributed.Reducer _rebuild_buckets
+torch.testing._internal.distributed fake_pg
 torch.distributed.distributed_c10d _resolve_process_group
-torch.distributed._state_dict_utils compute_local_shape_and_global_offset _broadcast_tensors
-torch.distributed.fsdp _init_utils
-torch.distributed.fsdp._fully_shard._fsdp_init _move_states_to_device
 torch.distributed.fsdp._fully_shard._fsdp_param_group.FSDPParamGroup wait_for_unshard
 torch.distributed.tensor._sharding_prop.ShardingPropagator _propagate_tensor_meta_non_cached
 torch.ops._c10d_functional wait_tensor all_reduce
 torch.ops.mkldnn _is_mkldnn_bf16_supported
 torch.ops.aten _local_scalar_dense _unique2 _grouped_mm _coalesce _index_put_impl_
 torch.ops.aten _conv_depthwise2d _slow_conv2d_forward
-torch.ops.aten _to_copy _softmax _softmax_backward_data _fused_rms_norm _fused_rms_norm_backward
-torch.ops.aten _scaled_dot_product_attention_math _scaled_dot_product_flash_attention_for_cpu
-torch.ops.aten _scaled_dot_product_flash_attention_for_cpu_backward
-torch.ops.aten _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention
-torch.ops.aten _scaled_dot_product_cudnn_attention _scaled_dot_product_flash_attention_backward
-torch.ops.aten _scaled_dot_product_efficient_attention_backward
-torch.ops.aten _scaled_dot_product_cudnn_attention_backward
-lightning.fabric.strategies.DDPStrategy _determine_ddp_device_ids
-torchvision.models _api
+torch.ops.aten _to_copy _scaled_dot_product_flash_attention_for_cpu
 torchao.optim _AdamW
 torchao.prototype._nf4tensor_api NF4WeightOnlyConfig
 transformers.AutoModelForCausalLM _model_mapping

@@ -34,7 +34,7 @@ def draw(records, file):
         _draw_bars(ax, part)
         ax.set_title("" if part in groups else "enlarged", fontsize=9)
     axes[0][0].legend(frameon=False, fontsize=8)
-    on = [f", on {one_line(r['dataset'])}" if r["dataset"] else "" for r, *_ in groups]
+    on = [f", on {one_line(r['dataset'])}" if r.get("dataset") else "" for r, *_ in groups]
     what = "; ".join(setting(group[0]) + data for group, data in zip(groups, on))
     r = records[0]
     made = f"{one_line(r['device'])}, torch {r['versions']['torch']}, {r['date']}"

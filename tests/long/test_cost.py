@@ -5,12 +5,12 @@ import dataclasses
 import pytest
 import torch
 import torch.nn.functional as F
-from shared.predict.recorder import Recorder
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from shared.emulator import cards
-from shared.predict.bound import Cache, bound
+from shared.memory.ledger import Ledger
+from shared.predict.bound import bound
 from shared.predict.cost import BESIDE, Cost, Operation, touched
 from shared.records import stored
 
@@ -20,12 +20,25 @@ BLOCK = torch.nn.TransformerEncoderLayer(
 )
 
 
+class Counting(Ledger):
+    """A ledger on a CPU that counts the cost of what it sees, as a Watch does on a GPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.cost = Cost("cpu", lambda: 0)
+
+    def _ran(self, func, args, kwargs, out):
+        self.cost.note(self, func, args, kwargs, out)
+
+    def block(self, tensor):
+        return tensor.untyped_storage().data_ptr()
+
+
 def counted(function, *args):
     """Return the Cost of calling a function on a CPU, and its result."""
-    cost = Cost("cpu", lambda: 0)
-    with Recorder(seen=cost.note):
+    with Counting() as counting:
         out = function(*args)
-    return cost, out
+    return counting.cost, out
 
 
 def flops(function, *args):
@@ -163,7 +176,7 @@ def test_the_bound_by_hand():
     operations = [
         Operation(0, flop=10**10, kind="fp32", read={"x": mib // 2}, written={"y": mib // 2}),
         Operation(0, flop=10**10, kind="bf16", read={"y": mib // 2}, written={"z": mib}),
-        Operation(0, read={"z": mib}, freed=["x", "y"], written={"big": 100 * 10**6}),
+        Operation(0, read={"z": mib}, written={"big": 100 * 10**6}),
         Operation(BESIDE, received=150 * 10**6),
         Operation(3, to_device=40 * 10**6),
     ]
@@ -172,22 +185,8 @@ def test_the_bound_by_hand():
     assert found["parts_ms"] == pytest.approx({"arithmetic": 11, "memory": memory})
     assert found["ms"] == pytest.approx(11 + memory) and found["by"] == "arithmetic"
     assert found["beside_ms"] == pytest.approx({"other GPUs": 3, "host link": 4})
-    # z is in the cache; what is larger than the cache is not.
-    assert found["in_cache_ms"] == pytest.approx(11 + 100 * 10**6 / 100 / 1e6)
     found = bound(operations, dataclasses.replace(here, host=1, gpus=None))
     assert (found["by"], found["ms"]) == ("other GPUs", pytest.approx(150))
-
-
-def test_a_cache_keeps_what_was_used_last():
-    cache = Cache(100)
-    assert cache.use("a", 60, changed=False) == 60
-    assert cache.use("a", 60, changed=False) == 0
-    assert cache.use("b", 50, changed=True) == 0  # written back later; a is evicted unchanged
-    assert cache.use("a", 60, changed=False) == 60 + 50  # now b must be written back
-    assert cache.use("c", 40, changed=True) == 0
-    cache.free("c")
-    assert cache.use("d", 40, changed=False) == 40  # c was never written back
-    assert cache.use("e", 101, changed=True) == 101
 
 
 @pytest.mark.parametrize(

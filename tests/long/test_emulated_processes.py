@@ -7,8 +7,10 @@ import sys
 import time
 
 import psutil
-from conftest import ROOT, cpu_only, run
+import pytest
+from conftest import ROOT, SHARDED, cpu_only, read_json, run
 from emulated import NEEDS, emulate
+from predictions import predict_all
 
 pytestmark = NEEDS
 
@@ -81,6 +83,24 @@ def test_four_processes(tmp_path):
 
 def test_one_process_of_512(tmp_path):
     assert "right\n" in emulate(ALONE, tmp_path, "--devices", "512", "--alone")
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """Predictions of the sharded stages, each of which has run as rank 0 alone."""
+    return predict_all(SHARDED, "tiny")
+
+
+@pytest.mark.parametrize("stage", SHARDED)
+def test_rank_0_alone_has_the_memory_of_rank_0_of_four(alone, stage, tmp_path):
+    """Rank 0 has the most: what cannot be divided by four is its."""
+    file = tmp_path / "record.jsonl"
+    options = ["--preset", "tiny", "--max-steps", 3, "--record", file]
+    run("-m", "shared.emulator", "--devices", 4, f"{stage}.py", *options)
+    of_four = read_json(file)
+    assert of_four["world_size"] == alone[stage]["world_size"] == 4
+    for phase in ("load", "train"):
+        assert of_four[phase] == alone[stage][phase]
 
 
 def test_a_stage_on_one_device_for_each_image_and_more():

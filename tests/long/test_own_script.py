@@ -6,10 +6,10 @@ import re
 import pytest
 from conftest import PLAIN, read_json, run
 from emulated import NEEDS
-from simulations import near
+from predictions import near
 from versions import made_here
 
-from shared.evidence.published import command
+from shared.evidence.published import command, unedited
 from shared.memory.blocks import CATEGORIES
 from shared.predict import advice
 from shared.predict.jobs import run_jobs
@@ -164,7 +164,7 @@ def test_scripts_of_others_are_as_recorded(request):
     rows = [row for s in command.SOURCES if "commit" in s for row in command.rows(s)]
     there = [row for row in rows if (folder / row["folder"]).exists()]
     then = {(r["source"], r["what"]): r for r in read_json(stored.PUBLISHED)}
-    found = run_jobs([(command.unedited.simulate, row, folder) for row in there])
+    found = run_jobs([(unedited.run, row, folder) for row in there], emulated=False)
     assert there
     for row, figures in zip(there, found):
         now, record = figures["peak"], then[row["title"], row["words"]]

@@ -6,12 +6,15 @@ import shutil
 
 import pytest
 from conftest import ROOT, TEXT, read_json, run
+from emulated import NEEDS
 from PIL import Image
-from simulations import predicted
+from predictions import predicted
 
 from shared.cli import UserError
 from shared.predict import command, history
 from shared.predict.jobs import run_jobs
+
+pytestmark = NEEDS
 
 DRAWN = ["05_grad_accum/train", "10_offload/train"]
 
@@ -29,7 +32,11 @@ def test_pictures(tmp_path):
     for moments in condensed:  # the peak is kept, however few points are left
         total = [sum(column) for column in zip(*moments["device"].values())]
         assert len(total) == len(moments["at"]) <= 1.2 * history.POINTS  # and short lines' points
-        assert max(total) == pytest.approx(peaks[moments["script"]] * 1e3, abs=0.1)
+        peak = peaks[moments["script"]] * 1e3
+        if moments["script"] in TEXT:  # the last update's texts may be short
+            assert peak / 2 < max(total) < peak + 0.1
+        else:
+            assert max(total) == pytest.approx(peak, abs=0.1)
     for file in (tmp_path / "new").glob("*.png"):
         shown = json.loads(Image.open(file).info["Description"])
         assert shown == {name: peaks[name] for name in shows[file.stem]}
@@ -58,22 +65,20 @@ def test_bad_input_is_told(argv, message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_killed_simulation_is_said():
-    with pytest.raises(UserError, match="a simulation was killed"):
+def test_a_run_that_ends_is_said():
+    with pytest.raises(UserError, match="9 was ended by exit code 9"):
         run_jobs([(os._exit, 9)])
 
 
-@pytest.mark.parametrize("layer, code", [("Linear", 0), ("LSTM", 2)])
-def test_a_stage_of_ones_own(layer, code, tmp_path):
+def test_a_stage_of_ones_own(tmp_path):
     for folder in ("06_sgd", "shared"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("*.json"))
     own = (ROOT / "06_sgd" / "train.py").read_text().replace("Stage 06, SGD", "Stage 12, mine")
     own = own.replace(
         "    model.load_state_dict(torch.load(models.weights(args), weights_only=True))", ""
     )
-    model = f"torch.nn.Sequential(torch.nn.Flatten(), torch.nn.{layer}(3072, args.num_classes))"
+    model = "torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, args.num_classes))"
     (tmp_path / "12_mine").mkdir()
     (tmp_path / "12_mine" / "train.py").write_text(own.replace("models.vit(args)", model))
     command = ["-m", "shared.predict", "12", "--preset", "tiny"]
-    printed = run(*command, cwd=tmp_path, code=code, PYTHONPATH=str(tmp_path))
-    assert "12_mine/train" in printed and ("recurrent layers" in printed) == bool(code)
+    assert "12_mine/train" in run(*command, cwd=tmp_path, PYTHONPATH=str(tmp_path))

@@ -7,7 +7,8 @@ import pytest
 import torch
 import transformers
 from conftest import TEXT, read_json, run
-from simulations import simulated
+from emulated import NEEDS
+from predictions import predict_all
 from test_text import BEFORE, LLAMA
 from transformers import AutoModelForSequenceClassification
 
@@ -51,9 +52,9 @@ def test_how_many_tokens_a_model_takes(tmp_path, kind, longest):
     assert args.config.pad_token_id is not None
 
 
+@NEEDS
 def test_memory_falls():
-    """As predicted for a CPU; test_stages.py shows that predictions equal measurements."""
-    before, train = simulated(TEXT, "cpu", "tiny", max_length=64).values()
+    before, train = predict_all(TEXT, "tiny", max_length=64).values()
     assert train["train"]["device_peak_gb"] < before["train"]["device_peak_gb"] / 3
     assert train["load"]["device_peak_gb"] < before["load"]["device_peak_gb"] / 2
     assert train["precision"] == "bf16-true" and before["batch_size"] == train["batch_size"] == 12

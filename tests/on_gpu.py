@@ -1,0 +1,113 @@
+"""What the tiny scripts have in memory on a GPU, and not on a CPU: bytes by category, by hand.
+
+Everything else is equal to the byte. PyTorch has other kernels on a GPU, and these keep other
+tensors for the backward pass; and what moves between host and GPU is on both for a while.
+"""
+
+WIDTH, TOKENS, BLOCKS, HEADS = 96, 65, 4, 4  # of the tiny vision transformer
+TEXT_WIDTH, TEXT_BLOCKS, TEXT_HEADS, WORDS = 128, 2, 4, 8192  # of both tiny language models
+# What is not as in the other scripts on images: tokens, images at once, norms before the peak.
+TOKENS_OF = {"04_batchsize/patch_dropout": 33, "08_fsdp/sequence_parallel": 17}
+IMAGES_OF = {"08_fsdp/no_sync": 1}
+MORE_NORMS = {"08_fsdp/one_unit": 1, "08_fsdp/zero2": 1, "08_fsdp/tensor_parallel": 1}
+MORE_NORMS |= {"06_sgd/muon": -1}
+# Norms are in fp32 in these; and some have a scaler on a GPU only, where 16 bits are fp16.
+MIXED = dict.fromkeys(("02_mixed_precision/train", "05_grad_accum/fp16_mixed"), 3 * 4)
+MIXED["02_mixed_precision/bf16_mixed"] = 0
+# These copy what is saved to the host and back, which a CPU leaves where it is. So only loading is
+# compared.
+MOVING = ("10_offload/activations", "10_offload/activations_only")
+# Rank 0 sends whole weights, in fp32 as in the file, from its GPU: the largest that is sent there.
+SENT = dict.fromkeys(("10_offload/train", "10_offload/activations"), 4 * WIDTH * 4 * WIDTH)
+SENT["11_llm/train"] = 4 * WORDS * TEXT_WIDTH
+
+
+def while_loading(name):
+    """Return {category: bytes} that a script has more on a GPU at the peak of loading."""
+    return {"temporaries": SENT[name]} if name in SENT else {}
+
+
+def in_training(name, on_cpu):
+    """Return {category: bytes} that a script has more on a GPU at the peak of its updates.
+
+    `on_cpu` is its record.
+    """
+    if name == "11_llm/train":  # the peak is where gradients of embeddings are reduced
+        return {}
+    return (of_texts if name.startswith("11") else of_images)(name, on_cpu)
+
+
+def norms(n, rows):
+    """Return what n norms of bf16 keep: of each row a mean and a deviation in fp32, not in bf16."""
+    return n * rows * 2 * (4 - 2)
+
+
+def flash(n):
+    """Return what n calls of flash attention keep: the state of the random generator, unused."""
+    return n * (16 + 8)
+
+
+def efficient(examples, heads, tokens):
+    """Return what memory-efficient attention keeps in fp32 beside queries, keys and values.
+
+    These are a sum per row, in rows of a multiple of 32, and the state of the random generator.
+    """
+    return 4 * examples * heads * -(-tokens // 32) * 32 + 16
+
+
+def attention_with_dropout(examples, heads, tokens):
+    """Return the same, less what a CPU keeps: probabilities, those left, and the factors of both.
+
+    A CPU has no kernel for attention with dropout.
+    """
+    return efficient(examples, heads, tokens) - 3 * 4 * examples * heads * tokens**2
+
+
+def dropout(n):
+    """Return what dropout of n values keeps: a byte of each, less a factor in fp32 on a CPU."""
+    return n * (1 - 4)
+
+
+def of_images(name, on_cpu):
+    images = IMAGES_OF.get(name) or on_cpu["micro_batch_size"] or on_cpu["batch_size"]
+    rows = images * TOKENS_OF.get(name, TOKENS)
+    block = norms(2, rows) + flash(1)
+    usual = norms(2 * BLOCKS + MORE_NORMS.get(name, 0), rows) + flash(BLOCKS)
+    if name.startswith("01"):  # flash attention is for 16 bits; a CPU has it in fp32, too
+        output = 4 * rows * WIDTH  # copied for the next layer
+        sums = 4 * rows * HEADS  # a CPU keeps these, too, without further rows
+        return {"activations": BLOCKS * (efficient(images, HEADS, TOKENS) - sums + output)}
+    if name in MIXED:
+        return {"activations": flash(BLOCKS) + MIXED[name]}
+    if name == "09_act_ckpt/every_second":
+        return {"activations": block, "recomputed": block}
+    if name == "09_act_ckpt/keep_attention":  # the peak is in the last block but one
+        return {"activations": flash(BLOCKS - 1), "recomputed": norms(2, rows)}
+    if name == "09_act_ckpt/selective":
+        return {"activations": flash(BLOCKS), "recomputed": norms(2, rows)}
+    if name.startswith(("09", "10")):
+        return {"recomputed": block}
+    if name == "05_grad_accum/hf_accelerate":  # it keeps the batch on the host, too
+        return {"activations": usual, "inputs": on_cpu["batch_size"] * (3 * 32 * 32 * 4 + 8)}
+    return {"activations": usual}
+
+
+def of_texts(name, on_cpu):
+    texts, tokens = max(on_cpu["input_shapes"])
+    attention = attention_with_dropout(texts, TEXT_HEADS, tokens)
+    padded = attention + 4 * texts * tokens**2  # with a mask
+    if name in ("11_llm/causal", "11_llm/causal_chunked"):  # dropout of embeddings, and two a block
+        dropped = (1 + 2 * TEXT_BLOCKS) * dropout(texts * tokens * TEXT_WIDTH)
+        return {"activations": TEXT_BLOCKS * attention + dropped}
+    if name == "11_llm/frozen":  # the last block alone is trained
+        return {"activations": padded}
+    if name in ("11_llm/lora", "11_llm/qlora"):  # the peak is in the last block, after its dropout
+        dropped = (TEXT_BLOCKS - 1) * dropout(texts * tokens * TEXT_WIDTH)
+        return {"activations": TEXT_BLOCKS * padded + dropped}
+    if name == "11_llm/lora_sharded":  # the shard of a block, in bf16, is copied from the host
+        linear = 12 * TEXT_WIDTH**2 + 13 * TEXT_WIDTH
+        adapters = 8 * (4 * 2 + 2 * 5) * TEXT_WIDTH
+        return {"gathered": 2 * (linear + adapters) // 4}
+    # Adam computes with a copy of all weights at once; on a CPU with two of each, one by one.
+    weights = round(on_cpu["train"]["breakdown_gb"]["gradients"] * 1e9)
+    return {"temporaries": weights - 2 * 4 * WORDS * TEXT_WIDTH}
