@@ -63,15 +63,14 @@ class Meter:
     def __init__(self, args, fabric, precision=None):
         """Print the run's settings; without Fabric, a script passes its torch.device, precision."""
         self.args = args
+        self.device = fabric if precision else fabric.device
+        self.cuda = self.device.type == "cuda"
         if precision:  # without Fabric
-            self.device, self.scaler = fabric, None
-            on_cpu = ON_CPU.get(precision, precision)
-            self.precision = precision if fabric.type == "cuda" else on_cpu
+            self.precision = precision if self.cuda else ON_CPU.get(precision, precision)
+            self.scaler = None
         else:
             plugin = fabric.strategy.precision  # lightning.fabric.plugins.Precision
-            self.device, self.scaler = fabric.device, getattr(plugin, "scaler", None)
-            self.precision = plugin.precision
-        self.cuda = self.device.type == "cuda"
+            self.precision, self.scaler = plugin.precision, getattr(plugin, "scaler", None)
         self.rank, self.share = this_process(args)
         self.memory, self.losses = Phases(self.device), Losses()
         self.steps = self.resumed_at = 0  # updates in all, and before --resume
