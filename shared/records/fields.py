@@ -8,5 +8,5 @@ FIELDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 def unknown(task):
     """Return the fields of a measurement, all None: what was not measured is null, never 0."""
-    known = ("measured", task.unit, task.learned)
-    return dict.fromkeys(name for part in known for name in FIELDS.get(part, ()))
+    parts = ("measured", task.unit, task.learned)
+    return dict.fromkeys(name for part in parts for name in FIELDS.get(part, ()))
