@@ -161,6 +161,12 @@ ENTRY CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute,
 }
 
 // ---- Kernels that a program compiles while it runs, as Triton does
+// NVRTC asks for functions that are not documented, and does without them.
+ENTRY CUresult cuGetExportTable(const void **table, const CUuuid *id) {
+  *table = NULL;
+  return CUDA_ERROR_NOT_FOUND;
+}
+
 ENTRY CUresult cuModuleLoadData(CUmodule *handle, const void *image) {
   *handle = (CUmodule)&module;
   return CUDA_SUCCESS;

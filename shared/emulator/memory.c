@@ -24,7 +24,7 @@ static size_t rounded(size_t bytes) { return (bytes + GRAIN - 1) / GRAIN * GRAIN
 
 static void reserve(void) {
   // Where addresses are limited (ulimit -v), a smaller range has to do.
-  for (size_t span = (size_t)1 << 43; span >= (size_t)1 << 36; span /= 2) {
+  for (size_t span = (size_t)1 << 45; span >= (size_t)1 << 36; span /= 2) {
     void *at = mmap(NULL, span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                     -1, 0);
     if (at == MAP_FAILED)

@@ -3,6 +3,11 @@
 #define RANKS_H
 
 #include "emulator.h"
+
+// Without it, older versions of NCCL's header hide bfloat16 from C.
+#ifndef __CUDA_BF16_TYPES_EXIST__
+#define __CUDA_BF16_TYPES_EXIST__
+#endif
 #include <nccl.h>
 
 #define NAME 64   // characters of a room's name

@@ -15,10 +15,9 @@ from shared.predict.stage import predict, predict_moments
 from shared.records import scripts, stored
 
 LANGUAGE = (
-    "meta-llama/Meta-Llama-3-8B,mistralai/Mistral-7B-v0.1,distilbert-base-uncased,"
-    "google-bert/bert-large-uncased,bigscience/bloom-560m,Qwen/Qwen3-0.6B"
+    "meta-llama/Meta-Llama-3-8B,distilbert-base-uncased,google-bert/bert-large-uncased,"
+    "Qwen/Qwen3-0.6B"
 )
-LONG = "--model google/bigbird-roberta-base --max-length 4096"
 # The options of `python -m shared.predict` for each group.
 OPTIONS = {
     stored.SIDE_ROADS: ["--side-roads"],
@@ -26,12 +25,6 @@ OPTIONS = {
     stored.TEXT: [
         f"11 --model {LANGUAGE} --one-by-one",
         f"11_llm/train --model {LANGUAGE} --devices 1",
-        f"11 {LONG} --one-by-one",
-        f"11_llm/train {LONG} --devices 1",
-    ],
-    stored.ONE_GPU: [
-        f"11 --model {LANGUAGE} --one-by-one --devices 1",
-        f"11 {LONG} --one-by-one --devices 1",
     ],
 }
 

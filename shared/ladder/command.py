@@ -83,6 +83,8 @@ def emulated(args, argv):
     out = args.out / "emulated"
     words = sys.argv[1:] if argv is None else argv
     command = [sys.executable, "-m", "shared.ladder", *words, "--card", key, "--out", str(out)]
+    if not args.devices:  # as many as the scripts found here
+        command += ["--devices", str(min(GPUS, torch.cuda.device_count()))]
     with open(args.out / "logs" / "emulated.txt", "w") as log:
         code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT).returncode
     if code:

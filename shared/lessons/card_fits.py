@@ -12,7 +12,7 @@ from shared.records import stored
 from shared.records.atomic_files import write_text
 from shared.records.views import by_model, setting, unit
 
-CARDS = ("t4", "rtx3060", "rtx3090", "rtx4090", "a10g", "l4", "a100-40", "a100", "h100")
+CARDS = ("t4", "rtx4090", "a100")
 
 
 def ways(name, options=()):

@@ -1,7 +1,7 @@
 """Private names of PyTorch that measuring needs, each with what would go wrong without it.
 
 There is no public interface for them. When PyTorch changes a name, tests/test_private_names reports
-it, and scripts run without it.
+it, and scripts run without it. Predictions need more such names, in shared/predict.
 """
 
 import contextlib

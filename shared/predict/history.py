@@ -101,7 +101,7 @@ def tensors(events, since, at, count=LARGEST):
             "nbytes": nbytes,
             "born": max(-born - since, 0),
             "freed": freed[block] - since if block in freed else None,
-            "module": block.module,
+            "module": block.name or block.module,
             "shape": block.shape and " × ".join(map(str, block.shape)),
             "dtype": block.dtype and str(block.dtype).removeprefix("torch."),
         }

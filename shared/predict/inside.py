@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import emulated_gpu
 import torch
+from emulated_gpu import reads
 
 from shared.cli import UserError
 from shared.emulator import cards
@@ -35,6 +36,7 @@ def main(result, asked, argv):
     for module in ("watch", "cost"):
         emulated_gpu.leave_out(f"shared.predict.{module}")
     torch.set_num_threads(1)
+    reads.NOT_THE_SCRIPTS.append(str(Path(__file__).parent))
     run = Run(Path(asked["script"]), asked["updates"], asked["timed"])
     error = run.run(argv, asked["input"] and tuple(asked["input"]))
     if error and run.is_alone and not isinstance(error, KeyboardInterrupt):

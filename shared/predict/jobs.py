@@ -49,7 +49,8 @@ def run_jobs(jobs, emulated=True):
     variables = launch.without_gpus()
     if emulated:
         try:
-            variables = launch.environment()
+            # Some packages count the GPUs when they are imported, before a job has chosen its own.
+            variables = launch.environment(devices=launch.MOST)
         except BuildError as error:
             raise UserError(str(error)) from None
     with tempfile.TemporaryDirectory() as folder:

@@ -41,14 +41,14 @@ class Whereabouts:
 
     def __init__(self):
         self._names = {}  # {module: its name}
-        self._running = []  # names of the modules whose forward pass is running, the innermost last
+        self.running = []  # names of the modules whose forward pass is running, the innermost last
         # _makers[i] created the nodes from number _nodes[i] on.
         self._nodes, self._makers = [], []
 
     @contextlib.contextmanager
     def update(self):
         """Track the modules during an update."""
-        for past in (self._running, self._nodes, self._makers):
+        for past in (self.running, self._nodes, self._makers):
             past.clear()
         with (
             register_module_forward_pre_hook(self._entered),
@@ -58,8 +58,8 @@ class Whereabouts:
 
     def module(self):
         """Return the name of the running module: "" for the model, None if none is running."""
-        if self._running:
-            return self._running[-1]
+        if self.running:
+            return self.running[-1]
         node = node_at_work()
         i = bisect.bisect_right(self._nodes, node) if node is not None else 0
         return self._makers[i - 1] if i else None
@@ -69,21 +69,21 @@ class Whereabouts:
             return
         if module not in self._names:
             self._names |= {child: plain(name) for name, child in module.named_modules()}
-        self._running.append(self._names[module])
+        self.running.append(self._names[module])
         self._changed()
 
     def _left(self, module, inputs, output):
         if torch.compiler.is_compiling():
             return
-        if self._running:  # else it was entered before this tracker began
-            self._running.pop()
+        if self.running:  # else it was entered before this tracker began
+            self.running.pop()
         self._changed()
 
     def _changed(self):
         # Nodes created in the backward pass belong to recomputation, and do not count.
         if node_at_work() is None:
             self._nodes.append(torch.autograd._get_sequence_nr())
-            self._makers.append(self._running[-1] if self._running else None)
+            self._makers.append(self.running[-1] if self.running else None)
 
 
 class Lines:

@@ -77,7 +77,7 @@ def make_parser():
     add("script", type=script, metavar="SCRIPT.py", help="arguments after -- are for the script")
     add("--card", type=cards.get, default=cards.DEFAULT, metavar="NAME", help=card)
     add("--expandable", action="store_true", help="with PyTorch's expandable segments")
-    add("--devices", type=positive, default=1, metavar="N", help=devices)
+    add("--devices", type=positive, metavar="N", help=devices)
     add("--updates", type=positive, default=3, metavar="N", help="to train for (default: 3)")
     add("--input", type=shape, metavar="SHAPE", help=images)
     add("--fits", type=cards.card_or_gb, metavar="GB|CARD", help=fits)
@@ -142,16 +142,16 @@ def run(args, argv, card_gb, snapshot=None, timed=TIMED, **variables):
         "script": str(args.script.resolve()),
         "card": next(key for key, card in cards.CARDS.items() if card is args.card),
         "updates": args.updates,
-        "devices": args.devices,
+        "devices": args.devices or 1,
         "input": args.input,
         "timeline": bool(args.timeline),
         "timed": timed,
     }
     try:
-        env = launch.environment(args.card, args.devices, alone=args.devices > 1)
+        env = launch.environment(args.card, args.devices or 1, alone=bool(args.devices))
     except BuildError as error:
         raise UserError(str(error)) from None
-    set_aside = cards.CONTEXT_GB + tables.NCCL_GB * (args.devices > 1)
+    set_aside = tables.set_aside(args.devices or 1)
     env["EMULATED_BYTES"] = str(int(card_gb * 1e9))
     env["EMULATED_CONTEXT"] = str(int(set_aside * 1e9))
     env |= {"WANDB_MODE": "disabled", **variables, **(EXPANDABLE if args.expandable else {})}
@@ -167,7 +167,8 @@ def run(args, argv, card_gb, snapshot=None, timed=TIMED, **variables):
             return run(args, argv, card_gb, snapshot, 0, **variables)
         if code < 0:
             name = signal.Signals(-code).name
-            raise UserError(f"{args.script} was ended by {name}; has the host enough memory?")
+            asks = "; has the host enough memory?" if -code == signal.SIGKILL else ""
+            raise UserError(f"{args.script} was ended by {name}{asks}")
         if code and quiet:
             raise UserError(f"{args.script} failed when it ran again, with exit code {code}")
         if code or not result.exists():

@@ -1,7 +1,6 @@
 """A script of this repository on an emulated card: its own main() runs, and its Meter measures."""
 
 import contextlib
-import functools
 import time
 from unittest import mock
 
@@ -12,10 +11,11 @@ from shared.emulator import launch
 from shared.images import models
 from shared.memory.blocks import tensors
 from shared.memory.phases import Phases
+from shared.memory.torch_private import wrapped
 from shared.predict import history, tables
 from shared.predict.bound import bound
 from shared.predict.jobs import one_by_one
-from shared.predict.module_tracker import Lines
+from shared.predict.module_tracker import Lines, plain
 from shared.records import scripts
 
 LEARNED = ("accuracy", "perplexity")
@@ -103,15 +103,19 @@ class Stage:
             self.phases = WatchedPhases(self.watch, device)
             return self.phases
 
+        def training(original, meter, model, *others):
+            self.watch.names = {p: plain(name) for name, p in model.named_parameters()}
+            return original(meter, model, *others)
+
         def progress(original, meter, loader, epoch):
             yield from original(meter, loader, epoch)
             if further:
                 yield from further(self, loader)
 
-        own = functools.partialmethod(functools.partial(_first, progress, metrics.Meter.progress))
         with contextlib.ExitStack() as stack:
             stack.enter_context(mock.patch.object(metrics, "Phases", phases))
-            stack.enter_context(mock.patch.object(metrics.Meter, "progress", own))
+            stack.enter_context(wrapped(metrics.Meter, "training", training))
+            stack.enter_context(wrapped(metrics.Meter, "progress", progress))
             if px := self.options.image_px:
                 stack.enter_context(mock.patch.object(models, "image_px", lambda name: px))
             return self.script.main(self.arguments())
@@ -134,10 +138,6 @@ class Stage:
         if self.options.expandable:
             torch.cuda.memory._set_allocator_settings("expandable_segments:True")
         torch.set_num_threads(1)
-
-
-def _first(function, original, meter, *args):
-    return function(original, meter, *args)
 
 
 def predicted(name, options, further=None, with_lines=False):

@@ -11,7 +11,7 @@ from shared.records.views import name, setting, unit
 # 0.7 GB with up to four GPUs, more with more communicators:
 # https://github.com/NVIDIA/nccl/issues/964, https://github.com/NVIDIA/nccl/issues/864.
 NCCL_GB = 0.8
-PLENTY_GB = 4096  # a card that everything fits on
+PLENTY_GB = 2048  # a card that everything fits on
 TIGHTLY = "tightly: PyTorch has to give idle memory back, which takes time"
 
 

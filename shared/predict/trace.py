@@ -9,15 +9,17 @@ from shared.predict.watch import BETWEEN
 class TracedBlock(Block):
     """A block of the allocator's, and where in the run it was handed out; None if not known.
 
-    `shape` and `dtype` are of the tensor that an operation returned in it.
+    `shape` and `dtype` are of the tensor that an operation returned in it, `name` is of the
+    parameter that it belongs to.
     """
 
-    __slots__ = ("phase", "module", "line", "shape", "dtype")
+    __slots__ = ("phase", "module", "line", "shape", "dtype", "name")
 
     def __init__(self, nbytes, label, phase, module, line, tensor):
         super().__init__(nbytes, "cuda", label)
         self.phase, self.module, self.line = phase, module, line
         self.shape, self.dtype = tensor
+        self.name = None
 
 
 class Trace:
@@ -31,7 +33,7 @@ class Trace:
     def __init__(self, watch):
         self._watch = watch
         self.events, self.numbers, self.phases, self.watched = [], [], [], []
-        self._live, self._told = {}, iter([*watch.labels, (float("inf"), None, None)])
+        self._live, self._told = {}, iter([*watch.labels, (float("inf"), None, None, None)])
         self._next = next(self._told)
         history = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
         for event in history:
@@ -62,10 +64,10 @@ class Trace:
     def _label_until(self, number):
         """Give blocks the categories that the script had told before an operation."""
         while self._next[0] <= number:
-            _, address, category = self._next
+            _, address, category, name = self._next
             block = self._live.get(address)
             if block and block.label not in KNOWN:
-                block.label = category
+                block.label, block.name = category, name
             self._next = next(self._told)
 
     def index(self, number):

@@ -28,7 +28,7 @@ class Watch:
 
     `places` are of each operation: the phase, the module, the line of the script, and the category
     of what it allocates. `results` are {address: (shape, dtype)} of the tensors that it returned. `labels` are
-    (number of operations so far, address, category): what the script has told since.
+    (number of operations so far, address, category, name): what the script has told since.
     """
 
     def __init__(self, line):
@@ -44,6 +44,7 @@ class Watch:
         self._running = self._gathering = False  # whether an operation, or FSDP2, is
         self._recording = False
         self._whereabouts = Whereabouts()
+        self.names = {}  # {parameter: its name}
         self.inputs = set()  # addresses on the host of a batch
         self.weights, self.has_changed = set(), False  # addresses; whether somebody wrote there
 
@@ -99,6 +100,10 @@ class Watch:
             return "step"
         return "backward" if self._backward_at or in_backward() else "forward"
 
+    def is_between_modules(self):
+        """Return whether no module's forward pass is running."""
+        return not self._whereabouts.running
+
     def _is_input(self, source):
         if source.device.type != "cpu" or self._stepping:
             return False
@@ -107,18 +112,18 @@ class Watch:
 
     # What the script tells.
 
-    def label(self, tensor, category):
-        """Note the category of a tensor's memory."""
+    def label(self, tensor, category, name=None):
+        """Note the category of a tensor's memory, and the parameter that it belongs to."""
         for part in parts_of(tensor) or [tensor]:
             if on_gpu(part):
-                self.labels.append((len(self.places), start(part), category))
+                self.labels.append((len(self.places), start(part), category, name))
 
     def note_group(self, group):
         """Note the parameters of a group, and their gradients."""
         for p in group["params"]:
-            self.label(p, "parameters")
+            self.label(p, "parameters", self.names.get(p))
             if p.grad is not None:
-                self.label(p.grad, "gradients")
+                self.label(p.grad, "gradients", self.names.get(p))
 
     def _before_step(self, optimizer, *_):
         for group in optimizer.param_groups:
@@ -128,8 +133,9 @@ class Watch:
 
     def _after_step(self, optimizer, *_):
         self._stepping = False
-        for t in tensors(list(optimizer.state.values())):
-            self.label(t, "optimizer states")
+        for p, states in optimizer.state.items():
+            for t in tensors(states):
+                self.label(t, "optimizer states", self.names.get(p))
         self.place()
 
     def _backward(self, original, *args, **kwargs):

@@ -13,7 +13,7 @@ from shared.predict.jobs import one_by_one
 from shared.records import scripts, stored
 
 FORMULAS = Path(__file__).with_name("formulas.toml")
-GROUPS = (stored.STAGES, stored.VITS, stored.TEXT, stored.ONE_GPU, stored.SIDE_ROADS)
+GROUPS = (stored.STAGES, stored.VITS, stored.TEXT, stored.SIDE_ROADS)
 TEXT_STAGE = "11_llm/train"
 # The switches of the first stage; what each folder changes from there on, and a side road.
 FIRST = {"precision": "fp32", "states": 2, "checkpointing": 0, "offload": 0}

@@ -1,13 +1,11 @@
 """Promise: the README's first command measures the whole ladder, and every stage learns."""
 
 import re
-from types import SimpleNamespace
 
 import pytest
 from conftest import NAMES, ROOT, SHARDED, TEXT, arguments, code_blocks, page_commands, run
 from single_process import TINY
 
-from shared.ladder import command as ladder_module
 from shared.lessons import exercises
 from shared.records.views import by_script, read
 
@@ -46,16 +44,6 @@ def test_offloading_changes_no_loss(ladder):
     assert last[0] == last[1]
 
 
-def test_predictions_stand_beside_what_was_measured(ladder):
-    lines = ladder[1].splitlines()
-    assert "Warning" not in ladder[1]
-    heading = next(line.split() for line in lines if line.startswith("script "))
-    assert heading[:6] == ["script", "load", "MB", "train", "MB", "predicted"]
-    for name, record in ladder[2].items():
-        cells = next(line.split() for line in reversed(lines) if line.startswith(name))
-        assert cells[2] == cells[3] == f"{record['train']['device_peak_gb'] * 1000:.2f}"
-
-
 def test_a_stage_that_fails_is_shown_and_the_others_run(tmp_path):
     options = [*TINY, "--devices", 3, "--max-steps", 4, "--out", tmp_path]
     printed = run("-m", "shared.ladder", "08,06", *options, code=1)
@@ -63,18 +51,6 @@ def test_a_stage_that_fails_is_shown_and_the_others_run(tmp_path):
     assert "a batch of 16 images does not divide by 3" in printed
     assert "06_sgd/train             done" in printed
     assert [r["script"] for r in read(tmp_path / "ladder.jsonl")[0]] == ["06_sgd/train"]
-
-
-def test_a_prediction_that_fails_loses_no_measurement(monkeypatch, capsys):
-    def fail(jobs):
-        raise KeyError("a private name")
-
-    sizes = {"image_px": 32, "world_size": 1, "input_shapes": [[16, 3, 32, 32]]}
-    monkeypatch.setattr(ladder_module, "run_jobs", fail)
-    args = SimpleNamespace(accelerator="cpu", preset="tiny", model="vit_tiny", num_classes=10)
-    measured = [{"script": "06_sgd/train", **sizes}]
-    assert ladder_module.predict({"06_sgd/train": args}, measured) == {}
-    assert capsys.readouterr().out == "- no predictions: KeyError: 'a private name'\n"
 
 
 def test_every_command_on_the_pages_runs(tmp_path):

@@ -1,4 +1,4 @@
-"""Promise: the calculator agrees with the simulation, and shows the command that runs it."""
+"""Promise: the calculator agrees with the predictions, and shows the command that runs it."""
 
 import re
 import shlex
@@ -30,7 +30,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", dict.fromkeys(r["model"] for r in RECORDS))
-def test_every_stored_simulation_is_near(visit, name):
+def test_every_stored_prediction_is_near(visit, name):
     """The peak is within 5%, and the number of weights is exact."""
     its = [r for r in RECORDS if r["model"] == name]
     assert {r["script"] for r in its} >= {*(TEXT if name in KNOWN else NAMES)}

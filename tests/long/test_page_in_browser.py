@@ -7,7 +7,7 @@ from conftest import NAMES
 from workshop_page import HOSTILE, WIDTH
 
 from shared.records import stored
-from shared.records.views import TINY_MEASURED, by_script, read, read_list, size
+from shared.records.views import TINY_MEASURED, by_script, read, size
 from shared.report.page import models
 
 pytest_plugins = "browsing"
@@ -33,13 +33,10 @@ def test_the_chart_and_predictions_beside_measurements(visit):
     titles = page.locator("#dataset option").all_inner_texts()
     name = next(text for text in titles if text.startswith("vit_tiny") and "side" not in text)
     page.locator("#dataset").select_option(label=name)
-    measured, predicted = by_script(read(TINY_MEASURED)[0]), by_script(read_list(stored.TINY))
+    measured = by_script(read(TINY_MEASURED)[0])
     for script in NAMES[:4]:
-        gb = [its[script]["train"]["device_peak_gb"] for its in (measured, predicted)]
-        told = [bars(page, script).locator(f".{part}peak") for part in ("", "predicted-")]
-        assert [text.inner_text() for text in told] == [size(its) for its in gb]
-        drawn = [bars(page, script).locator(f".track > .{x}") for x in ("stack", "predicted")]
-        assert width(drawn[1]) / width(drawn[0]) == pytest.approx(gb[1] / gb[0], abs=0.01)
+        gb = measured[script]["train"]["device_peak_gb"]
+        assert bars(page, script).locator(".peak").inner_text() == size(gb)
 
 
 def test_compare_any_two(visit):
@@ -86,12 +83,11 @@ def test_what_fits_my_gpu(visit):
             page.locator("#card").select_option(str(card))
             assert page.locator("#verdict").inner_text() == verdict(card, m["rows"])
         assert asked.inner_text() == f"python -m shared.predict --fits 141 --model {m['name']}"
-        page.locator("#card").select_option("l4")
-        if its := ways.get((m["model"], "l4")):
-            assert page.locator(f"{shown} li").all_inner_texts() == its["advice"]
+        page.locator("#card").select_option("t4")
+        if its := ways.get((m["model"], "t4")):
             assert page.locator(f"{shown} tbody tr").count() == len(its["ways"])
         else:
-            assert asked.inner_text() == f"python -m shared.predict --card l4 --model {m['name']}"
+            assert asked.inner_text() == f"python -m shared.predict --card t4 --model {m['name']}"
             assert page.locator(shown).count() == 0
 
 

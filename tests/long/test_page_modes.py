@@ -1,6 +1,5 @@
 """Promise: timelines, quiz and presentation work, and the page's address holds their state."""
 
-import json
 import re
 
 import pytest
@@ -12,7 +11,7 @@ from shared.records.views import size
 
 pytest_plugins = "browsing"
 
-STORED = {moments["script"]: moments for moments in json.loads(stored.TIMELINES.read_text())}
+STORED = {moments["script"]: moments for moments in stored.timelines()}
 
 
 def slider(page, script):
@@ -72,7 +71,7 @@ def test_a_timeline_by_pointer_and_touch(visit):
     assert moments["at"][at(page, script)] / moments["events"] == pytest.approx(0.25, abs=0.02)
     stage, chosen = article(page, script), moments["chosen"][at(page, script)]
     assert stage.locator(".source .chose").count() == bool(chosen)
-    stage.locator(".held[data-part=host]").get_by_role("button", name="parameters").click()
+    stage.locator(".held[data-part=device]").get_by_role("button", name="parameters").click()
     reopened(page)
     assert stage.locator(".largest caption").inner_text() == "The ten largest of the parameters"
     rows = stage.locator(".largest tbody tr")

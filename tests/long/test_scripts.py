@@ -1,10 +1,9 @@
 """Promise: scripts and their parents are found by docstrings, and records have all fields."""
 
 import pytest
-from conftest import NAMES, PLAIN, TEXT, read_json
+from conftest import NAMES, PLAIN, TEXT
 
 from shared.cli import Parser, UserError
-from shared.images.cli import TASK as IMAGES
 from shared.records import fields, scripts, stored
 
 
@@ -44,12 +43,9 @@ def test_select():
 def test_a_record_has_all_fields_and_no_other():
     its = fields.FIELDS
     named = {x for part in its if part not in ("phase", "cost", "bound", "way") for x in its[part]}
-    for record in [r for file in (stored.PREDICTED, stored.TEXT) for r in read_json(file)]:
+    for record in stored.predicted(stored.STAGES, stored.TEXT):
         assert record.keys() <= named
         assert not record.keys() & its["images" if "max_length" in record else "texts"].keys()
         assert record["train"].keys() == record["load"].keys() == its["phase"].keys()
         assert record["cost"].keys() == its["cost"].keys()
         assert record["bound"].keys() == its["bound"].keys()
-    unknown = fields.unknown(IMAGES)
-    assert unknown["test_accuracy"] is unknown["images_per_second"] is None
-    assert not {"max_length", "technique", "test_perplexity"} & unknown.keys()

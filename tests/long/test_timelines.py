@@ -1,13 +1,13 @@
 """Promise: a timeline has the running line and the tensors in memory at every moment."""
 
 import pytest
-from conftest import NAMES, TEXT, read_json
+from conftest import NAMES, TEXT
 
 from shared.predict import history
 from shared.predict.module_tracker import Lines
 from shared.records import scripts, stored
 
-STORED = {moments["script"]: moments for moments in read_json(stored.TIMELINES)}
+STORED = {moments["script"]: moments for moments in stored.timelines()}
 
 
 def functions(name):

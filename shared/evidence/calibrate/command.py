@@ -36,7 +36,7 @@ def python(log, *words, variables=None):
             raise UserError(f"{log.read_text(errors='replace').splitlines()[-1]} ({log})")
 
 
-def traced(name, card, folder, options):
+def traced(name, card, gpus, folder, options):
     """Return how many events of a script are equal, in order, and how many each of two runs has.
 
     The first run is on this machine's GPU, the second on an emulated one of the same kind.
@@ -45,7 +45,7 @@ def traced(name, card, folder, options):
     for where in ("gpu", "emulated"):
         file = folder / f"{name.replace('/', '_')}-{where}.txt"
         words = ["shared.evidence.calibrate.trace", file, name, *options]
-        variables = launch.environment(card) if where == "emulated" else None
+        variables = launch.environment(card, gpus) if where == "emulated" else None
         python(file.with_suffix(".log"), *words, variables=variables)
         events.append(file.read_text().splitlines())
     if events[0] == events[1]:
@@ -83,17 +83,19 @@ def main(argv=None):
         folder / "outside.log", "shared.evidence.calibrate.outside", folder / "outside.json", gpus
     )
     options = ["--preset", args.preset, "--data", "fake", "--no-pretrained"]
-    ladder = [*args.stages, *options, "--max-steps", str(UPDATES), "--out", str(args.out)]
+    ladder = [sys.executable, "-m", "shared.ladder", *args.stages, *options]
+    ladder += ["--max-steps", str(UPDATES)]
     if args.side_roads:
         ladder.append("--side-roads")
-    subprocess.run([sys.executable, "-m", "shared.ladder", *ladder])
+    subprocess.run([*ladder, "--out", str(args.out)])
+    subprocess.run([*ladder, "--out", str(args.out / "emulated"), "--card", key])
     measured, emulated = (
         by_script(read(args.out / file)[0]) for file in ("ladder.jsonl", "emulated/ladder.jsonl")
     )
-    events = {}
+    events, traced_options = {}, [*options, "--max-steps", "2"]
     for name in (name for name in TRACED if name in measured):
         try:
-            events[name] = traced(name, cards.CARDS[key], folder, [*options, "--max-steps", "2"])
+            events[name] = traced(name, cards.CARDS[key], gpus, folder, traced_options)
         except UserError as error:  # such as a script that does not fit on this GPU
             print(f"- {name}, events: {error}")
     results = {

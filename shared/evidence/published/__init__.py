@@ -1,1 +1,1 @@
-"""Predictions beside measurements that others have published."""
+"""Programs that others have measured, on emulated GPUs, beside what they published."""

@@ -1,1 +1,1 @@
-"""Any training script, unedited, on the simulated GPU."""
+"""Any training script, unedited, on an emulated GPU."""

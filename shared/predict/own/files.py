@@ -129,8 +129,8 @@ class Files:
         return str(folder)
 
     def save(self, original, thing, file, *args, **kwargs):
-        file = _named(file)
-        if not isinstance(file, (str, os.PathLike)):
+        if not isinstance(file, (str, os.PathLike)):  # the script has opened it
+            original(thing, file, *args, **kwargs)
             return
         self._note("saves into a scratch folder, which is removed at the end")
         new = f"{self._folder.name}/{len(self._scratch)}"

@@ -45,7 +45,7 @@ class Run:
         self.starts = []  # the same, of each update, and the end of the last
         self.totals, self.operations = None, []  # of the last update that was watched
         self.batch, self.sizes = 0, []  # of such an update, and of its parts
-        self.seen = []
+        self.seen, self._given = [], ()  # sizes; the arguments of the last forward pass
         self._steps, self._epochs, self.backwards = {}, 0, 0
         self._fetching, self._ends = 0.0, []  # seconds in which batches were made; see host_ms()
         self.watch = Watch(self.line)
@@ -86,20 +86,22 @@ class Run:
         """Note the first call of a module that trains: there, the training phase begins."""
         if torch.compiler.is_compiling():
             return
+        if next(module.parameters(), None) is None:  # such as a transform of torchvision
+            return
         trains = module.training and torch.is_grad_enabled()
         if self.watch.has_changed and self.backwards and {*self._steps} <= {None}:
             self.stepped(None)  # the script updates its weights without an optimizer
         self.watch.has_changed = False
         self._take_turns(trains)
-        if self.loaded is None and trains and next(module.parameters(), None) is not None:
+        if self.loaded is None and trains:
             while isinstance(inner := getattr(module, "module", None), torch.nn.Module):
                 module = inner
             self.model = module
             self.watch.note_group({"params": module.parameters()})
             self.watch.weights = {start(p) for p in module.parameters() if on_gpu(p)}
             self._begin_training()
-        if self.loaded is not None and not self.seen:
-            self._see(args)
+        if trains and self.watch.is_between_modules():
+            self._given = args
 
     def _begin_training(self):
         self.watch.building = False
@@ -131,6 +133,8 @@ class Run:
         if not self._steps and self.backwards > PLENTY:
             self.stop(f"backward pass {PLENTY}, without an update")
         self._take_turns(trains=True)
+        if not self.seen:  # it has no loader, as in reinforcement learning
+            self._see(self._given)
         if self.loaded is None:  # no module was called, only functions of torch.compile()
             self._begin_training()
         return original(*args, **kwargs)
@@ -160,6 +164,7 @@ class Run:
         self.is_alone, self._ends = True, [time.perf_counter() - self._fetching]
         self._watching.close()
         self._end_part()
+        self.watch.place()  # what is allocated from here on belongs to no part
         values.end()
 
     def _attend(self):
@@ -167,6 +172,7 @@ class Run:
             self.is_alone = False
             report.anew()
             self._since = len(self.watch.places)
+            self.watch.place()
             values.begin()
             self._watching.enter_context(self.watch.at_work())
 
@@ -193,8 +199,6 @@ class Run:
     def batches(self, batches):
         """Yield a loader's first batches: as many as the wanted updates take, or a few."""
         before, count, trains, enough = self.backwards, 0, False, self.wanted + self._timed
-        if self.updates >= enough:
-            self._epochs += 1
         while True:
             began = time.perf_counter()
             batch = next(batches, END)
@@ -209,9 +213,10 @@ class Run:
             yield batch
             count += 1
             trains = self.backwards > before
-            if trains and self._epochs > FURTHER:
-                self.stop(f"epoch {self._epochs + 1}")
             if trains and self.updates >= enough:
+                self._epochs += 1
+                if self._epochs > FURTHER:
+                    self.stop(f"update {self.updates}")
                 return
             # Some scripts fetch all micro-batches of an update before they train with the first.
             if not trains and count >= (PLENTY if fetching else self.wanted):

@@ -26,7 +26,7 @@ def begin():
 
         alone = {"rank": 0, "world_size": int(os.environ["WORLD_SIZE"])}
         kept = {"timeout": timeout} if timeout else {}
-        backend = "fake" if _alone(backend) == "fake" else "cpu:fake,cuda:nccl"
+        backend = (backend or "cpu:gloo,cuda:nccl").replace("gloo", "fake").replace("mpi", "fake")
         return initialize(backend, store=dist.HashStore(), **alone, **kept)
 
     def new_group(ranks=None, *args, backend=None, **kwargs):

@@ -8,7 +8,7 @@ from emulated_gpu.memory import COMPUTED, on_gpu, state_of
 
 MOST = 20  # lines in a report
 PACKAGES = ("site-packages", "dist-packages")
-NOT_THE_SCRIPTS = ("<", os.path.dirname(os.__file__), os.path.dirname(__file__))
+NOT_THE_SCRIPTS = ["<", os.path.dirname(os.__file__), os.path.dirname(__file__)]
 
 lines = {}  # "file:line" -> what was read there
 _lock = threading.Lock()
@@ -32,7 +32,7 @@ def line_at_work():
         if any(part in file for part in PACKAGES):
             if f"{os.sep}torch{os.sep}" not in file:
                 in_package = in_package or where
-        elif not file.startswith(NOT_THE_SCRIPTS):
+        elif not file.startswith(tuple(NOT_THE_SCRIPTS)):
             return where
         frame = frame.f_back
     return in_package or "?"

@@ -45,6 +45,8 @@ LEFT_OUT = ("aten::pow.Tensor_Tensor_out",)
 OVERWRITES = {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_"}
 READING = (aten._local_scalar_dense.default, aten.equal.default)
 EITHER = ("bitwise_or", "logical_or")
+# Operations that count, or add up, into a tensor that had zeros before.
+ADD_UP = {"scatter_add_", "scatter_reduce_", "index_add_", "index_reduce_"}
 RANDOM = torch.Tag.nondeterministic_seeded
 NAMESPACES = ("aten", "c10d")
 TENSOR, NUMBER = ("Tensor", "Optional[Tensor]"), (bool, int, float, complex)
@@ -120,6 +122,9 @@ def compute(func, args, kwargs, given, out):
     for t in fresh:
         if t.numel() and (not computed or name == "any" and not known):
             alias(t).fill_(0 if never else is_any(given) if name == "any" else 1)
+    if not computed and name in ADD_UP:
+        for t in filter(torch.Tensor.numel, changed):
+            alias(t).fill_(1)
     for t in (*changed, *fresh):
         mark(t, COMPUTED if known else NEVER if never else ASSUMED)
         if not known and t.is_floating_point():
@@ -242,9 +247,9 @@ def with_tensors(args, places):
     args = list(args)
     for i in places:
         if i < len(args) and isinstance(args[i], NUMBER):
-            own = torch.tensor(args[i]).dtype
-            fits = [d for d in others if category(d) >= category(own)]
-            args[i] = torch.tensor(args[i], dtype=fits[0] if fits else own)
+            number = torch.tensor(args[i])
+            fits = [d for d in others if category(d) >= category(number.dtype)]
+            args[i] = number.to(fits[0]) if fits else number  # 0xFFFF0000 becomes negative
     return args
 
 

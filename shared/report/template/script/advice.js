@@ -12,13 +12,13 @@ const Advice = (() => {
       && atOnce(r) === atOnce(v) && (v.pixels ? r.pixels === v.pixels : r.tokens === v.tokens));
   }
 
-  // Return a sentence that compares the formulas with the simulation.
+  // Return a sentence that compares the formulas with the prediction.
   function near(v, bytes, amount) {
     const found = record(v);
-    if (!found) return "No prediction by simulation is stored for exactly this.";
+    if (!found) return "No prediction is stored for exactly this.";
     const miss = 100 * (bytes / found.peak - 1);
     const much = Math.abs(miss) < 0.05 ? "the same" : `${Math.abs(miss).toFixed(1)} % ${miss > 0 ? "more" : "less"}`;
-    return `Predicted by simulation: ${amount(found.peak)}; by these formulas: ${amount(bytes)}, ${much}.`;
+    return `Predicted: ${amount(found.peak)}; by these formulas: ${amount(bytes)}, ${much}.`;
   }
 
   // Return the differences of a script from the choices, as texts.

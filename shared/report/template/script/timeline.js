@@ -2,7 +2,7 @@
 // what holds the memory. The pointer, touch or the arrow keys choose a moment.
 const { categories: CATEGORIES, scripts: MOMENTS } = data("moments");
 const Timeline = (() => {
-  const PLACES = { device: "on the simulated GPU", host: "on the host" };
+  const PLACES = { device: "on the emulated GPU", host: "on the host" };
   const KEYS = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10 };
   const mounted = [];
 

@@ -1,0 +1,33 @@
+"""Promise: where no GPU can be emulated, one line says what is missing, and the rest works."""
+
+import pytest
+from conftest import ROOT, run
+
+ELSEWHERE = {"PATH": "/nowhere", "CC": ""}  # no C compiler
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-m", "shared.predict", "06"),
+        ("-m", "shared.predict", "06", "--fits", "l4"),
+        ("-m", "shared.predict", ROOT / "06_sgd" / "plain.py"),
+        ("-m", "shared.ladder", "06", "--card", "a100"),
+        ("-m", "shared.emulator", ROOT / "06_sgd" / "train.py"),
+    ],
+)
+def test_a_line_says_what_is_missing(words, tmp_path):
+    said = run(*words, code=2, XDG_CACHE_HOME=tmp_path, **ELSEWHERE)
+    assert "C compiler" in said.strip().splitlines()[-1]
+    assert "Traceback" not in said
+
+
+def test_stages_are_measured_on_a_cpu(tmp_path):
+    words = ["-m", "shared.ladder", "06", "--preset", "tiny", "--max-steps", 4, "--out", tmp_path]
+    assert "06_sgd/train" in run(*words, **ELSEWHERE)
+
+
+def test_the_page_is_made_from_stored_records(tmp_path):
+    run("-m", "shared.report", "--out", tmp_path, **ELSEWHERE)
+    page = (tmp_path / "index.html").read_text()
+    assert "emulated A100 80 GB" in page or "A100 80 GB" in page
