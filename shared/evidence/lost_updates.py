@@ -67,10 +67,11 @@ def part(folder):
         means = (f"{statistics.mean(values):.1%}" for values in (changed, accuracies))
         table.append((name, *means, f"{min(accuracies):.1%} to {max(accuracies):.1%}"))
     records = [r for of_script in by_script.values() for r in of_script]
+    seeds = len(records) // len(by_script)
     r = records[0]
     note = (
         f"Adam with a learning rate of {r['lr']:.0e}, {r['steps']} updates of {r['batch_size']} "
-        f"images; means over {len(next(iter(by_script.values())))} seeds. *Changed* counts the weights "
+        f"images; means over {seeds} seeds. *Changed* counts the weights "
         "of the blocks that differ from their initial values."
     )
     return kept.table(table, records, stored.LOST_UPDATES, note)
