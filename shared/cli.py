@@ -46,10 +46,10 @@ def positive(text):
 
 def location(text):
     """Convert an option's text to the path of a file or folder, which need not exist yet."""
-    found = Path(text)
-    if not text or found.exists() and not (found.is_file() or found.is_dir()):
+    path = Path(text)
+    if not text or path.exists() and not (path.is_file() or path.is_dir()):
         raise argparse.ArgumentTypeError(f"{text!r} is neither a file nor a folder")
-    return found
+    return path
 
 
 def explain(kind, error, trace):
@@ -165,8 +165,8 @@ def choose(args, task):
     args.accelerator = "cuda" if torch.cuda.is_available() else "cpu"
     if not args.preset:
         cuda = args.accelerator == "cuda"
-        args.preset, other, a = ("full", "tiny", "a") if cuda else ("tiny", "full", "no")
-        because = f"preset {args.preset}, because there is {a} CUDA device"
+        args.preset, other = ("full", "tiny") if cuda else ("tiny", "full")
+        because = f"preset {args.preset}, because there is {'a' if cuda else 'no'} CUDA device"
         args.notes.append(f"{because}; --preset {other} overrides this")
     args.model = args.model or task.presets[args.preset]["model"]
     args.data = args.data or task.presets[args.preset]["data"]
@@ -177,26 +177,26 @@ def _choose_devices(args, default, launcher):
     """Set devices (per machine), num_nodes, world_size from torchrun, --devices or the default."""
     started = int(os.environ.get("LOCAL_WORLD_SIZE", 0))  # set by torchrun
     args.num_nodes = int(os.environ["WORLD_SIZE"]) // started if started else 1
-    here = torch.cuda.device_count() if args.accelerator == "cuda" else None
+    gpus = torch.cuda.device_count() if args.accelerator == "cuda" else None
     wanted = started or args.devices or default
     most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // PROCESS
     if default == 1 and wanted > 1:
         args.notes.append("this script uses one device; those from 08_fsdp on use several")
         wanted = 1
     elif launcher and not started:
-        start = f"{launcher} --nproc-per-node {args.devices or here or default} {args.script}.py"
+        start = f"{launcher} --nproc-per-node {args.devices or gpus or default} {args.script}.py"
         if (args.devices or 1) > 1:
             raise UserError(f"this script does not start processes itself; run {start}")
         args.notes.append(f"one process; {start} starts more")
         wanted = 1
         alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}  # as torchrun would set it
         os.environ.update(alone, MASTER_ADDR="localhost", MASTER_PORT="0")
-    elif args.devices and wanted > (here or most):
-        room = f"there are {here} GPUs" if here else f"there is memory for {most} processes at most"
+    elif args.devices and wanted > (gpus or most):
+        room = f"there are {gpus} GPUs" if gpus else f"there is memory for {most} processes at most"
         raise UserError(f"--devices {wanted}: {room}")
-    elif here and wanted > here and not started:
-        args.notes.append(f"{wanted} GPUs wanted, {here} here")
-        wanted = next(n for n in range(here, 0, -1) if args.batch_size % n == 0)
+    elif gpus and wanted > gpus and not started:
+        args.notes.append(f"{wanted} GPUs wanted, {gpus} here")
+        wanted = next(n for n in range(gpus, 0, -1) if args.batch_size % n == 0)
     if wanted * args.num_nodes > args.batch_size:
         args.batch_size = wanted * args.num_nodes
         args.notes.append(f"one of {args.task.unit} for each of {args.batch_size} devices")

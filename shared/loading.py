@@ -83,7 +83,7 @@ def loaders(args, sets, collate_fn=None, slow=False):
     need. If the examples are slow to make, and differ by epoch, worker processes make them.
     """
     workers = min(max(os.cpu_count() // args.devices, 1), 16) if slow else 0
-    found = [
+    made = [
         DataLoader(
             part,
             batch_size=args.batch_size // args.shares,
@@ -97,6 +97,6 @@ def loaders(args, sets, collate_fn=None, slow=False):
         )
         for part in sets
     ]
-    args.updates = min(args.epochs * len(found[0]), args.max_steps or math.inf)
-    args.epochs = math.ceil(args.updates / len(found[0]))
-    return found
+    args.updates = min(args.epochs * len(made[0]), args.max_steps or math.inf)
+    args.epochs = math.ceil(args.updates / len(made[0]))
+    return made

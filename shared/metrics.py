@@ -62,24 +62,31 @@ class Meter:
 
     def __init__(self, args, fabric, precision=None):
         """Print the run's settings; without Fabric, a script passes its torch.device, precision."""
-        of_fabric = getattr(getattr(fabric, "strategy", None), "precision", None)
-        self.args, self.device = args, fabric.device if of_fabric else fabric
+        self.args = args
+        self.device = fabric if precision else fabric.device
         self.cuda = self.device.type == "cuda"
-        given = precision if self.cuda else ON_CPU.get(precision, precision)
-        self.precision = of_fabric.precision if of_fabric else given
-        self.scaler = getattr(of_fabric, "scaler", None)
+        if precision:  # without Fabric
+            self.precision = precision if self.cuda else ON_CPU.get(precision, precision)
+            self.scaler = None
+        else:
+            plugin = fabric.strategy.precision  # lightning.fabric.plugins.Precision
+            self.precision, self.scaler = plugin.precision, getattr(plugin, "scaler", None)
         self.rank, self.share = this_process(args)
         self.memory, self.losses = Phases(self.device), Losses()
         self.steps = self.resumed_at = 0  # updates in all, and before --resume
         self.seconds = self.untimed = 0.0  # of all updates, and of those before the timed ones
         self.timed = 0  # images or texts of the timed updates
         self.learned = {f"{part}_{args.task.learned}": None for part in ("train", "val")}
-        on = f"{records.device_name(self.device)}{f' x {args.world_size}' * (args.world_size > 1)}"
-        chosen = f"{args.model} on {on}, {self.precision}, {args.batch_size} {args.task.unit}"
-        slow = self.precision.startswith("bf16") and bf16.is_emulated(self.device)
-        notes = [*args.notes, *[bf16.NOTE + bf16.SLOW * self.cuda] * slow, f"{chosen} per update"]
+        notes = [*args.notes]
+        if self.precision.startswith("bf16") and bf16.is_emulated(self.device):
+            notes.append(bf16.NOTE + bf16.SLOW if self.cuda else bf16.NOTE)
+        several = f" x {args.world_size}" if args.world_size > 1 else ""
+        device = records.device_name(self.device) + several
+        batch = f"{args.batch_size} {args.task.unit} per update"
+        notes.append(f"{args.model} on {device}, {self.precision}, {batch}")
+        notes.append("see --help for the options")
         self.print(f"{records.in_use(args.task)}\n\n{args.headline}")
-        self.print("".join(f"- {note}\n" for note in [*notes, "see --help for the options"]))
+        self.print("".join(f"- {note}\n" for note in notes))
 
     @contextlib.contextmanager
     def loading(self):
@@ -150,14 +157,15 @@ class Meter:
     def test(self, model, loader):
         """Test the model; print the record, append it to --record, and return it."""
         self.learned[f"test_{self.args.task.learned}"] = self._evaluate(model, loader)
-        args, most = self.args, {}
+        args = self.args
         losses = self.losses.first.item(), self.losses.last.item()
-        everyone = [(self.memory.found, self.memory.shapes, losses)] * args.world_size
+        mine = {**self.memory.fields, "shapes": self.memory.shapes, "losses": losses}
+        ranks = [mine] * args.world_size
         if args.world_size > 1:
-            dist.all_gather_object(everyone, everyone[0])
-        first, last = (sum(each) / args.world_size for each in zip(*(own[2] for own in everyone)))
-        for name in self.memory.found:  # as measured by the process that needs most
-            most[name] = max(everyone, key=lambda own: own[0][name]["device_peak_gb"])
+            dist.all_gather_object(ranks, mine)
+        # A phase is recorded as measured by the process that needs most in it.
+        load = max(ranks, key=lambda rank: rank["load"]["device_peak_gb"])
+        train = max(ranks, key=lambda rank: rank["train"]["device_peak_gb"])
         per_second = self.timed / (self.seconds - self.untimed) if self.timed else None
         record = records.new(
             args.task,
@@ -167,13 +175,14 @@ class Meter:
             precision=self.precision,
             steps=self.steps,
             resumed_at=self.resumed_at or None,
-            **{name: found[name] for name, (found, *_) in most.items()},
-            input_shapes=most["train"][1],
+            load=load["load"],
+            train=train["train"],
+            input_shapes=train["shapes"],
             **{f"{args.task.unit}_per_second": per_second},
             train_seconds=self.seconds,
             **self.learned,
-            first_loss=first,
-            last_loss=last,
+            first_loss=sum(rank["losses"][0] for rank in ranks) / args.world_size,
+            last_loss=sum(rank["losses"][1] for rank in ranks) / args.world_size,
         )
         self.print(records.summary(args.task, record))
         if args.record and self.rank == 0:
@@ -183,16 +192,17 @@ class Meter:
     @torch.no_grad()
     def _evaluate(self, model, loader):
         """Return the metric of the task on a loader's examples, over all processes."""
-        metric, task, seen = self._new_metric(), self.args.task, self.share
+        metric = self._new_metric()
+        position = self.share  # of the batch's first example in the data set
         model.eval()
         for batch in itertools.islice(loader, self.args.max_steps):
             inputs, labels = tree_map_only(torch.Tensor, lambda t: t.to(self.device), batch)
-            outputs = task.outputs(model, inputs, labels)
+            outputs = self.args.task.outputs(model, inputs, labels)
             # The sampler repeats some examples at the end so that all shares are equally large.
             # Here each counts once; the last batch of a process may be nothing but repetitions.
-            if n := len(range(seen, len(loader.dataset), self.args.shares)[: len(labels)]):
+            if n := len(range(position, len(loader.dataset), self.args.shares)[: len(labels)]):
                 metric.update(*(x if x is None else x[:n] for x in outputs), labels[:n])
-            seen += self.args.shares * len(labels)
+            position += self.args.shares * len(labels)
         model.train()
         return metric.compute().item()
 

@@ -32,13 +32,13 @@ class Saving:
         # Each process of ZeroRedundancyOptimizer holds the states of different weights.
         self.only_model = any(hasattr(part, "consolidate_state_dict") for part in self.parts)
         if folder := self.args.save:
-            found = sorted(folder.glob(f"checkpoint-{'[0-9]' * 9}"))
+            checkpoints = sorted(folder.glob(f"checkpoint-{'[0-9]' * 9}"))
             if folder.exists() and any(folder.iterdir()) and not [*folder.glob("checkpoint-*")]:
                 raise UserError(f"{folder} holds other files; --save needs a folder of its own")
-            if found and not self.args.resume:
+            if checkpoints and not self.args.resume:
                 raise UserError(f"{folder} holds an unfinished run; --resume continues it")
-            if found:
-                self._resume(found[-1])
+            if checkpoints:
+                self._resume(checkpoints[-1])
             if self.only_model:
                 meter.print("- no checkpoints with this optimizer; the model is saved at the end")
 
@@ -53,21 +53,21 @@ class Saving:
         if not due:
             return 0.0
         folder = args.save / f"checkpoint-{meter.steps:09d}"
-        part = folder.with_suffix(".part")
+        unfinished = folder.with_suffix(".part")
         state = {
             "training": self.training,
             "steps": meter.steps,
             "first_loss": meter.losses.first,
             "metric": meter.metric.metric_state,
             "generators": [torch.get_rng_state(), *map(torch.cuda.get_rng_state, self.cuda)],
-            "parts": [one.state_dict() for one in self.parts],
+            "parts": [part.state_dict() for part in self.parts],
         }
-        part.mkdir(parents=True, exist_ok=True)
-        torch.save(state, part / f"process-{meter.rank}.pt")
+        unfinished.mkdir(parents=True, exist_ok=True)
+        torch.save(state, unfinished / f"process-{meter.rank}.pt")
         if args.world_size > 1:
             dist.barrier()  # until all have written theirs
         if meter.rank == 0:
-            os.replace(part, folder)
+            os.replace(unfinished, folder)
             for old in {*args.save.glob("checkpoint-*")} - {folder}:
                 shutil.rmtree(old, ignore_errors=True)
         self.last = time.monotonic()
@@ -98,8 +98,8 @@ class Saving:
         for name, now in self.training.items():
             if (before := state["training"].get(name)) != now:
                 raise UserError(f"--resume: {self.args.save} has {name} {before}, not {now}")
-        for one, its in zip(self.parts, state["parts"]):
-            one.load_state_dict(its)
+        for part, part_state in zip(self.parts, state["parts"]):
+            part.load_state_dict(part_state)
         for name, counts in state["metric"].items():
             setattr(meter.metric, name, counts.to(meter.device))
         meter.losses.first = state["first_loss"].to(meter.device)

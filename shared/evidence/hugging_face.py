@@ -104,13 +104,13 @@ def part(folder):
         ("technique", "in the Trainer", "in Accelerate", "Trainer: peak", "before.py, changed")
         + ("loss after 3 updates: Trainer", "before.py")
     ]
-    for t, there, here in zip(TECHNIQUES, records[::2], records[1::2], strict=True):
+    for t, in_trainer, in_before in zip(TECHNIQUES, records[::2], records[1::2], strict=True):
         option = "`" + _argument(t.trainer) + "`" if t.trainer else "–"
-        peaks = (size(r["train"]["device_peak_gb"]) for r in (there, here))
-        losses = (f"{r['last_loss']:.4f}" for r in (there, here))
+        peaks = (size(r["train"]["device_peak_gb"]) for r in (in_trainer, in_before))
+        losses = (f"{r['last_loss']:.4f}" for r in (in_trainer, in_before))
         table.append((t.words, option, t.accelerate, *peaks, *losses))
     sharded = ("`fsdp=True`", "`FullyShardedDataParallelPlugin(fsdp_version=2)`")
-    table.append(("sharding", *sharded, *["not measured"] * 2, "", ""))
+    table.append(("sharding", *sharded, "not measured", "not measured", "", ""))
     return kept.table(table, records, stored.HUGGING_FACE)
 
 

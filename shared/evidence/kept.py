@@ -10,9 +10,9 @@ from shared.records.views import origin
 def store(file, command, records):
     """Store the records of `python -m shared.evidence.<command>`, and print their number."""
     command = f"python -m shared.evidence.{command}"
-    found = [{**record, "command": command} for record in records]
-    write_text(file, json.dumps(found, indent=1) + "\n")
-    print(f"{file.name}: {len(found)} records")
+    records = [{**record, "command": command} for record in records]
+    write_text(file, json.dumps(records, indent=1) + "\n")
+    print(f"{file.name}: {len(records)} records")
 
 
 def table(rows, records, file, *notes):

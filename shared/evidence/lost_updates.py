@@ -60,17 +60,18 @@ def trained(seeds, *options):
 
 def part(folder):
     """Return the table for the page."""
-    found = json.loads(stored.LOST_UPDATES.read_text())
+    by_script = json.loads(stored.LOST_UPDATES.read_text())
     table = [("script", "weights changed", "test accuracy", "seeds: lowest to highest")]
-    for name, records in found.items():
+    for name, records in by_script.items():
         changed, accuracies = ([r[key] for r in records] for key in ("changed", "test_accuracy"))
         means = (f"{statistics.mean(values):.1%}" for values in (changed, accuracies))
         table.append((name, *means, f"{min(accuracies):.1%} to {max(accuracies):.1%}"))
-    records = [r for of_script in found.values() for r in of_script]
+    records = [r for of_script in by_script.values() for r in of_script]
+    seeds = len(records) // len(by_script)
     r = records[0]
     note = (
         f"Adam with a learning rate of {r['lr']:.0e}, {r['steps']} updates of {r['batch_size']} "
-        f"images; means over {len(next(iter(found.values())))} seeds. *Changed* counts the weights "
+        f"images; means over {seeds} seeds. *Changed* counts the weights "
         "of the blocks that differ from their initial values."
     )
     return kept.table(table, records, stored.LOST_UPDATES, note)
@@ -79,10 +80,12 @@ def part(folder):
 def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
     command = "python -m shared.evidence.lost_updates"
-    found = trained(SEEDS, "--epochs", str(EPOCHS))
-    found = {name: [{**r, "command": command} for r in found[name]] for name in found}
-    write_text(stored.LOST_UPDATES, json.dumps(found, indent=1) + "\n")
-    print(f"{stored.LOST_UPDATES.name}: {sum(map(len, found.values()))} runs")
+    by_script = {
+        name: [{**r, "command": command} for r in records]
+        for name, records in trained(SEEDS, "--epochs", str(EPOCHS)).items()
+    }
+    write_text(stored.LOST_UPDATES, json.dumps(by_script, indent=1) + "\n")
+    print(f"{stored.LOST_UPDATES.name}: {sum(map(len, by_script.values()))} runs")
 
 
 if __name__ == "__main__":

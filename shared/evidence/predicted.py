@@ -33,21 +33,21 @@ def jobs(group):
     """Return the runs of a group: [(function, *arguments)]."""
     if group == stored.VARIANTS:
         return [(variants.emulate, variant) for variant in variants.VARIANTS]
-    found = []
+    jobs = []
     for options in OPTIONS[group]:
-        found += [(predict, *run) for run in command.wanted(command.parse(options.split()))]
+        jobs += [(predict, *run) for run in command.wanted(command.parse(options.split()))]
     if group == stored.SIDE_ROADS:  # the stages are a group of their own
-        found = [job for job in found if job[1] not in scripts.stages()]
-    return found
+        jobs = [job for job in jobs if job[1] not in scripts.stages()]
+    return jobs
 
 
 def timelines():
     """Run the stages, store their timelines, and return their records."""
     runs = command.wanted(command.parse([]))
-    found = run_jobs([(predict_moments, *run) for run in runs])
-    text = json.dumps(stored.rounded(found))
+    drawn = run_jobs([(predict_moments, *run) for run in runs])
+    text = json.dumps(stored.rounded(drawn))
     stored.TIMELINES.write_bytes(gzip.compress(text.encode(), mtime=0))
-    return [moments["record"] for moments in found]
+    return [moments["record"] for moments in drawn]
 
 
 def main(argv=None):

@@ -34,9 +34,9 @@ def train(name, file):
             return train_step(*arguments)
         before = sum(change for _, change in meter.memory.ledger.events)
         before += sum(t.nbytes for t in tensors((images, labels)))  # unknown to the ledger
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
             train_step(*arguments)
-        events = (e for e in found.profiler.kineto_results.events() if e.name() == "[memory]")
+        events = (e for e in profiled.profiler.kineto_results.events() if e.name() == "[memory]")
         events = sorted(events, key=lambda event: event.start_ns())
         peaks.append(before + max(itertools.accumulate(event.nbytes() for event in events)))
 
@@ -49,11 +49,12 @@ def part(folder):
     """Return the table for the page."""
     records = views.read_list(stored.PROFILED)
     table = [("script", "processes", "by the ledger", "by the profiler", "more")]
-    for name, its in itertools.groupby(records, key=lambda r: r["script"]):
-        r, *_ = its = [*its]
-        peak, most = r["train"]["device_peak_gb"], max(r["profiled_gb"] for r in its)
+    for name, group in itertools.groupby(records, key=lambda r: r["script"]):
+        processes = [*group]
+        peak = processes[0]["train"]["device_peak_gb"]
+        most = max(r["profiled_gb"] for r in processes)
         sizes = views.size(peak), views.size(most), views.change(peak, most)
-        table.append((name, str(r["world_size"]), *sizes))
+        table.append((name, str(processes[0]["world_size"]), *sizes))
     return markdown.text(table, markdown.sources(records, stored.PROFILED))
 
 

@@ -53,20 +53,20 @@ class Variant:
         module = types.ModuleType(script.file)
         module.__file__ = str(script.path)
         exec(compile(self.text, script.path, "exec"), vars(module))
-        module.TASK = (vars(module).get("cli") or module.causal).TASK
+        module.TASK = scripts.task_of(module)
         return module
 
 
 def every():
     """Return the variants of variants.toml."""
-    found = []
-    told = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-    for group in told["groups"]:
+    groups = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))["groups"]
+    all_variants = []
+    for group in groups:
         variants = group.pop("variants")
-        for n, its in enumerate(variants):
+        for n, fields in enumerate(variants):
             against = {"against": variants[0]["words"]} if n else {}
-            found.append(Variant(**{**against, **group, **its}))
-    return found
+            all_variants.append(Variant(**{**against, **group, **fields}))
+    return all_variants
 
 
 VARIANTS = every()
@@ -77,9 +77,16 @@ UPDATES = 3  # some mistakes show from the third update on
 def emulate(variant):
     """Return the record of a variant on an emulated GPU; run it in a process of its own."""
     scripts.Script.load = lambda script: variant.load()
-    names = "model", "batch_size", "max_length", "devices", "expandable"
-    same = {key: getattr(variant, key) for key in names}
-    return predict(variant.script, Wanted("full", card=CARDS[variant.card], **same))
+    settings = Wanted(
+        "full",
+        model=variant.model,
+        max_length=variant.max_length,
+        batch_size=variant.batch_size,
+        devices=variant.devices,
+        card=CARDS[variant.card],
+        expandable=variant.expandable,
+    )
+    return predict(variant.script, settings)
 
 
 def measure(variant):
@@ -106,25 +113,31 @@ def part(folder, table=None):
         return origin([*records.values()], stored.PREDICTED, what="the variants")
     mine = [v for v in VARIANTS if v.table == table]
     host = any(on_host(records[v.words]) for v in mine)
-    what, tiny = unit(records[mine[0].words]), {}
-    last = (f"least time for one of the {what}, on one GPU",)
-    if mine[0].tiny:
-        tiny = measured()
-        last = "tiny: measured", "correction"
-    lines = [("", "allocated", "change", "reserved", *(["host"] if host else []), *last)]
+    tiny = measured() if mine[0].tiny else {}
+    what = unit(records[mine[0].words])
+    heading = ["", "allocated", "change", "reserved"]
+    if host:
+        heading.append("host")
+    if tiny:
+        heading += ["tiny: measured", "correction"]
+    else:
+        heading.append(f"least time for one of the {what}, on one GPU")
+    rows = [tuple(heading)]
     for v in mine:
         train = records[v.words]["train"]
-        both = v.words, v.against or v.words
-        peak, before = (records[words]["train"]["device_peak_gb"] for words in both)
-        against = markdown.against(before, peak) if v.against else ""
-        sizes = (size(peak), against, size(train["device_reserved_gb"]))
-        cells = [*sizes, *([amount(train["host_peak_gb"])] if host else [])]
+        peak = train["device_peak_gb"]
+        change = ""
+        if v.against:
+            change = markdown.against(records[v.against]["train"]["device_peak_gb"], peak)
+        cells = [v.words, size(peak), change, size(train["device_reserved_gb"])]
+        if host:
+            cells.append(amount(train["host_peak_gb"]))
         if tiny:
             cells += [size(tiny[v.words]["train"]["device_peak_gb"]), v.mend or ""]
         else:
-            cells += [duration(least_ms(records[v.words]))]
-        lines.append((v.words, *cells))
-    return markdown.text(lines)
+            cells.append(duration(least_ms(records[v.words])))
+        rows.append(tuple(cells))
+    return markdown.text(rows)
 
 
 def grown(folder):
@@ -135,11 +148,13 @@ def grown(folder):
     mine = {v.words: recorded()[v.words] for v in VARIANTS if v.expandable}
     lines = [("", "allocated", "reserved", "expandable: allocated", "reserved", "change")]
     for words, r in mine.items():
-        both = [its["train"] for its in (default[key(r)], r)]
-        peaks = [t[f"device_{name}_gb"] for t in both for name in ("peak", "reserved")]
-        lines.append((words, *map(size, peaks), markdown.compared(peaks[1], peaks[3])))
-    said = "Model, batch and card are those of the other tables unless a row names others."
-    return kept.table(lines, [*mine.values()], stored.PREDICTED, said)
+        usual, expandable = default[key(r)]["train"], r["train"]
+        reserved = [phase["device_reserved_gb"] for phase in (usual, expandable)]
+        cells = [size(usual["device_peak_gb"]), size(reserved[0])]
+        cells += [size(expandable["device_peak_gb"]), size(reserved[1])]
+        lines.append((words, *cells, markdown.compared(*reserved)))
+    note = "Model, batch and card are those of the other tables unless a row names others."
+    return kept.table(lines, [*mine.values()], stored.PREDICTED, note)
 
 
 def main(argv=None):

@@ -52,9 +52,9 @@ def image_sets(args):
     else:
         train, test = cifar10() if args.data == "cifar10" else image_folder(Path(args.data))
         cut = split(len(train), [0.9, 0.1] if test else [0.8, 0.1, 0.1])
-        a, b, c = [*cut, range(len(test))] if test else cut
-        test = test or train
-        sets = [Pictures(train, a, px, args.seed), Pictures(train, b, px), Pictures(test, c, px)]
+        sets = [Pictures(train, cut[0], px, args.seed)]
+        sets += [Pictures(train, indices, px) for indices in cut[1:]]
+        sets += [Pictures(test, range(len(test)), px)] if test else []
         args.classes, args.cropped = train.classes, True
     args.num_classes = len(args.classes)
     return sets

@@ -22,5 +22,5 @@ def fingerprint(name, options, task):
     files = [scripts.get(name).path, *sorted(shared.glob("*.py")), *code]
     gpus = [device_name(torch.device("cuda", i)) for i in range(torch.cuda.device_count())]
     machine = [platform.node(), os.cpu_count(), gpus]
-    told = json.dumps([options, machine, versions(task, name)]).encode()
-    return hashlib.sha256(b"".join([told, *(f.read_bytes() for f in files)])).hexdigest()[:16]
+    settings = json.dumps([options, machine, versions(task, name)]).encode()
+    return hashlib.sha256(b"".join([settings, *(f.read_bytes() for f in files)])).hexdigest()[:16]

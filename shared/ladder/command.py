@@ -61,7 +61,7 @@ def script_options(args):
     if args.task.unit == "texts":
         options += ["--max-length", args.wanted_length] if args.wanted_length else []
         options += ["--limit", args.limit] if args.limit else []
-        options += ["--trust-remote-code"] * args.trust_remote_code
+        options += ["--trust-remote-code"] if args.trust_remote_code else []
     options += ["--max-steps", args.max_steps] if args.max_steps else []
     options += ["--devices", args.devices] if args.devices else []
     options += [] if args.pretrained else ["--no-pretrained"]
@@ -148,12 +148,12 @@ def measure(args, chosen):
     """Run the chosen scripts that are not measured yet; return all records, none for failures."""
     (args.out / "logs").mkdir(parents=True, exist_ok=True)
     file = args.out / "ladder.jsonl"
-    known, _ = read(file)
-    same = {} if args.fresh else {r.get("fingerprint"): r for r in known}
+    earlier = [] if args.fresh else read(file)[0]
+    same = {r.get("fingerprint"): r for r in earlier}
     records, wide = [], max(24, *map(len, chosen))
-    for name, its in chosen.items():
-        options = script_options(its)
-        mark = fingerprint(name, options, its.task)
+    for name, settings in chosen.items():
+        options = script_options(settings)
+        mark = fingerprint(name, options, settings.task)
         if record := same.get(mark):
             print(f"{name:{wide}} measured before, on {record['date']}", flush=True)
             records.append(record)
@@ -163,9 +163,9 @@ def measure(args, chosen):
         log = args.out / "logs" / f"{name.replace('/', '_')}.log"
         # Without a real GPU, starting Python anew would take a third of the whole time. (Only on
         # Linux: the system libraries of macOS do not support forks.)
-        no_gpu = its.accelerator == "cpu" or launch.is_emulated()
+        no_gpu = settings.accelerator == "cpu" or launch.is_emulated()
         context = forks() if no_gpu and sys.platform == "linux" else None
-        record, last = run_script(name, options, log, processes(name, its), context)
+        record, last = run_script(name, options, log, processes(name, settings), context)
         seconds = time.perf_counter() - started
         if record:
             print(f"{name:{wide}} done in {seconds:.0f} s", flush=True)
@@ -181,9 +181,9 @@ def show(args, records, predicted):
     """Print the tables of measurements, beside predictions, and draw the picture."""
     for group in by_model(records):
         print(f"\n{setting(group[0])}\n" + "\n".join(tables.measured(group, predicted)))
-    file, picture, logs = (args.out / name for name in ("ladder.jsonl", "ladder.png", "logs"))
+    file, picture = args.out / "ladder.jsonl", args.out / "ladder.png"
     bars.draw(records, picture)
-    print(f"\n{file}, {picture}: records and picture; {logs}: output of the scripts")
+    print(f"\n{file}, {picture}: records and picture; {args.out / 'logs'}: output of the scripts")
 
 
 def main(argv=None):

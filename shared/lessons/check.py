@@ -9,6 +9,7 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 from unittest import mock
 
 from shared.cli import Parser, UserError
@@ -22,10 +23,6 @@ OPTIONS = "--preset tiny --max-steps 4 --devices 1".split()
 # The same sums in another order change a loss by 3e-4 of it at most, a missing zero_grad() by 8e-4.
 ROUNDING, SLACK = 4e-4, 5e-3  # of a loss, and of a peak
 ALONE = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-# What unseen() looks for: names that fp16 on a GPU needs, calls that are told what to report and
-# to save, and a division by 4 that should be by another 4.
-FP16, CALLS = ("autocast", "GradScaler", "scale", "update"), ("parse", "training")
-BY_SIZE = re.compile(r"\bloss( = [^/\n]*\))? ?/=? ?MICRO_BATCH_SIZE")
 HINTS = {
     "gradients": "is zero_grad() missing, or only after the forward pass?",
     "optimizer states": "another optimizer, such as Adam, or precision?",
@@ -33,29 +30,43 @@ HINTS = {
 }
 
 
+class Parts(NamedTuple):
+    """The parts of a script."""
+
+    functions: list  # names
+    constants: dict  # {name: code of its value}
+    docstring: str
+    lines: list  # below the docstring
+
+
 def parts(path):
-    """Return a script's functions, constants as {name: code}, docstring, and lines below it."""
+    """Return the Parts of a script.
+
+    Raises:
+        UserError: it is not Python.
+    """
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError) as error:
         where = f"{path.name}, line {getattr(error, 'lineno', None) or 1}"
         raise UserError(f"{where}: {type(error).__name__}: {error.args[0]}") from None
     functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-    values = [node for node in tree.body if isinstance(node, (ast.Assign, ast.AnnAssign))]
-    targets = [getattr(node, "target", None) or node.targets[0] for node in values]
-    constants = {ast.unparse(t): ast.unparse(n.value) for t, n in zip(targets, values) if n.value}
+    constants = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            constants[ast.unparse(node.targets[0])] = ast.unparse(node.value)
+        elif isinstance(node, ast.AnnAssign) and node.value:
+            constants[ast.unparse(node.target)] = ast.unparse(node.value)
     docstring = ast.get_docstring(tree)
     start = 0 if docstring is None else tree.body[0].end_lineno
-    return functions, constants, docstring or "", path.read_text().splitlines()[start:]
+    return Parts(functions, constants, docstring or "", path.read_text().splitlines()[start:])
 
 
 def recognize(file, stage):
     """Return the Script in a file, and that of the stage it is an attempt at."""
-    functions, _, docstring, _ = parts(file)
-    numbers = re.findall(r"(?<!\d)\d\d(?!\d)", file.stem) or re.findall(r"\d+", file.stem)
-    told = [stage, *numbers, *re.findall(r"\AStage (\d\d)", docstring), "??"]
-    number = next(filter(None, told)).zfill(2)
-    chain = scripts.plain() if "make_device" in functions else scripts.ladder()
+    script = parts(file)
+    number = (stage or stage_in(file.stem, script.docstring)).zfill(2)
+    chain = scripts.plain() if "make_device" in script.functions else scripts.ladder()
     stages = {name[:2]: scripts.get(name) for name in chain[1:]}
     if number not in stages or file.suffix != ".py":
         right = f"give a .py file, and a stage from {min(stages)} to {max(stages)}: --stage 06"
@@ -64,43 +75,58 @@ def recognize(file, stage):
     return scripts.Script(name, "", "", stages[number].parent, False), stages[number]
 
 
+def stage_in(name, docstring):
+    """Return the number of a stage in the name of a file or in a docstring, "??" without one."""
+    two_digits = re.findall(r"(?<!\d)\d\d(?!\d)", name)
+    in_docstring = re.findall(r"\AStage (\d\d)", docstring)
+    return [*two_digits, *re.findall(r"\d+", name), *in_docstring, "??"][0]
+
+
 def form(mine, own):
     """Compare functions and constants; return whether they are right, and a line, as all below."""
-    (there, its, *_), (wanted, known, *_) = parts(mine.path), parts(own.path)
-    known.pop("SCALER", None)  # it may be made elsewhere
-    if missing := [name for name in [*wanted, *known] if name not in [*there, *its]]:
+    written, reference = parts(mine.path), parts(own.path)
+    reference.constants.pop("SCALER", None)  # it may be made elsewhere
+    names = [*written.functions, *written.constants]
+    missing = [name for name in reference.functions if name not in names]
+    missing += [name for name in reference.constants if name not in written.constants]
+    if missing:
         return False, f"functions and constants: no {', no '.join(missing)}"
-    other = [f"{x} {its[x]} instead of {known[x]}" for x in known if its[x] != known[x]]
-    return True, ", but ".join(["functions and constants are there", *other])
+    texts = ["functions and constants are there"]
+    for name, value in reference.constants.items():
+        if written.constants[name] != value:
+            texts.append(f"{name} {written.constants[name]} instead of {value}")
+    return True, ", but ".join(texts)
 
 
 def diff(mine, own):
     """Compare the lines changed from the stage before; docstrings and names do not count."""
-    its, new, old = (parts(script.path)[3] for script in (own, mine, scripts.get(own.parent)))
-    words = [{*re.findall(r"[^\W\d]\w*", " ".join(lines))} for lines in (its, new)]
-    other = rf"\b({'|'.join(words[0] ^ words[1])})\b"  # names that only one of the two has
-    renamed = [[re.sub(other, "_", line) for line in lines] for lines in (old, new)]
-    n, few = (sum(x[0] in "+-" for x in difflib.ndiff(*pair)) for pair in (renamed, (old, its)))
-    text = f"{n} lines changed, {few} in {own.name}, at most {2 * few + 8}, from {own.parent}"
-    return 0 < n <= 2 * few + 8, text
+    before = parts(scripts.get(own.parent).path).lines
+    reference, written = parts(own.path).lines, parts(mine.path).lines
+    # What only one of the two names is the writer's choice, and is blanked out.
+    choice = names_in(reference) ^ names_in(written)
+    expected = changed(before, reference)
+    actual = changed(blanked(before, choice), blanked(written, choice))
+    limit = 2 * expected + 8
+    text = f"{actual} lines changed, {expected} in {own.name}, at most {limit}, from {own.parent}"
+    return 0 < actual <= limit, text
 
 
-def unseen(mine, own):
-    """Compare what the losses and peaks on a CPU do not show."""
-    its, wanted = {}, {}
-    for script, found in ((mine, its), (own, wanted)):
-        for node in ast.walk(ast.parse(script.path.read_bytes())):
-            called = getattr(node, "func", node)
-            name = getattr(called, "attr", getattr(called, "id", ""))
-            if name in FP16:
-                found[name] = name
-            elif name in CALLS and called is not node:
-                found[name, len(node.args + node.keywords)] = ast.unparse(node)
-    odd = [f"no {text}" for key, text in wanted.items() if key not in its]
-    odd += [f"{name} of stage 02" for name in FP16[:2] if name in its and name not in wanted]
-    if BY_SIZE.search(mine.path.read_text()):
-        odd.append("divide a loss by how many micro-batches there are, not by their size")
-    return not odd, f"unseen in this run: {', '.join(odd) or 'nothing is missing'}"
+def names_in(lines):
+    """Return the set of names and words in lines of code."""
+    return {*re.findall(r"[^\W\d]\w*", " ".join(lines))}
+
+
+def blanked(lines, names):
+    """Return lines of code with "_" in place of some names."""
+    if not names:
+        return lines
+    pattern = rf"\b({'|'.join(names)})\b"
+    return [re.sub(pattern, "_", line) for line in lines]
+
+
+def changed(before, after):
+    """Return the number of lines removed or added between two lists of lines."""
+    return sum(line[0] in "+-" for line in difflib.ndiff(before, after))
 
 
 def losses(mine, own, _):
@@ -116,36 +142,41 @@ def losses(mine, own, _):
 
 def peak(mine, own, before, phase="train"):
     """Compare the peaks of a phase, and name the categories that are larger than in `own`."""
-    now, wanted, earlier = (r[phase]["device_peak_gb"] for r in (mine, own, before))
-    text = f"{'loading ' * (phase == 'load')}peak {size(now)}"
-    text += f" on {mine['device']}" * (mine["world_size"] > 1)
-    beside = f"{own['script']} {size(wanted)}, {before['script']} {size(earlier)}"
-    if now <= (1 + SLACK) * wanted:
+    actual, expected, earlier = (r[phase]["device_peak_gb"] for r in (mine, own, before))
+    text = f"loading peak {size(actual)}" if phase == "load" else f"peak {size(actual)}"
+    if mine["world_size"] > 1:
+        text += f" on {mine['device']}"
+    beside = f"{own['script']} {size(expected)}, {before['script']} {size(earlier)}"
+    if actual <= (1 + SLACK) * expected:
         return True, f"{text} as expected, {beside}"
-    held, its = (r[phase]["breakdown_gb"] for r in (mine, own))
-    said = [f"{text}, {beside}"]
-    for name in sorted(held, key=lambda name: its.get(name, 0) / held[name]):
-        if (more := held[name] - its.get(name, 0)) > SLACK * wanted:
-            times = f"{size(more)} more, {held[name] / (its.get(name) or more):.1f} times"
-            much = times if name in its else "new"
-            hint = HINTS.get(name, "precision, batch size, or a second copy?")
-            said.append(f"{name} {size(held[name])}, {much}: {hint}")
-    return False, "; ".join(said)
+    texts = [f"{text}, {beside}"]
+    held, reference = mine[phase]["breakdown_gb"], own[phase]["breakdown_gb"]
+    for name in sorted(held, key=lambda name: reference.get(name, 0) / held[name]):
+        more = held[name] - reference.get(name, 0)
+        if more <= SLACK * expected:
+            continue
+        much = "new"
+        if name in reference:
+            much = f"{size(more)} more, {held[name] / reference[name]:.1f} times"
+        hint = HINTS.get(name, "precision, batch size, or a second copy?")
+        texts.append(f"{name} {size(held[name])}, {much}: {hint}")
+    return False, "; ".join(texts)
 
 
 def record(script):
     """Train a script for a few updates, and return its record."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.txt"
-        found, said = run_script(script.name, OPTIONS, log, context=forks())
-        said_where = rf'{re.escape(script.path.name)}", (line \d+)'
-        lines = re.findall(said_where, log.read_text(errors="replace"))
-    if not found:
-        raise UserError(f"{script.path.name}, {['meter.test() did not run', *lines][-1]}: {said}")
-    return found
+        result, last_line = run_script(script.name, OPTIONS, log, context=forks())
+        in_script = rf'{re.escape(script.path.name)}", (line \d+)'  # of a traceback
+        lines = re.findall(in_script, log.read_text(errors="replace"))
+    if not result:
+        where = lines[-1] if lines else "meter.test() did not run"
+        raise UserError(f"{script.path.name}, {where}: {last_line}")
+    return result
 
 
-known = functools.cache(record)  # of the repository's own
+record_of_own = functools.cache(record)  # of the repository's own scripts
 
 
 def emulate(name, options, script):
@@ -160,7 +191,9 @@ def check(mine, own):
     trio = mine, own, scripts.get(own.parent)
     with mock.patch.dict(os.environ, ALONE), ThreadPoolExecutor(2) as pool:
         forks()  # once, in this thread
-        records = list(pool.map(lambda run, script: run(script), (record, known, known), trio))
+        futures = [pool.submit(record, mine)]
+        futures += [pool.submit(record_of_own, script) for script in trio[1:]]
+        records = [future.result() for future in futures]
     yield losses(*records)
     yield peak(*records)
     yield peak(*records, "load")
@@ -170,7 +203,6 @@ def check(mine, own):
             yield peak(*run_jobs([(emulate, script.name, asked, script) for script in trio]))
         except UserError as error:  # such as tensors on different devices
             yield False, str(error)
-    yield unseen(mine, own)
 
 
 def main(argv=None):
@@ -181,17 +213,18 @@ def main(argv=None):
     args = parser.parse_args(argv)
     mine, own = recognize(args.file, args.stage)
     print(f"{args.file.name} is an attempt at {own.name}.py, {own.title}: {own.idea}")
-    found = []
+    results = []  # (right, the text up to its first comma)
     for right, text in check(mine, own):
         print(f"{'right' if right else 'wrong'}: {text}", flush=True)
-        found.append((right, text.partition(",")[0]))
-        if not found[0][0]:
+        results.append((right, text.partition(",")[0]))
+        if not results[0][0]:
             break  # what follows needs the functions
-    if wrong := sum(not right for right, _ in found):
-        print(f"this is not stage {own.name[:2]} yet: {wrong} of {len(found)} lines are wrong")
-    else:
-        print(f"this is stage {own.name[:2]}: {', '.join(text for _, text in found[1:4])}")
-    return int(wrong > 0)
+    number, wrong = own.name[:2], [text for right, text in results if not right]
+    if wrong:
+        print(f"this is not stage {number} yet: {len(wrong)} of {len(results)} lines are wrong")
+        return 1
+    print(f"this is stage {number}: {', '.join(text for _, text in results[1:4])}")
+    return 0
 
 
 if __name__ == "__main__":

@@ -46,6 +46,6 @@ def flop(tflop):
 
 def parts(times):
     """Format the parts of a time, the largest first; those of at most 1% are left out."""
-    found = sorted(times.items(), key=lambda part: -part[1])
+    longest_first = sorted(times.items(), key=lambda part: -part[1])
     least = 0.01 * sum(times.values())
-    return ", ".join(f"{name} {duration(t)}" for name, t in found if t > least) or NOTHING
+    return ", ".join(f"{name} {duration(t)}" for name, t in longest_first if t > least) or NOTHING

@@ -28,16 +28,15 @@ def text(exercise, record, against):
     for place in exercise.memory:
         of = "" if exercise.memory == ("device",) else f", {place}"
         peaks = [r[exercise.phase][f"{place}_peak_gb"] or 0 for r in (against, record)]
-        same, its = [0, 0], changes(record, against, exercise.phase, place)
-        for label, *sizes in its:
-            cells = _cells(label + of, *sizes)
+        others = [0, 0]  # GB before and now of the categories that are not listed
+        for label, *sizes in changes(record, against, exercise.phase, place):
             large = max(sizes) > LARGE * max(peaks)
             if abs(sizes[1] - sizes[0]) <= SMALL * max(sizes) and not large:
-                same = [a + b for a, b in zip(same, sizes)]
+                others = [a + b for a, b in zip(others, sizes)]
             else:
-                rows.append(cells)
-        if any(same) and rows:
-            rows.append(_cells(f"all other categories{of}", *same))
+                rows.append(_cells(label + of, *sizes))
+        if any(others) and rows:
+            rows.append(_cells(f"all other categories{of}", *others))
         totals.append(tuple(f"**{cell}**" for cell in _cells(f"together{of}", *peaks)))
     table = [(f"at the peak while {exercise.phase}ing", *names, "change"), *rows, *totals]
     if comparable(record, against):
@@ -78,7 +77,8 @@ def title(record, other, short=False):
         if value != other[key] and value is not None:
             if isinstance(value, bool):
                 value = "yes" if value else "no"
-            said = words.format(value)
-            differs.append(said.removesuffix("s") if value == 1 else said)
-    named = not (short and differs and record["script"] == other["script"])
-    return ", ".join([*[record["script"]] * named, *differs])
+            text = words.format(value)
+            differs.append(text.removesuffix("s") if value == 1 else text)
+    if short and differs and record["script"] == other["script"]:
+        return ", ".join(differs)
+    return ", ".join([record["script"], *differs])

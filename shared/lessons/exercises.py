@@ -55,15 +55,16 @@ class Exercise:
 
 def of_page(folder):
     """Return the exercises on the page of a stage's folder."""
-    _, _, rest = (ROOT / folder / "README.md").read_text().partition("\n## Try it\n")
-    section, _, _ = rest.partition("\n## ")
-    found = []
+    rest = (ROOT / folder / "README.md").read_text().partition("\n## Try it\n")[2]
+    section = rest.partition("\n## ")[0]
+    exercises = []
     for number, block in enumerate(section.split("\n### Exercise ")[1:], 1):
         question, command, marker, reason = map(str.strip, PARTS.match(block).groups())
         options = dict(option.split("=", 1) for option in shlex.split(marker))
         memory = tuple(options.pop("memory", "device").split(","))
-        found.append(Exercise(folder, number, question, command, reason, memory=memory, **options))
-    return found
+        entry = Exercise(folder, number, question, command, reason, memory=memory, **options)
+        exercises.append(entry)
+    return exercises
 
 
 def every():
@@ -123,8 +124,8 @@ def compared(exercise, printed):
     if exercise.against in printed:
         return record, printed[exercise.against][-1]
     predicted = is_prediction(exercise.command)
-    there = stored.predicted(stored.STAGES) if predicted else read(TINY_MEASURED)[0]
-    return record, next(r for r in [*others, *there] if r["script"] == exercise.against)
+    of_stages = stored.predicted(stored.STAGES) if predicted else read(TINY_MEASURED)[0]
+    return record, next(r for r in [*others, *of_stages] if r["script"] == exercise.against)
 
 
 def kept(record):
@@ -135,12 +136,12 @@ def kept(record):
 
 def to_store(printed):
     """Return the entries to store for the exercises; printed is {command: records}."""
-    found = []
+    entries = []
     for e in (e for e in every() if e.command in printed):
         record, against = map(kept, compared(e, printed))
         entry = {"folder": e.folder, "number": e.number, "command": e.command}
-        found.append({**entry, "record": record, "against": against})
-    return found
+        entries.append({**entry, "record": record, "against": against})
+    return entries
 
 
 def stored_entries():

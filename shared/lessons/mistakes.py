@@ -17,11 +17,21 @@ def asked():
     questions = []
     for v in (v for v in MEASURED if v.mend):
         right = next(other for other in MEASURED if other.words == v.against)
-        told = {"script": v.script, "words": v.words, "mend": v.mend}
-        peaks = {"peak": grown(full, right, v), "tiny": grown(tiny, right, v)}
-        questions.append({**told, **peaks, "code": wrong(right.text, v.text)})
-    files = (full, stored.PREDICTED), (tiny, stored.TINY_VARIANTS)
-    return questions, [views.origin([its[v.words] for v in MEASURED], file) for its, file in files]
+        questions.append(
+            {
+                "script": v.script,
+                "words": v.words,
+                "mend": v.mend,
+                "peak": grown(full, right, v),
+                "tiny": grown(tiny, right, v),
+                "code": wrong(right.text, v.text),
+            }
+        )
+    origins = [
+        views.origin([full[v.words] for v in MEASURED], stored.PREDICTED),
+        views.origin([tiny[v.words] for v in MEASURED], stored.TINY_VARIANTS),
+    ]
+    return questions, origins
 
 
 def grown(records, before, after):
@@ -36,5 +46,5 @@ def wrong(before, after):
     lines = [(line[2:], line[0] == "+") for line in delta if line[0] in " +"]
     last = max(n for n, (_, new) in enumerate(lines, 1) if new)
     functions = [node for node in ast.parse(after).body if isinstance(node, ast.FunctionDef)]
-    (its,) = (node for node in functions if node.lineno <= last <= node.end_lineno)
-    return lines[its.lineno - 1 : its.end_lineno]
+    (changed,) = (node for node in functions if node.lineno <= last <= node.end_lineno)
+    return lines[changed.lineno - 1 : changed.end_lineno]

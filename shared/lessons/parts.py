@@ -4,7 +4,7 @@ import os
 import re
 
 from shared.memory.blocks import CATEGORIES
-from shared.predict.tables import CONTEXT_GB, NCCL_GB
+from shared.predict.tables import CONTEXT_GB, NCCL_GB, needs
 from shared.records import markdown, scripts, stored, views
 from shared.records.scripts import ROOT
 
@@ -22,42 +22,63 @@ def glance(folder):
 
     Besides the peak, it has the two categories that change most.
     """
-    names, every, tiny = pair(folder), stored.predictions(), _tiny()
-    rows, small = [every[name] for name in names], [tiny[name] for name in names]
-    train, load = ([r[phase] for r in rows] for phase in ("train", "load"))
-    several, peaks = rows[-1]["world_size"] > 1, _amounts(train, "device_peak_gb")
-    each, what = ", on each GPU" * several, views.unit(rows[-1]).removesuffix("s")
-    lines = [("GPUs", [str(r["world_size"]) for r in rows])] * several
-    lines.append((f"**peak, allocated{each}**", [f"**{peak}**" for peak in peaks]))
-    held = {label: [p["breakdown_gb"].get(label, 0) for p in train] for label in CATEGORIES}
-    change = {label: abs(gb[-1] - gb[0]) if names[1:] else gb[0] for label, gb in held.items()}
-    for label in sorted(change, key=change.get, reverse=True)[:2]:
-        lines += [(f"of that, {label}", map(views.amount, held[label]))] * (change[label] > 0)
-    lines += [("reserved", _amounts(train, "device_reserved_gb"))]
-    lines += [("on the host", _amounts(train, "host_peak_gb"))] * any(map(views.on_host, rows))
+    names = pair(folder)
+    rows = [stored.predictions()[name] for name in names]
+    tiny = [_tiny()[name] for name in names]
+    train = [r["train"] for r in rows]
+    several = rows[-1]["world_size"] > 1
+    on_each = ", on each GPU" if several else ""
+    lines = []
+    if several:
+        lines.append(("GPUs", *(str(r["world_size"]) for r in rows)))
+    peaks = (f"**{peak}**" for peak in _amounts(train, "device_peak_gb"))
+    lines.append((f"**peak, allocated{on_each}**", *peaks))
+    for label in _most_changed(train):
+        held = (phase["breakdown_gb"].get(label) for phase in train)
+        lines.append((f"of that, {label}", *map(views.amount, held)))
+    lines.append(("reserved", *_amounts(train, "device_reserved_gb")))
+    lines.append(("a card needs", *(views.size(needs(r)) for r in rows)))
+    if any(map(views.on_host, rows)):
+        lines.append(("on the host", *_amounts(train, "host_peak_gb")))
     for place in ("device", "host"):
-        gb = _amounts(load, f"{place}_peak_gb")
-        lines += [(f"while loading, on the {place}", gb)] * (gb[0] != gb[-1])
-    least = [views.duration(views.least_ms(r)) for r in rows]
-    tiny_peaks = _amounts([r["train"] for r in small], "device_peak_gb")
-    lines += [(f"least time for one {what}{each}", least)]
-    lines += [("tiny model on a CPU, measured: peak", tiny_peaks)]
-    lines += [("its test accuracy", map(views.learned, small))]
+        amounts = _amounts([r["load"] for r in rows], f"{place}_peak_gb")
+        if amounts[0] != amounts[-1]:
+            lines.append((f"while loading, on the {place}", *amounts))
+    one = views.unit(rows[-1]).removesuffix("s")
+    least = (views.duration(views.least_ms(r)) for r in rows)
+    lines.append((f"least time for one {one}{on_each}", *least))
+    tiny_peaks = _amounts([r["train"] for r in tiny], "device_peak_gb")
+    lines.append(("tiny model on a CPU, measured: peak", *tiny_peaks))
+    lines.append(("its test accuracy", *map(views.learned, tiny)))
     card = views.listed(r["device"].removeprefix("emulated ") for r in rows)
-    heads = [f"[{name.removesuffix('/train')}](../{name}.py)" for name in names]
-    heading = (f"{views.setting(rows[-1])}, predicted for {card}", *heads)
-    return markdown.text([heading, *((label, *cells) for label, cells in lines)])
+    links = (f"[{name.removesuffix('/train')}](../{name}.py)" for name in names)
+    heading = (f"{views.setting(rows[-1])}, predicted for {card}", *links)
+    return markdown.text([heading, *lines])
+
+
+def _most_changed(phases, count=2):
+    """Return the categories that change most from the first phase to the last, most first.
+
+    With a single phase, these are the largest.
+    """
+    first, last = phases[0]["breakdown_gb"], phases[-1]["breakdown_gb"]
+    before = first if len(phases) > 1 else {}
+    change = {label: abs(last.get(label, 0) - before.get(label, 0)) for label in CATEGORIES}
+    most = sorted(change, key=change.get, reverse=True)[:count]
+    return [label for label in most if change[label]]
 
 
 def origin(folder):
     """Return a line on how the figures of a stage's page were made, and where all of them are."""
-    full, tiny = (its[pair(folder)[-1]] for its in (stored.predictions(), _tiny()))
+    name = pair(folder)[-1]
+    full, tiny = stored.predictions()[name], _tiny()[name]
     card, torch = full["device"].removeprefix("emulated "), full["versions"]["torch"]
     file = os.path.relpath(FIGURES / f"{folder.name}.md", folder)
     gloo = ", without gloo's buffers" if tiny["world_size"] > 1 else ""
+    no_gpu = "" if stored.on_gpus() else "; none was measured on a GPU"
     return (
         f"Figures: predicted for {card} with PyTorch {torch}, and measured tiny on "
-        f"{tiny['device']}{gloo}{'' if stored.on_gpus() else '; none was measured on a GPU'}. "
+        f"{tiny['device']}{gloo}{no_gpu}. "
         f"[All figures of this stage, with commands and commits]({file})."
     )
 
@@ -65,11 +86,9 @@ def origin(folder):
 def picture(folder):
     """Return the timeline of a stage beside that of the stage before, as a picture."""
     rows = [stored.predictions()[name] for name in pair(folder)]
-    said = " beside ".join(
-        f"{r['script']}, {views.size(r['train']['device_peak_gb'])} at the peak" for r in rows
-    )
+    peaks = [f"{r['script']}, {views.size(r['train']['device_peak_gb'])} at the peak" for r in rows]
     file = os.path.relpath(FIGURES / f"{folder.name}.png", folder)
-    return f"![What holds the memory during one update: {said}]({file})"
+    return f"![What holds the memory during one update: {' beside '.join(peaks)}]({file})"
 
 
 def _tiny():
@@ -123,8 +142,13 @@ def _amounts(phases, key):
 
 def _times(n, phase):
     """Return a record's phase with its sizes multiplied by n."""
-    sizes = {key: gb and n * gb for key, gb in phase.items() if key != "breakdown_gb"}
-    return {**sizes, "breakdown_gb": {key: n * gb for key, gb in phase["breakdown_gb"].items()}}
+    times = {}
+    for key, value in phase.items():
+        if isinstance(value, dict):  # a breakdown
+            times[key] = {label: n * gb for label, gb in value.items()}
+        else:
+            times[key] = None if value is None else n * value
+    return times
 
 
 def ladder(folder):
@@ -132,27 +156,37 @@ def ladder(folder):
     every = stored.predictions()
     records = [every[name] for name in scripts.ladder()]
     fastest = min(map(views.least_ms, records))
-    table = [("stage", "idea", "changed lines", "GB per GPU", "speed (bound)")]
+    heading = ("stage", "idea", "changed lines", "tensors, allocated, GB per GPU")
+    table = [(*heading, "a card needs, GB", "speed (bound)")]
     for r in records:
-        script, gb = scripts.get(r["script"]), r["train"]["device_peak_gb"]
+        script = scripts.get(r["script"])
         lines = str(markdown.changed(script.parent, script.name)) if script.parent else ""
         # The bound leaves out what the host computes, so the speed is below this.
-        speed = f"{'<' * views.computes_on_host(r)}{fastest / views.least_ms(r):.0%}"
-        stage = f"[{script.folder}]({script.folder}/)"
-        table.append((stage, script.idea, lines, f"{gb:.2f}", speed))
+        below = "<" if views.computes_on_host(r) else ""
+        speed = f"{below}{fastest / views.least_ms(r):.0%}"
+        table.append((_link(script), script.idea, lines, *_per_gpu(r), speed))
     last = scripts.get(scripts.stages()[-1])
-    before, gb = (every[n]["train"]["device_peak_gb"] for n in (last.parent, last.name))
+    before = every[last.parent]["train"]["device_peak_gb"]
     idea = f"{last.idea}, on text: from {before:.2f} GB"
-    table.append((f"[{last.folder}]({last.folder}/)", idea, "", f"{gb:.2f}", ""))
+    table.append((_link(last), idea, "", *_per_gpu(every[last.name]), ""))
     return markdown.text(table, markdown.sources(records, stored.PREDICTED))
+
+
+def _link(script):
+    return f"[{script.folder}]({script.folder}/)"
+
+
+def _per_gpu(record):
+    """Return the GB allocated on each GPU, and those that a card needs, as texts."""
+    return f"{record['train']['device_peak_gb']:.2f}", f"{needs(record):.2f}"
 
 
 def measured_ladder(folder):
     """Return the ladder as measured, one table per file of records and model."""
     pieces = []
     for file, records in stored.results():
-        there = [records[name] for name in scripts.stages() if name in records]
-        for rows in views.by_model(there):
+        stages = [records[name] for name in scripts.stages() if name in records]
+        for rows in views.by_model(stages):
             first = rows[0]["train"]["device_peak_gb"]
             table = [(*markdown.heading(rows[0]), f"of {rows[0]['script']}")]
             for r in rows:
@@ -175,8 +209,8 @@ def language_models(folder):
         peaks = (views.size(before[key]) for key in ("device_peak_gb", "device_reserved_gb"))
         row = [model, str(records[0]["max_length"]), *peaks]
         for n in (4, 1):
-            all_of_it = (r for r in reversed(records) if r["script"].endswith("/train"))
-            after = next(r["train"] for r in all_of_it if r["world_size"] == n)
+            trained = (r for r in reversed(records) if r["script"].endswith("/train"))
+            after = next(r["train"] for r in trained if r["world_size"] == n)
             fallen = views.less(before["device_reserved_gb"], after["device_reserved_gb"])
             peaks = (views.size(after[key]) for key in ("device_peak_gb", "device_reserved_gb"))
             row += [*peaks, fallen, views.size(after["host_peak_gb"])]
@@ -214,7 +248,11 @@ def versions(folder):
     """Return a table of the files of records: their number, PyTorch, dates and commits."""
     table = [("file", "records", "PyTorch", "made on", "at commit")]
     for file in sorted(views.RESULTS.glob("*.json*")):
-        keys, text = ("torch", "date", "git_commit"), file.read_text()
-        found = [sorted(re.findall(rf'"{key}": "(.+?)"', text)) for key in keys]
-        table.append((file.name, str(len(found[0])), *map(views.listed, found)))
+        text = file.read_text()
+        torch, dates, commits = (
+            sorted(re.findall(rf'"{key}": "(.+?)"', text))
+            for key in ("torch", "date", "git_commit")
+        )
+        cells = (views.listed(each) for each in (torch, dates, commits))
+        table.append((file.name, str(len(torch)), *cells))
     return markdown.text(table)

@@ -23,8 +23,9 @@ def every():
         yield file, records, functools.partial(bars.draw, records, file)
     moments = by_script(stored.timelines())
     for folder in scripts.folders():
-        its, file = [moments[name] for name in pair(ROOT / folder)], FIGURES / f"{folder}.png"
-        yield file, [m["record"] for m in its], functools.partial(timeline.beside, its, file)
+        both = [moments[name] for name in pair(ROOT / folder)]
+        file = FIGURES / f"{folder}.png"
+        yield file, [m["record"] for m in both], functools.partial(timeline.beside, both, file)
 
 
 def draw():

@@ -20,20 +20,20 @@ def timed():
 
 def speeds(folder):
     """Return the table of published times beside the bound, in Markdown."""
-    found = timed()
-    fractions = [reached(r) for r in found]
+    records = timed()
+    fractions = [reached(r) for r in records]
     urls = {source["title"]: source["url"] for source in SOURCES}
     lines = [("", "GPU", *command.TIMES, "source")]
-    for r in found:
+    for r in records:
         gpus = f"{r['devices']} x {r['card']}" if r["devices"] > 1 else r["card"]
         lines.append((r["what"], gpus, *command.times(r), f"[{r['source']}]({urls[r['source']]})"))
-    said = (
-        f"Of {len(found)} published runs, the median reaches "
+    summary = (
+        f"Of {len(records)} published runs, the median reaches "
         f"{statistics.median(fractions):.0%} of the speed that the bound allows, the best "
         f"{max(fractions):.0%}, the last {min(fractions):.0%}."
     )
     notes = ["- {title}: {times}".format(**s) for s in SOURCES if "times" in s]
-    return markdown.text(said, lines, markdown.folded("What the published times include", notes))
+    return markdown.text(summary, lines, markdown.folded("What the published times include", notes))
 
 
 def part(folder):
@@ -49,15 +49,16 @@ def part(folder):
 def unedited(folder):
     """Return the table of third-party scripts: results of unedited runs, or why there are none."""
     records = [r for r in json.loads(stored.PUBLISHED.read_text()) if r["script"]]
-    ran, urls = [r for r in records if "why" not in r], {s["title"]: s for s in SOURCES}
+    ran = [r for r in records if "why" not in r]
+    sources = {s["title"]: s for s in SOURCES}
     lines = [command.SCRIPTS]
     for r, (script, *cells) in zip(records, command.scripts(records), strict=True):
-        source = urls[r["source"]]
+        source = sources[r["source"]]
         link = f"[{script.partition(' ')[0]}]({source['repository']}/tree/{source['commit']})"
         lines.append((link, *cells))
     repositories = {s["repository"] for s in SOURCES if "commit" in s}
-    said = f"{len(ran)} of {len(records)} scripts of {len(repositories)} repositories run."
-    return markdown.text(said, lines, _origin(records[0]))
+    summary = f"{len(ran)} of {len(records)} scripts of {len(repositories)} repositories run."
+    return markdown.text(summary, lines, _origin(records[0]))
 
 
 def _origin(record):
@@ -72,9 +73,9 @@ def _origin(record):
 def summary(folder):
     """Return a sentence on the errors for the sources whose settings are known."""
     records = [r for r in json.loads(stored.PUBLISHED.read_text()) if r["published_gb"]]
-    known = {s["title"] for s in SOURCES if s.get("complete", True)}
+    complete = {s["title"] for s in SOURCES if s.get("complete", True)}
     # A figure that was published for two runs counts once.
-    once = {(r["source"], r["published_gb"]): r for r in records if r["source"] in known}
+    once = {(r["source"], r["published_gb"]): r for r in records if r["source"] in complete}
     errors = [abs(error(r)) for r in once.values()]
     near = sum(e <= 0.05 for e in errors)
     sources = len({r["source"] for r in records})

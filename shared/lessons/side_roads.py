@@ -16,7 +16,8 @@ def table(folder):
     measured, every = views.by_script(views.read(stored.TINY_SIDE_ROADS)[0]), records()
     rows = [("file", "lines", "peak", "change", "least time", "tiny", "what it costs")]
     for name in scripts.side_roads({folder.name}):
-        script, r, parent = scripts.get(name), every[name], every[scripts.get(name).parent]
+        script = scripts.get(name)
+        r, parent = every[name], every[script.parent]
         peaks = [x["train"]["device_peak_gb"] for x in (parent, r)]
         times = [views.least_ms(x) for x in (parent, r)]
         link = f"[{script.file}.py]({script.file}.py): {script.idea}"
@@ -38,10 +39,14 @@ def table(folder):
 
 def origins(folder):
     """Return where the figures of a folder's side roads come from."""
-    names, tiny = scripts.side_roads({folder.name}), views.read(stored.TINY_SIDE_ROADS)[0]
-    its = [[its[name] for name in names] for its in (records(), views.by_script(tiny))]
-    files = stored.PREDICTED, stored.TINY_SIDE_ROADS
-    return markdown.text(*map(views.origin, its, files)) if names else "This stage has none."
+    names = scripts.side_roads({folder.name})
+    if not names:
+        return "This stage has none."
+    predicted, measured = records(), views.by_script(views.read(stored.TINY_SIDE_ROADS)[0])
+    return markdown.text(
+        views.origin([predicted[name] for name in names], stored.PREDICTED),
+        views.origin([measured[name] for name in names], stored.TINY_SIDE_ROADS),
+    )
 
 
 def overview(folder):

@@ -1,24 +1,25 @@
 """Storages of tensors, their categories, and the peak of memory in a log of them."""
 
 import collections
+import dataclasses
 
 import torch
 from torch.utils._pytree import tree_leaves
 
 # A storage keeps one of these categories. The others are guesses, made when it is allocated.
 KNOWN = ("parameters", "gradients", "optimizer states", "inputs")
-# The last two are not tensors. A CountedLedger reads them from counters.
 GUESSES = ("activations", "recomputed", "gathered", "temporaries")
+# The last two are not tensors; PyTorch's counters on CUDA include them.
 CATEGORIES = (*KNOWN, *GUESSES, "workspaces", "rounding")
 
 
+@dataclasses.dataclass(eq=False, slots=True)
 class Block:
-    """A storage: its size in bytes, device type, such as "cpu" or "cuda", and category."""
+    """A storage: its size, the type of its device, and its category."""
 
-    __slots__ = ("nbytes", "device", "label")
-
-    def __init__(self, nbytes, device, label):
-        self.nbytes, self.device, self.label = nbytes, device, label
+    nbytes: int
+    device: str  # such as "cpu" or "cuda"
+    label: str
 
 
 def tensors(x):
@@ -32,12 +33,14 @@ def summit(events, device, since=0, until=None):
     What was allocated before `since` counts too. Return the peak in bytes, the bytes of each
     category at the peak, and the block whose allocation reached it, None if that was earlier.
     """
-    total, now = 0, collections.Counter()
-    best, at_best, last = 0, {}, None
+    total, held = 0, collections.Counter()
+    peak, at_peak = 0, {}
+    last = None
     for i, (block, change) in enumerate(events[:until]):
         if block.device == device:
             total += change
-            now[block.label] += change
-        if i >= since - 1 and total > best:
-            best, at_best, last = total, dict(now), block if i >= since else None
-    return best, {label: at_best[label] for label in CATEGORIES if at_best.get(label)}, last
+            held[block.label] += change
+        if i >= since - 1 and total > peak:
+            peak, at_peak = total, dict(held)
+            last = block if i >= since else None
+    return peak, {label: at_peak[label] for label in CATEGORIES if at_peak.get(label)}, last

@@ -46,14 +46,6 @@ class Ledger(TorchDispatchMode):
         """Mark the model as built: what the forward pass allocates from now on is activations."""
         self._building = False
 
-    def phase(self):
-        """Return the current phase: "load", "forward", "backward" or "step"."""
-        if self._building:
-            return "load"
-        if self._stepping:
-            return "step"
-        return "backward" if torch_private.in_backward() else "forward"
-
     def note(self, tensor, label=None):
         """Log a tensor's storage, if it is new, and set its category, if that is known."""
         if parts := parts_of(tensor):
@@ -63,7 +55,7 @@ class Ledger(TorchDispatchMode):
         storage = tensor.untyped_storage()
         block = self._live.get(id(storage))
         if block is None:
-            self._born(storage, tensor.device.type, label or self._guess(), tensor)
+            self._born(storage, tensor.device.type, label or self._guess())
             weakref.finalize(storage, self._died, id(storage)).atexit = False
             return
         if block.nbytes != storage.nbytes():
@@ -75,7 +67,7 @@ class Ledger(TorchDispatchMode):
     def note_file(self, tensor):
         """Exclude a memory-mapped file: the operating system can drop its pages."""
         storage = tensor.untyped_storage()
-        self._live[id(storage)] = self._block(storage.nbytes(), "file", "temporaries", tensor)
+        self._live[id(storage)] = Block(storage.nbytes(), "file", "temporaries")
         weakref.finalize(storage, self._live.pop, id(storage), None).atexit = False
 
     def note_group(self, group):
@@ -89,23 +81,16 @@ class Ledger(TorchDispatchMode):
         """Log the new size of a storage."""
         if block := self._live.get(id(storage)):
             self._died(id(storage))
-            self._born(storage, block.device, block.label, block)
+            self._born(storage, block.device, block.label)
 
-    def _born(self, storage, device, label, like):
-        self._live[id(storage)] = block = self._block(storage.nbytes(), device, label, like)
-        self.log(block, block.nbytes)
+    def _born(self, storage, device, label):
+        block = Block(storage.nbytes(), device, label)
+        self._live[id(storage)] = block
+        self.events.append((block, block.nbytes))
 
     def _died(self, key):
         if block := self._live.pop(key, None):
-            self.log(block, -block.nbytes)
-
-    def _block(self, nbytes, device, label, like):
-        """Make a block; a subclass may keep more of `like`, a tensor or the previous block."""
-        return Block(nbytes, device, label)
-
-    def log(self, block, change):
-        """Append an event to the log."""
-        self.events.append((block, change))
+            self.events.append((block, -block.nbytes))
 
     def _ran(self, func, args, kwargs, out):
         """Hook for subclasses, called after an operation whose results have been noted."""
@@ -113,13 +98,13 @@ class Ledger(TorchDispatchMode):
     def _guess(self):
         if self.gathering:
             return "gathered"
-        phase = self.phase()
-        if phase == "forward":
+        if self._building or self._stepping:
+            return "temporaries"
+        if not torch_private.in_backward():
             return "activations"
         # The backward pass runs with gradients disabled, except where activation checkpointing
         # repeats the forward pass.
-        recomputing = phase == "backward" and torch.is_grad_enabled()
-        return "recomputed" if recomputing else "temporaries"
+        return "recomputed" if torch.is_grad_enabled() else "temporaries"
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if any(hasattr(t, "__tensor_flatten__") for t in types):

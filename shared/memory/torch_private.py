@@ -83,8 +83,7 @@ def reporting_to(ledger):
         ("torch.nn:Module._apply", moved, "moved weights are counted late"),
         # gloo reduces tensors in buffers of its own, which no prediction contains.
         ("torch.distributed:Work.wait", paused, "gloo's buffers are counted"),
-        # DDP keeps the result of a collective in place of its own buffer. On a CPU that is a copy
-        # (see on_copies).
+        # DDP keeps a collective's result, on a CPU a copy (see on_copies), besides its own buffer.
         ("torch.nn.parallel:DistributedDataParallel.__init__", own_hook, "gradients seem doubled"),
     ]
     if dist.is_initialized():  # else there are no shards
@@ -139,8 +138,9 @@ def on_copies(func, args, kwargs):
         return copy
 
     def own(t):  # gloo's threads hold new tensors, too
-        known = originals.get(id(t))
-        return known[0] if known else torch.ops._c10d_functional.wait_tensor(t).clone()
+        if id(t) in originals:
+            return originals[id(t)][0]
+        return torch.ops._c10d_functional.wait_tensor(t).clone()
 
     own_args, own_kwargs = tree_map_only(torch.Tensor, copied, (args, kwargs))
     out = func(*own_args, **own_kwargs)

@@ -54,47 +54,70 @@ def parse(argv):
     """Parse the command line, and set args.names: the scripts that the options apply to."""
     args = make_parser().parse_args(argv)
     args.command = options.command_of(["-m", "shared.predict"], argv)
-    # With these, --card does not search for configurations that fit.
-    others = args.fits or args.timeline or args.one_by_one
-    args.ways = args.card and not others
+    # Whether to search for configurations that fit on the card.
+    args.ways = args.card and not (args.fits or args.timeline or args.one_by_one)
     if isinstance(args.fits, cards.Card):
         args.card, args.fits = args.fits, args.fits.gb
     args.card = args.card or cards.DEFAULT
     if args.trust_remote_code:
         print(f"- Python code that comes with {args.model} may run", file=sys.stderr)
     args.models = args.model.split(",") if args.model else [None]  # None is the preset's
-    named = scripts.selected(args)
-    chosen = scripts.plain(named) if args.plain else named or scripts.stages()
-    chosen = scripts.with_side_roads(chosen) if args.side_roads else chosen
-    units = {name: scripts.get(name).load().TASK.unit for name in chosen}
-    about = {IMAGES if m.startswith("vit_") else TEXTS for m in args.models if m}
-    about -= {TEXTS} if named else set()  # it may be a model of images; the scripts decide
-    about |= {IMAGES} if args.image_px else set()
-    about |= {TEXTS} if args.max_length or args.one_by_one else set()
-    others = [name for name in chosen if any(units[name] != task.unit for task in about)]
-    args.names = [name for name in chosen if name not in others]
-    if others and named or not args.names:
-        unit = "texts" if units[others[0]] == "images" else "images"
-        raise UserError(f"an option is for {unit}, but {others[0]} trains on {units[others[0]]}")
+    args.names = suited(args)
     return args
 
 
-def wanted(args, **changed):
-    """Return the runs that options ask for, with changes: [(script, Wanted), ...]."""
-    given = {f.name for f in dataclasses.fields(Wanted)} & vars(args).keys()
-    same = {name: getattr(args, name) for name in given} | changed
-    found = []
+def suited(args):
+    """Return the selected scripts that the options apply to.
+
+    Raises:
+        UserError: an option is for images, but a named script trains on texts, or the reverse.
+    """
+    named = scripts.selected(args)
+    chosen = scripts.plain(named) if args.plain else named or scripts.stages()
+    if args.side_roads:
+        chosen = scripts.with_side_roads(chosen)
+    of_images = [model.startswith("vit_") for model in args.models if model]
+    units = set()  # what the options are for
+    if args.image_px or any(of_images):
+        units.add(IMAGES.unit)
+    if args.max_length or args.one_by_one:
+        units.add(TEXTS.unit)
+    if not named and not all(of_images):  # a named script may take such a model for images
+        units.add(TEXTS.unit)
+    own = {name: scripts.get(name).load().TASK.unit for name in chosen}
+    unsuited = [name for name in chosen if units - {own[name]}]
+    if unsuited and (named or len(unsuited) == len(chosen)):
+        first = unsuited[0]
+        unit = (units - {own[first]}).pop()
+        raise UserError(f"an option is for {unit}, but {first} trains on {own[first]}")
+    return [name for name in chosen if name not in unsuited]
+
+
+def wanted(args):
+    """Return the runs that options ask for: [(script, Wanted), ...]."""
+    runs = []
     for model in args.models:
+        settings = Wanted(
+            preset=args.preset,
+            model=model,
+            image_px=args.image_px,
+            max_length=args.max_length,
+            batch_size=args.batch_size,
+            micro_batch_size=args.micro_batch_size,
+            devices=args.devices,
+            trust_remote_code=args.trust_remote_code,
+            card=args.card,
+            expandable=args.expandable,
+        )
         for name in args.names:
-            steps = [None]
-            if args.one_by_one:  # from the first script of the folder to the last
-                devices = same["devices"] or scripts.get(name).load().DEVICES
-                every = one_by_one(name).techniques(devices)
-                firsts = [every[:n] for n in range(len(every) + 1)]
-                steps = firsts if name.endswith("/train") else []
-            its = {**same, "model": model}
-            found += [(name, Wanted(**{**its, "techniques": chosen})) for chosen in steps]
-    return found
+            if not args.one_by_one:
+                runs.append((name, settings))
+            elif name.endswith("/train"):  # from the first script of the folder to the last
+                devices = args.devices or scripts.get(name).load().DEVICES
+                techniques = one_by_one(name).techniques(devices)
+                for n in range(len(techniques) + 1):
+                    runs.append((name, dataclasses.replace(settings, techniques=techniques[:n])))
+    return runs
 
 
 def main(argv=None):

@@ -82,24 +82,24 @@ class Cost:
 
     def totals(self):
         """Return the total cost of the operations, as a record's Cost."""
-        found = self.operations
+        every = self.operations
         return {
-            "tflop": sum(o.flop for o in found) / 1e12,
-            "moved_gb": sum(sum(p.values()) for o in found for p in (o.read, o.written)) / 1e9,
-            "gathered_gb": sum(o.gathered for o in found) / 1e9,
-            "reduced_gb": sum(o.reduced for o in found) / 1e9,
-            "to_device_gb": sum(o.to_device for o in found) / 1e9,
-            "to_host_gb": sum(o.to_host for o in found) / 1e9,
+            "tflop": sum(o.flop for o in every) / 1e12,
+            "moved_gb": sum(sum(p.values()) for o in every for p in (o.read, o.written)) / 1e9,
+            "gathered_gb": sum(o.gathered for o in every) / 1e9,
+            "reduced_gb": sum(o.reduced for o in every) / 1e9,
+            "to_device_gb": sum(o.to_device for o in every) / 1e9,
+            "to_host_gb": sum(o.to_host for o in every) / 1e9,
             "moved_on_host_gb": self.on_host / 1e9,
-            "operations": len(found),
+            "operations": len(every),
         }
 
     def note(self, ledger, func, args, kwargs, out):
         """Count an operation, which has returned `out`."""
         sends = torch_private.exchanges(func)
-        found = (self._exchanged if sends else self._counted)(ledger, func, args, kwargs, out)
-        if found:
-            self.operations.append(found)
+        count = self._exchanged if sends else self._counted
+        if operation := count(ledger, func, args, kwargs, out):
+            self.operations.append(operation)
 
     def _exchanged(self, ledger, func, args, kwargs, out):
         n = group_size(func, args)
@@ -129,24 +129,29 @@ class Cost:
         if self.device not in {t.device.type for t in (*read, *written)}:
             self.on_host += sum(map(touched, (*read, *written)))
             return None
-        found = Operation(self.stream())
+        operation = Operation(self.stream())
         if COPY.fullmatch(name) and {t.device.type for t in read} not in ({*on}, set()):
             copied = sum(map(touched, read))
-            found.to_device, found.to_host = (copied, 0) if self.device in on else (0, copied)
+            if self.device in on:
+                operation.to_device = copied
+            else:
+                operation.to_host = copied
         if formula := _formula(func):
             flop = formula(*args, **kwargs, out_val=out)
-            found.flop, found.kind = _arithmetic(func, args, kwargs, flop)
+            operation.flop, operation.kind = _arithmetic(func, args, kwargs, flop)
         some = None
         if SOME.fullmatch(name):
             some = sum(map(touched, tensors(args[2] if name == "index_put_" else out)))
-        for sizes, part in ((found.read, read), (found.written, written)):
-            here = [t for t in part if t.device.type == self.device]
+        for sizes, part in ((operation.read, read), (operation.written, written)):
+            on_device = [t for t in part if t.device.type == self.device]
             # An operand that is passed twice, as in x * x, is read once.
-            views = {(ledger.block(t), t.storage_offset(), t.shape, t.stride()): t for t in here}
+            views = {
+                (ledger.block(t), t.storage_offset(), t.shape, t.stride()): t for t in on_device
+            }
             for (block, *_), t in views.items():
                 nbytes = touched(t) if some is None or t is not args[0] else some
                 sizes[block] = sizes.get(block, 0) + nbytes
-        return found if found.read or found.written else None
+        return operation if operation.read or operation.written else None
 
 
 def group_size(func, args):

@@ -82,7 +82,9 @@ def tensors(events, since, at, count=LARGEST):
     allocated and freed (None if it stays). Values that are not known are None, too.
     """
     moments = {since + moment for moment in at}
-    alive, found, freed = {}, {}, {}  # {category: {block: (nbytes, -born)}}, {block: the same}
+    alive = {}  # {category: {block: (nbytes, -born)}}
+    largest = {}  # {block: (nbytes, -born)}
+    freed = {}  # {block: the index of an event}
     for i, (block, change) in enumerate(events):
         if not block.nbytes:
             continue
@@ -92,9 +94,10 @@ def tensors(events, since, at, count=LARGEST):
             alive[block.label].pop(block)
             freed[block] = i
         if i in moments:
-            for those in alive.values():
-                found |= {its: those[its] for its in heapq.nlargest(count, those, key=those.get)}
-    told = sorted(found.items(), key=lambda pair: -pair[1][1])
+            for blocks in alive.values():
+                most = heapq.nlargest(count, blocks, key=blocks.get)
+                largest |= {block: blocks[block] for block in most}
+    oldest_first = sorted(largest.items(), key=lambda pair: -pair[1][1])
     return [
         {
             "category": block.label,
@@ -105,5 +108,5 @@ def tensors(events, since, at, count=LARGEST):
             "shape": block.shape and " × ".join(map(str, block.shape)),
             "dtype": block.dtype and str(block.dtype).removeprefix("torch."),
         }
-        for block, (nbytes, born) in told
+        for block, (nbytes, born) in oldest_first
     ]

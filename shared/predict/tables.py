@@ -60,12 +60,12 @@ def predictions(records):
         if views.on_host(r):
             held.append((f"{name(r)}, host", r["train"]["host_breakdown_gb"]))
     used = [label for label in CATEGORIES if any(label in gb for _, gb in held)]
-    categories = {label: lambda its, label=label: amount(its[1].get(label)) for label in used}
+    categories = {label: lambda row, label=label: amount(row[1].get(label)) for label in used}
     return [
         *table(records, peaks),
         "",
         f"What holds it at the peak, in {gb_or_mb}:",
-        *table(held, {"script": lambda its: its[0], **categories}),
+        *table(held, {"script": lambda row: row[0], **categories}),
     ]
 
 
@@ -113,7 +113,7 @@ def show(records, card, how):
 
 def set_aside(devices):
     """Return the GB of a card that are set aside for what is not emulated, on so many devices."""
-    return CONTEXT_GB + NCCL_GB * (devices > 1)
+    return CONTEXT_GB + NCCL_GB if devices > 1 else CONTEXT_GB
 
 
 def needs(record):
@@ -122,9 +122,9 @@ def needs(record):
     return reserved + set_aside(record["world_size"])
 
 
-def tight(its):
+def tight(fit):
     """Return whether a record's "fits" or "way" fits only if PyTorch gives idle memory back."""
-    return its["needs_gb"] > its["card_gb"]
+    return fit["needs_gb"] > fit["card_gb"]
 
 
 def fitting(records):
@@ -146,5 +146,5 @@ def fitting(records):
     below = "None of these fits as it is."
     if first := next((r for r in records if r["fits"]["fits"]), None):
         n = first["world_size"]
-        below = f"The first that fits: {name(first)} on {n} GPU{'s' * (n > 1)}"
+        below = f"The first that fits: {name(first)} on {n} {'GPUs' if n > 1 else 'GPU'}"
     return [above, *table(records, columns), f"Fits {TIGHTLY}. So may the largest.", below]

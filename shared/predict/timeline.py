@@ -37,17 +37,17 @@ def beside(every, file):
     """Draw what scripts hold on the device beside each other, on one scale."""
     figure, axes = _figure(1, len(every), 8.5, 3.6)
     held = [expanded(moments) for moments in every]
-    top = max(its["device"].sum(1).max() for its in held)
-    for n, (ax, its) in enumerate(zip(axes[0], held)):
-        gb_or_mb, factor = _area(ax, its, top)
-        _mark_peak(ax, its["at"], its["device"].sum(1) * factor, gb_or_mb)
-        ax.set_title(its["script"], fontsize=10)
+    top = max(moments["device"].sum(1).max() for moments in held)
+    for n, (ax, moments) in enumerate(zip(axes[0], held)):
+        gb_or_mb, factor = _area(ax, moments, top)
+        _mark_peak(ax, moments["at"], moments["device"].sum(1) * factor, gb_or_mb)
+        ax.set_title(moments["script"], fontsize=10)
         ax.set_xticks([])
         ax.set_yticklabels([]) if n else ax.set_ylabel(f"{gb_or_mb} on the GPU")
-    records = [its["record"] for its in held]
+    records = [moments["record"] for moments in held]
     _legend(figure, records)
-    said = "One update: allocations and frees in order, not time. White: forward pass, gray: "
-    figure.suptitle(f"{said}backward pass, darker: optimizer step", fontsize=9)
+    title = "One update: allocations and frees in order, not time. White: forward pass, gray: "
+    figure.suptitle(f"{title}backward pass, darker: optimizer step", fontsize=9)
     bars.save(figure, file, records)
 
 
@@ -57,8 +57,9 @@ def _mark_peak(axes, at, total, gb_or_mb, more=""):
     peak = at[i], total[i]
     axes.plot(*peak, **MARK)
     side = "right" if i > len(total) / 2 else "left"  # so that the text stays inside
-    said = f"{peak[1]:{'.2f' if gb_or_mb == 'GB' else '.3g'}} {gb_or_mb}{more}"
-    axes.annotate(said, peak, xytext=(0, 8), ha=side, fontweight="bold", **ABOVE)
+    number = f"{peak[1]:.2f}" if gb_or_mb == "GB" else f"{peak[1]:.3g}"
+    text = f"{number} {gb_or_mb}{more}"
+    axes.annotate(text, peak, xytext=(0, 8), ha=side, fontweight="bold", **ABOVE)
 
 
 def draw(record, moments, file):

@@ -4,4 +4,3 @@ import tomllib
 from pathlib import Path
 
 FIELDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-

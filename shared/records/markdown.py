@@ -42,7 +42,7 @@ def diff(before, after):
     texts = [scripts.get(name).lines for name in (before, after)]
     changes = list(difflib.unified_diff(*texts, *names, n=1, lineterm=""))
     removed, added = (sum(line[0] == sign for line in changes[2:]) for sign in "-+")
-    how_much = f"{removed} line{'s' * (removed != 1)} removed, {added} added"
+    how_much = f"{removed} line{'' if removed == 1 else 's'} removed, {added} added"
     return [f"`diff -U1 {' '.join(names)}`", "", "```diff", *changes, "```"], how_much
 
 
@@ -54,8 +54,10 @@ def changed(before, after):
 
 def against(before, now):
     """Return the change of a size for a table: "+1.3%", "the same" or "nearly the same"."""
-    said = "the same" if now == before else change(before, now)
-    return "nearly the same" if said in ("+0.0%", "-0.0%") else said
+    if now == before:
+        return "the same"
+    percent = change(before, now)
+    return "nearly the same" if percent in ("+0.0%", "-0.0%") else percent
 
 
 def compared(before, now):

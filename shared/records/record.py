@@ -22,10 +22,10 @@ PACKAGES = ("torch", "torchvision", "lightning", "torchmetrics")
 OF_SCRIPTS = ("torchao", "peft", "accelerate")  # which some scripts import, too
 
 
-def new(task, **known):
-    """Return a record: the known fields of fields.toml, and versions, commit and date."""
-    made = {"versions": versions(task, known.get("script")), "git_commit": git_commit()}
-    return {**known, **made, "date": str(datetime.date.today())}
+def new(task, **fields):
+    """Return a record: some fields of fields.toml, and versions, commit and date."""
+    made = {"versions": versions(task, fields.get("script")), "git_commit": git_commit()}
+    return {**fields, **made, "date": str(datetime.date.today())}
 
 
 def settings(args):
@@ -56,8 +56,8 @@ def device_name(device):
 def versions(task, script=None):
     """Return the versions of Python and of the packages that a task or a script depends on."""
     names = (*PACKAGES, *task.packages, *imported(script))
-    found = {name: importlib.metadata.version(name) for name in names}
-    return {"python": platform.python_version(), **found}
+    packages = {name: importlib.metadata.version(name) for name in names}
+    return {"python": platform.python_version(), **packages}
 
 
 def imported(script):
@@ -80,12 +80,13 @@ def git_commit():
     return the environment variable GIT_COMMIT, or None.
     """
     git = {"cwd": ROOT, "capture_output": True, "text": True}
-    changed = ["git", "diff", "--quiet", "HEAD", "--", ".", ":(exclude)shared/evidence/results"]
+    diff = ["git", "diff", "--quiet", "HEAD", "--", ".", ":(exclude)shared/evidence/results"]
     try:
         head = subprocess.run("git rev-parse --short=12 HEAD".split(), check=True, **git)
     except (OSError, subprocess.CalledProcessError):
         return os.environ.get("GIT_COMMIT")
-    return head.stdout.strip() + "-dirty" * subprocess.run(changed, **git).returncode
+    dirty = "-dirty" if subprocess.run(diff, **git).returncode else ""
+    return head.stdout.strip() + dirty
 
 
 def size(gb):
@@ -110,7 +111,7 @@ def summary(task, record):
         held = ", ".join(f"{label} {size(gb)}" for label, gb in parts if gb >= 5e-5)
         lines.append(f"{name:5} peak {size(peak)}{more}: {held}")
     updates = record["steps"] - (record["resumed_at"] or 0)
-    taken = f"{updates} update{'s' * (updates != 1)} in {record['train_seconds']:.1f} s"
+    taken = f"{updates} update{'' if updates == 1 else 's'} in {record['train_seconds']:.1f} s"
     speed = record[f"{task.unit}_per_second"]
     fast = f", {speed:.0f} {task.unit}/s" if speed else ""
     tested = quality(task.learned, record[f"test_{task.learned}"])

@@ -71,8 +71,9 @@ def run_script(name, options, log, processes=None, context=None):
     if process.exitcode < 0:
         return None, f"killed by signal {-process.exitcode}"
     lines = log.read_text(errors="replace").splitlines()
-    said = [x for x in lines if re.match(rf"(\S+/)?{re.escape(Path(command[0]).name)}: ", x)]
-    return None, [*said, _last_line(log)][0]
+    by_script = re.compile(rf"(\S+/)?{re.escape(Path(command[0]).name)}: ")
+    errors = [line for line in lines if by_script.match(line)]
+    return None, errors[0] if errors else _last_line(log)
 
 
 def become(command, log, processes=None):
@@ -138,16 +139,22 @@ def side_by_side(n, function, *arguments):
     """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    told = {"WORLD_SIZE": n, "LOCAL_WORLD_SIZE": n, "GROUP_RANK": 0, "TORCHELASTIC_RUN_ID": "-"}
-    told |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    start_processes(_call, (told, function, arguments), nprocs=n, start_method="fork")
+    variables = {
+        "WORLD_SIZE": n,
+        "LOCAL_WORLD_SIZE": n,
+        "GROUP_RANK": 0,
+        "TORCHELASTIC_RUN_ID": "-",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
+    start_processes(_call, (variables, function, arguments), nprocs=n, start_method="fork")
 
 
-def _call(rank, told, function, arguments):
-    told = {**told, "RANK": rank, "LOCAL_RANK": rank}
-    os.environ.update({name: str(value) for name, value in told.items()})
+def _call(rank, variables, function, arguments):
+    variables = {**variables, "RANK": rank, "LOCAL_RANK": rank}
+    os.environ.update({name: str(value) for name, value in variables.items()})
     # A fork creates its thread pool at the first use, which must not be by two threads at once.
-    share = max(1, os.cpu_count() // told["WORLD_SIZE"])
+    share = max(1, os.cpu_count() // variables["WORLD_SIZE"])
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", share)))
     function(*arguments)
 

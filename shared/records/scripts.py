@@ -77,14 +77,23 @@ class Script:
 
         The module's constants are BATCH_SIZE, DEVICES, MICRO_BATCH_SIZE if it has micro-batches,
         SHARES if some devices compute with the same share of a batch, and in plain.py PRECISION.
-        Its TASK is set here, to that of the command line that it imports.
+        TASK is set here: see task_of().
         """
         spec = importlib.util.spec_from_file_location(self.name.replace("/", "_"), self.path)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        if found := getattr(module, "cli", None) or getattr(module, "causal", None):
-            module.TASK = found.TASK
+        module.TASK = task_of(module)
         return module
+
+
+def task_of(module):
+    """Return the task of a script: that of the command line, a module, that it imports.
+
+    By name that is `cli`, of shared.images or of shared.text, or `causal`, of shared.text. Files
+    that are not scripts, such as one_by_one.py, import none: they have no task, None.
+    """
+    command_line = getattr(module, "cli", None) or getattr(module, "causal", None)
+    return command_line.TASK if command_line else None
 
 
 @functools.cache
@@ -93,21 +102,26 @@ def every():
 
     Other files in the folders are left out.
     """
-    lines = {}
+    docstrings = {}
     for path in sorted(ROOT.glob(f"{FOLDER}/*.py")):
         docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
-        if line := FIRST_LINE.fullmatch(docstring.partition("\n")[0]):
-            lines[f"{path.parent.name}/{path.stem}"] = line, docstring
-    found = []
-    for name, (line, docstring) in lines.items():
-        number, file = int(name[:2]), name.partition("/")[2]
-        before = [other for other in lines if other[:2] == f"{number - 1:02d}"]
-        follows = next((other for other in before if other.endswith(f"/{file}")), None)
-        road = line["kind"] == "Side road"
-        parent = line["parent"] or follows
-        found.append(Script(name, line["title"], line["idea"], parent, road, docstring))
-    found.sort(key=lambda script: (script.folder, script.side_road))
-    return {script.name: script for script in found}
+        if FIRST_LINE.fullmatch(docstring.partition("\n")[0]):
+            docstrings[f"{path.parent.name}/{path.stem}"] = docstring
+    all_scripts = []
+    for name, docstring in docstrings.items():
+        line = FIRST_LINE.fullmatch(docstring.partition("\n")[0])
+        parent = line["parent"] or _in_folder_before(name, docstrings)
+        side_road = line["kind"] == "Side road"
+        all_scripts.append(Script(name, line["title"], line["idea"], parent, side_road, docstring))
+    all_scripts.sort(key=lambda script: (script.folder, script.side_road))
+    return {script.name: script for script in all_scripts}
+
+
+def _in_folder_before(name, names):
+    """Return the one of these names with the same file in the folder before, None without one."""
+    number, file = int(name[:2]), name.partition("/")[2]
+    before = [other for other in names if other.startswith(f"{number - 1:02d}")]
+    return next((other for other in before if other.endswith(f"/{file}")), None)
 
 
 def get(name):
@@ -119,8 +133,8 @@ def get(name):
 
 def folders():
     """Return the numbered folders that have a page, in order, such as "01_baseline"."""
-    found = {script.folder for script in every().values()}
-    return sorted(name for name in found if (ROOT / name / "README.md").exists())
+    names = {script.folder for script in every().values()}
+    return sorted(name for name in names if (ROOT / name / "README.md").exists())
 
 
 def stages(among=None):
@@ -132,8 +146,8 @@ def stages(among=None):
 
 def ladder():
     """Return the ladder: each train.py that builds on the train.py of the folder before."""
-    found = [name for name in stages() if every()[name].file == "train"]
-    return [n for n in found if not every()[n].parent or every()[n].parent.endswith("/train")]
+    trains = [name for name in stages() if every()[name].file == "train"]
+    return [n for n in trains if not every()[n].parent or every()[n].parent.endswith("/train")]
 
 
 def plain(names=None):
@@ -143,8 +157,8 @@ def plain(names=None):
 
 def side_roads(among=None):
     """Return the side roads in order, by default of all folders."""
-    found = (script for script in every().values() if script.side_road)
-    return [script.name for script in found if among is None or script.folder in among]
+    roads = (script for script in every().values() if script.side_road)
+    return [road.name for road in roads if among is None or road.folder in among]
 
 
 def with_side_roads(names):

@@ -44,14 +44,14 @@ ARTICLE = {
 
 def predicted(*groups):
     """Return the predictions of groups, as records."""
-    found = []
+    records = []
     for line in PREDICTED.read_text().splitlines():
-        its = json.loads(line)
-        if "script" not in its:
-            header, group = its, its.pop("group")
+        fields = json.loads(line)
+        if "script" not in fields:
+            header, group = fields, fields.pop("group")
         elif group in groups:
-            found.append({**dict.fromkeys(MEASURED), **header, **its})
-    return found
+            records.append({**dict.fromkeys(MEASURED), **header, **fields})
+    return records
 
 
 def store_predicted(group, records):
@@ -62,14 +62,14 @@ def store_predicted(group, records):
         lines += [line] if name != group else []
     header = {"group": group, **{name: records[0][name] for name in SHARED}}
     own = ({k: v for k, v in r.items() if k not in SHARED and v is not None} for r in records)
-    lines += [json.dumps(its) for its in (header, *map(rounded, own))]
+    lines += [json.dumps(fields) for fields in (header, *map(rounded, own))]
     write_text(PREDICTED, "\n".join(lines) + "\n")
 
 
 def rounded(value):
     """Return a value with numbers rounded: sizes in GB to bytes."""
     if isinstance(value, dict):
-        return {key: rounded(its) for key, its in value.items()}
+        return {key: rounded(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [*map(rounded, value)]
     return round(value, 9) if isinstance(value, float) else value
@@ -94,7 +94,7 @@ def results():
 
 def text_records(group=TEXT):
     """Return the predictions for language models, {model: list of records}."""
-    return {its[0]["model"]: its for its in by_model(predicted(group))}
+    return {records[0]["model"]: records for records in by_model(predicted(group))}
 
 
 def on_gpus():

@@ -35,17 +35,18 @@ def measured(records, predicted):
     nothing = {"train": {"device_peak_gb": None, "device_reserved_gb": None}}
     first, rows = records[0]["train"]["device_peak_gb"], []
     for r in records:
-        before, load, train = parent(r, records), r["load"], r["train"]
-        simulated = predicted.get(r["script"], nothing)["train"]
-        peak, reserved = (train[f"device_{key}_gb"] for key in ("peak", "reserved"))
-        expected, kept = (simulated[f"device_{key}_gb"] for key in ("peak", "reserved"))
+        before = parent(r, records)
+        load, train = r["load"], r["train"]
+        expected = predicted.get(r["script"], nothing)["train"]
+        peak, reserved = train["device_peak_gb"], train["device_reserved_gb"]
         rows.append(
             [
                 r["script"],
-                *amounts(load["device_peak_gb"], peak, expected),
+                *amounts(load["device_peak_gb"], peak, expected["device_peak_gb"]),
                 change(before["train"]["device_peak_gb"], peak) if before else "",
                 less(first, peak) if r is not records[0] else "",
-                *amounts(reserved, kept, load["host_peak_gb"], train["host_peak_gb"]),
+                *amounts(reserved, expected["device_reserved_gb"]),
+                *amounts(load["host_peak_gb"], train["host_peak_gb"]),
                 f"{speed(r):.0f}" if speed(r) else "",
                 learned(r),
             ]

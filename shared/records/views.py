@@ -13,15 +13,15 @@ LEAST = 5e-5  # GB; smaller sizes are shown as NOTHING
 
 def read(file):
     """Return the records in a file of one JSON object per line, and the number of invalid lines."""
-    found, broken = [], 0
+    records, broken = [], 0
     for line in file.read_bytes().splitlines() if file.exists() else []:
         try:
             record = json.loads(line)
             record["script"], record["versions"], record["train"]["device_peak_gb"]
-            found.append(record)
+            records.append(record)
         except (ValueError, TypeError, KeyError):
             broken += 1  # such as an incomplete last line
-    return found, broken
+    return records, broken
 
 
 def read_list(file):

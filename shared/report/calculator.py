@@ -34,33 +34,34 @@ def ways():
     Each has a name, script, technique (None for the script itself), unit, the switches of FIRST,
     the script's batch, micro (None if it has no micro-batches) and gpus, and whether it shards.
     """
-    found, switches = [], FIRST
+    ways, switches = [], FIRST
     for folder in (name.partition("/")[0] for name in scripts.ladder()):
         switches = {**switches, **CHANGES.get(folder, {})}
-        found.append(_way(f"{folder}/train", switches))
+        ways.append(_way(f"{folder}/train", switches))
         roads = [road for road in ROADS if road.startswith(f"{folder}/")]
-        found += [_way(road, {**switches, **ROADS[road]}) for road in roads]
-    return found + _text_ways()
+        ways += [_way(road, {**switches, **ROADS[road]}) for road in roads]
+    return ways + _text_ways()
 
 
 def _text_ways():
-    its, switches = one_by_one(TEXT_STAGE), {**FIRST, "gpus": 1, "micro": None, "shards": False}
+    module = one_by_one(TEXT_STAGE)
     last = _way(TEXT_STAGE, FIRST)
     adds = {
-        its.BF16: {"precision": "bf16"},
-        its.FEW: {"micro": last["micro"]},
-        its.ONCE: {},
-        its.SHARD: {"gpus": last["gpus"], "shards": True},
-        its.CHECKPOINT: {"checkpointing": 1},
-        its.OFFLOAD: {"offload": 1},
+        module.BF16: {"precision": "bf16"},
+        module.FEW: {"micro": last["micro"]},
+        module.ONCE: {},
+        module.SHARD: {"gpus": last["gpus"], "shards": True},
+        module.CHECKPOINT: {"checkpointing": 1},
+        module.OFFLOAD: {"offload": 1},
     }
-    found = [_way(TEXT_STAGE.replace("train", "before"), FIRST)]
-    for technique in its.TOGETHER:
+    ways = [_way(TEXT_STAGE.replace("train", "before"), FIRST)]
+    switches = {**FIRST, "gpus": 1, "micro": None, "shards": False}
+    for technique in module.TOGETHER:
         switches = {**switches, **adds[technique]}
-        found.append({**last, **switches, "technique": technique, "name": f"11, + {technique}"})
-    alone = {"gpus": 1, "shards": False, "offload": 0, "technique": its.CHECKPOINT}
-    found.append({**found[-1], **alone, "name": f"11, + {its.CHECKPOINT}, on one GPU"})
-    return [*found, {**last, **switches}]
+        ways.append({**last, **switches, "technique": technique, "name": f"11, + {technique}"})
+    alone = {"gpus": 1, "shards": False, "offload": 0, "technique": module.CHECKPOINT}
+    ways.append({**ways[-1], **alone, "name": f"11, + {module.CHECKPOINT}, on one GPU"})
+    return [*ways, {**last, **switches}]
 
 
 def _way(name, switches):
@@ -80,20 +81,21 @@ def _way(name, switches):
 
 def records():
     """Return the stored predictions that the formulas cover, with the formulas' inputs."""
-    found, known = [], {(w["script"], w["technique"], w["shards"]): w for w in ways()}
+    covered = []
+    by_key = {(w["script"], w["technique"], w["shards"]): w for w in ways()}
     for record in stored.predicted(*GROUPS):
         technique, gpus = record.get("technique"), record["world_size"]
         keys = [(record["script"], technique, shards) for shards in (gpus > 1, gpus == 1)]
-        its = next((known[key] for key in keys if key in known), None)
-        if its and record["precision"] in PRECISIONS:
+        way = next((by_key[key] for key in keys if key in by_key), None)
+        if way and record["precision"] in PRECISIONS:
             batch = record["batch_size"]
-            found.append(
+            covered.append(
                 {
                     "model": record["model"],
                     "script": record["script"],
                     "technique": technique,
                     "peak": record["train"]["device_peak_gb"] * 1e9,
-                    **{name: its[name] for name in FIRST},
+                    **{name: way[name] for name in FIRST},
                     "precision": PRECISIONS[record["precision"]],
                     "batch": batch,
                     "micro": record["micro_batch_size"] or batch,
@@ -102,35 +104,35 @@ def records():
                     "tokens": record.get("max_length", 0),
                 }
             )
-    return found
+    return covered
 
 
-def moments(told):
+def moments(formulas):
     """Return the moments of formulas.toml one by one, each with all that is held, in order."""
-    found = []
-    for its in told["moments"]:
-        held = {**told["always"], **its["held"]}
+    moments = []
+    for moment in formulas["moments"]:
+        held = {**formulas["always"], **moment["held"]}
         held = {label: held[label] for label in CATEGORIES if label in held}
-        parts = listed(its.get("parts", {}))
-        for name, ways_to_set in its["names"].items():
-            found += [(name, its["where"], sets, parts, held) for sets in ways_to_set]
-    return found
+        parts = listed(moment.get("parts", {}))
+        for name, ways_to_set in moment["names"].items():
+            moments += [(name, moment["where"], sets, parts, held) for sets in ways_to_set]
+    return moments
 
 
 def listed(parts):
     """Return the parts of formulas.toml as (name, expression, description)."""
-    return [(name, *its) for name, its in parts.items()]
+    return [(name, *part) for name, part in parts.items()]
 
 
 def of_page():
     """Return all data that the page needs to calculate, for JSON."""
-    told = tomllib.loads(FORMULAS.read_text())
-    none = dict.fromkeys(told["features"], 0)
+    formulas = tomllib.loads(FORMULAS.read_text())
+    none = dict.fromkeys(formulas["features"], 0)
     return {
-        **{name: told[name] for name in ("inputs", "features", "set", "precisions")},
-        "kinds": {kind: {**none, **its} for kind, its in told["kinds"].items()},
-        "parts": listed(told["parts"]),
-        "moments": moments(told),
+        **{name: formulas[name] for name in ("inputs", "features", "set", "precisions")},
+        "kinds": {kind: {**none, **features} for kind, features in formulas["kinds"].items()},
+        "parts": listed(formulas["parts"]),
+        "moments": moments(formulas),
         "shapes": shapes.known(),
         "ways": ways(),
         "records": records(),

@@ -12,30 +12,31 @@ def datasets(own=()):
 
     Predictions for a GPU come first, side roads after the ladder, the user's own files last.
     """
-    found = []
+    choices = []
     for group in views.by_model([*stored.predictions().values()]):
         gpus = "GPUs" if group[-1]["world_size"] > 1 else "a GPU"
         names = {r["script"] for r in group}
         published = {name: gb for name, gb in stored.ARTICLE.items() if name in names}
         name = f"{views.setting(group[0])}, predicted for {gpus}"
-        found.append(dataset(group, name, views.origin(group, stored.PREDICTED), published))
-    for file, _ in sorted(stored.results(), key=lambda found: found[0] == stored.TINY_SIDE_ROADS):
-        found += measurements(file)
+        choices.append(dataset(group, name, views.origin(group, stored.PREDICTED), published))
+    files = [file for file, _ in stored.results()]
+    for file in sorted(files, key=lambda file: file == stored.TINY_SIDE_ROADS):
+        choices += measurements(file)
     for file in own:
-        found += measurements(file, f" ({file.name})")
-    return found
+        choices += measurements(file, f" ({file.name})")
+    return choices
 
 
 def measurements(file, name=""):
     """Return dictionaries as in datasets(), one for each model of a file of records."""
-    found = []
+    choices = []
     for records in views.by_model(views.read(file)[0]):
         group = [record for _, record in sorted(views.by_script(records).items())]
         roads = {r["script"] for r in group} <= {*scripts.side_roads()}
         what = f"{views.setting(group[0])}, {'side roads ' if roads else ''}measured on"
         title = f"{what} {views.one_line(group[0]['device'])}{name}"
-        found.append(dataset(group, title, views.origin(group, file), {}))
-    return found
+        choices.append(dataset(group, title, views.origin(group, file), {}))
+    return choices
 
 
 def dataset(records, name, from_where, published):
@@ -115,11 +116,12 @@ def table(rows, measured):
     heads += ["reserved", "reserved, predicted", "published in 2023", "on the host", "loading"]
     lines = []
     for row in rows:
-        second, its = row["predicted"] or {}, {label: text for label, _, text, _ in row["parts"]}
+        second = row["predicted"] or {}
+        sizes = {label: text for label, _, text, _ in row["parts"]}
         cells = [row["script"], row["peak"], second.get("peak"), second.get("difference")]
         marks = (row["reserved"], second.get("reserved"), row["published"])
         cells += [*(mark and mark[0] for mark in marks), row["host"], row["loading"]]
-        lines.append([cell or "" for cell in (*cells, *map(its.get, CATEGORIES))])
+        lines.append([cell or "" for cell in (*cells, *map(sizes.get, CATEGORIES))])
     used = [any(column) for column in zip(*lines)]
     shown = [[x for x, use in zip(line, used) if use] for line in ([*heads, *CATEGORIES], *lines)]
     return shown[0], shown[1:]

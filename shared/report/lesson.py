@@ -117,23 +117,23 @@ def _html(tokens, folder):
 
 def _inline(children, folder):
     """Return what a line consists of, without pictures and links to what is not on the page."""
-    found, links = [], []
+    kept, links = [], []
     for child in children:
         if child.type == "link_open":
             links.append(target(child.attrs["href"], folder))
             if links[-1]:
-                found.append(child.copy(attrs={"href": links[-1]}))
+                kept.append(child.copy(attrs={"href": links[-1]}))
         elif child.type == "link_close":
             if links.pop():
-                found.append(child)
+                kept.append(child)
         elif child.type == "text":
-            found.append(_made(cut(escape(child.content))))
+            kept.append(_made(cut(escape(child.content))))
         elif child.type == "code_inline":
             short = ' class="whole"' if len(child.content) < 20 else ""
-            found.append(_made(f"<code{short}>{cut(escape(child.content))}</code>"))
+            kept.append(_made(f"<code{short}>{cut(escape(child.content))}</code>"))
         elif child.type != "image":  # the page draws its own
-            found.append(child)
-    return found
+            kept.append(child)
+    return kept
 
 
 def _made(html):

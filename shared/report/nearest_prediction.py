@@ -13,13 +13,13 @@ def predictions(records):
 
     A measurement without a prediction of the same settings is left out.
     """
-    known = [p for p in stored.predicted(*GROUPS) if not p.get("technique")]
-    found = {}
+    predicted = [p for p in stored.predicted(*GROUPS) if not p.get("technique")]
+    nearest = {}
     for r in (r for r in records if not is_prediction(r) and _on_gpu(r)):
-        same = [p for p in known if _same(r, p)]
+        same = [p for p in predicted if _same(r, p)]
         if same:
-            found[r["script"]] = same[0]
-    return found
+            nearest[r["script"]] = same[0]
+    return nearest
 
 
 def _on_gpu(record):
@@ -52,28 +52,30 @@ def difference(measured_gb, predicted_gb):
     return share if share.strip("+-0.%") else f"{more:+,} bytes"
 
 
-def note(records, found):
+def note(records, predicted):
     """Return a note on measurements on a GPU and their predictions(), and the origin of these.
 
     The note is plain text; the origin, in a list, is Markdown.
     """
-    if not found:
+    if not predicted:
         return "No stored prediction has the settings of these measurements.", []
     peaks = {
-        r["script"]: [x["train"]["device_peak_gb"] for x in (r, found[r["script"]])]
+        r["script"]: [x["train"]["device_peak_gb"] for x in (r, predicted[r["script"]])]
         for r in records
-        if r["script"] in found
+        if r["script"] in predicted
     }
     far = max(peaks, key=lambda script: abs(peaks[script][1] / peaks[script][0] - 1))
     most = difference(*peaks[far])
-    said = []
-    if len(found) < len(records):
-        said.append(f"{len(found)} of {len(records)} measurements have a stored prediction.")
+    sentences = []
+    if len(predicted) < len(records):
+        sentences.append(
+            f"{len(predicted)} of {len(records)} measurements have a stored prediction."
+        )
     if most == "same to the byte":
-        said.append("Measured and predicted are the same to the byte.")
+        sentences.append("Measured and predicted are the same to the byte.")
     else:
-        said.append(f"The largest difference is {most}, in {far}; + means more than measured.")
-    cards = listed(p["device"].removeprefix("emulated ") for p in found.values())
-    alike = all(_is_of_card(p, records[0]["device"]) for p in found.values())
-    said.append(f"Predicted for: {cards}{'' if alike else '; measured on another card'}.")
-    return " ".join(said), [origin([*found.values()], stored.PREDICTED)]
+        sentences.append(f"The largest difference is {most}, in {far}; + means more than measured.")
+    cards = listed(p["device"].removeprefix("emulated ") for p in predicted.values())
+    alike = all(_is_of_card(p, records[0]["device"]) for p in predicted.values())
+    sentences.append(f"Predicted for: {cards}{'' if alike else '; measured on another card'}.")
+    return " ".join(sentences), [origin([*predicted.values()], stored.PREDICTED)]

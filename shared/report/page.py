@@ -36,57 +36,61 @@ SCRIPTS += "mistakes calculator ways theme present paper touch"
 
 def configurations():
     """Return the stored configurations, {model with its inputs: a dictionary for each card}."""
-    found = {}
-    for told in json.loads(stored.WAYS.read_text()):
-        its = [way for _, way in told["ways"]]
-        most = max(each["world_size"] for each in its)
-        record = {**told, "device": f"emulated {told['title']}", "world_size": most}
-        batch, card = its[-1]["batch_size"], f"{told['title']}, {told['gb']:.4g} GB"
-        found.setdefault(told["setting"], []).append(
+    by_model = {}
+    for ways in json.loads(stored.WAYS.read_text()):
+        title, unit = ways["title"], ways["unit"]
+        last = ways["ways"][-1][1]
+        most = max(way["world_size"] for _, way in ways["ways"])
+        record = {**ways, "device": f"emulated {title}", "world_size": most}
+        card = f"{title}, {ways['gb']:.4g} GB"
+        by_model.setdefault(ways["setting"], []).append(
             {
-                "card": told["card"],
-                "title": f"What fits: {batch} {told['unit']} per update on {card}",
-                "heading": card_fit.heading(told["unit"]),
-                "rows": card_fit.rows(told["ways"]),
-                "origin": views.origin([record], stored.WAYS, told["setting"]),
+                "card": ways["card"],
+                "title": f"What fits: {last['batch_size']} {unit} per update on {card}",
+                "heading": card_fit.heading(unit),
+                "rows": card_fit.rows(ways["ways"]),
+                "origin": views.origin([record], stored.WAYS, ways["setting"]),
             }
         )
-    return found
+    return by_model
 
 
 def models():
-    """Return what each model needs on a card: a list of dictionaries.
+    """Return what each model needs on a card: a list of dictionaries."""
+    stages = [r for r in stored.predicted(stored.STAGES) if "image_px" in r]  # else among the texts
+    others = stored.predicted(stored.VITS), stored.predicted(stored.TEXT)
+    ways = configurations()
+    return [
+        needs(group, ways.get(views.setting(group[0]), []))
+        for records in (stages, *others)
+        for group in views.by_model(records)
+    ]
+
+
+def needs(records, ways):
+    """Return what one model, with these records, needs on a card: a dictionary.
 
     A row is one script or technique: its name, GPUs, GB needed, GB on the host, and the most
     images or texts per second.
     """
-    found, fitting = [], configurations()
-    for name_of_group in (stored.STAGES, stored.VITS, stored.TEXT):
-        its = stored.predicted(name_of_group)
-        # The text stages are among the language models, too.
-        wanted = [r for r in its if name_of_group != stored.STAGES or "image_px" in r]
-        for group in views.by_model(wanted):
-            rows = []
-            for r in group:
-                host = views.size(r["train"]["host_peak_gb"]) if views.on_host(r) else ""
-                fast = f"{views.most_per_second(r):,.0f}"
-                rows.append((name(r), r["world_size"], tables.needs(r), host, fast))
-            card = views.listed(r["device"].removeprefix("emulated ") for r in group)
-            found.append(
-                {
-                    "model": views.setting(group[0]),
-                    "name": shlex.quote(group[0]["model"]),
-                    "origin": views.origin(group, stored.PREDICTED),
-                    "ways": fitting.get(views.setting(group[0]), []),
-                    "rows": rows,
-                    "per_second": f"at most {views.unit(group[0])}/s on {card}",
-                }
-            )
-    return found
+    rows = []
+    for r in records:
+        host = views.size(r["train"]["host_peak_gb"]) if views.on_host(r) else ""
+        fast = f"{views.most_per_second(r):,.0f}"
+        rows.append((name(r), r["world_size"], tables.needs(r), host, fast))
+    card = views.listed(r["device"].removeprefix("emulated ") for r in records)
+    return {
+        "model": views.setting(records[0]),
+        "name": shlex.quote(records[0]["model"]),
+        "origin": views.origin(records, stored.PREDICTED),
+        "ways": ways,
+        "rows": rows,
+        "per_second": f"at most {views.unit(records[0])}/s on {card}",
+    }
 
 
 @functools.cache
-def diffs(own=()):
+def diffs(others=()):
     """Return the diffs between every two stages, and between other scripts and their parents.
 
     The result is {(before, after): rows of side_by_side.rows()}.
@@ -94,25 +98,27 @@ def diffs(own=()):
     pairs = [(scripts.plain()[0], scripts.ladder()[0])]
     for chain in (scripts.stages(), scripts.plain()):
         pairs += [(a, b) for i, a in enumerate(chain) for b in chain[i + 1 :]]
-    known = [scripts.get(name) for name in own if name in scripts.every()]
-    pairs += [(script.parent, script.name) for script in known if script.parent]
+    others = [scripts.get(name) for name in others if name in scripts.every()]
+    pairs += [(script.parent, script.name) for script in others if script.parent]
     return {pair: side_by_side.rows(*pair) for pair in pairs}
 
 
 def part(script, chosen):
     """Return the data of one stage for the page."""
-    own = [name for name in scripts.plain() if name.startswith(f"{script.folder}/")]
-    asked = exercises.of_page(script.folder) if script.file == "train" else []
-    plain_before = scripts.get(own[0]).parent if own else None
+    has_lesson = script.file == "train"
+    asked = exercises.of_page(script.folder) if has_lesson else []
+    plain = next((n for n in scripts.plain() if n.startswith(f"{script.folder}/")), None)
     return {
         "script": script.name,
         "idea": script.idea,
-        "lesson": lesson.sections(script.folder) if script.file == "train" else {},
+        "lesson": lesson.sections(script.folder) if has_lesson else {},
         "explained": f"{script.folder}/train",
-        "head": lesson.head(script.folder) if script.file == "train" else None,
+        "head": lesson.head(script.folder) if has_lesson else None,
         "before": script.parent,
-        "plain": own[0] if own else None,
-        "plain_before": plain_before,
+        "plain": plain,
+        "plain_before": scripts.get(plain).parent if plain else None,
+        "timeline": timelines.table(script.name),
+        "source": timelines.source(script.name),
         "costs": charts.costs(script.name, script.parent, chosen),
         "exercises": [(exercise, exercises.answer(exercise)) for exercise in asked],
     }
@@ -123,24 +129,25 @@ def questions():
 
     The first two are what is known: its name, and its peak in MB.
     """
-    records, found = stored.predictions(), {}
+    records = stored.predictions()
+    peaks = {}  # {stage or exercise: (what is before, GB before, GB now)}
     for record in records.values():
         before = records.get(scripts.get(record["script"]).parent)
         if before and views.setting(before) == views.setting(record):
-            peaks = (r["train"]["device_peak_gb"] for r in (before, record))
-            found[record["script"]] = (before["script"], *peaks)
+            both = (r["train"]["device_peak_gb"] for r in (before, record))
+            peaks[record["script"]] = (before["script"], *both)
     entries = exercises.stored_entries()
     for e in exercises.every():
         record, before = (entries[e.folder, e.number][key] for key in ("record", "against"))
         place = e.memory[-1]  # the last of two is what the exercise is about
-        peaks = [r[e.phase][f"{place}_peak_gb"] for r in (before, record)]
-        if all(peaks):
-            known = f"{title(before, record)}, {'loading' if e.phase == 'load' else 'training'}"
-            known += ", on the host" if place == "host" else ""
-            found[f"{e.folder}/{e.number}"] = (known, *peaks)
+        both = [r[e.phase][f"{place}_peak_gb"] for r in (before, record)]
+        if all(both):
+            what = f"{title(before, record)}, {'loading' if e.phase == 'load' else 'training'}"
+            what += ", on the host" if place == "host" else ""
+            peaks[f"{e.folder}/{e.number}"] = (what, *both)
     return {
-        key: {"before": known, "before_mb": before * 1e3, "now_mb": now * 1e3}
-        for key, (known, before, now) in found.items()
+        key: {"before": what, "before_mb": before * 1e3, "now_mb": now * 1e3}
+        for key, (what, before, now) in peaks.items()
     }
 
 
@@ -157,7 +164,7 @@ def embedded(what):
 
 
 def render(files, own=()):
-    """Return the page and its charts.datasets(); files and own: the user's records, timelines."""
+    """Return the page; files and own are the user's records and timelines."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATE),
         autoescape=True,
@@ -176,16 +183,16 @@ def render(files, own=()):
     questions_of_code, origins = mistakes.asked()
     parts = [part(scripts.get(script), chosen) for script in scripts.stages()]
     names = [p["script"] for p in parts]
-    shown = {(p["before"], p["script"]) for p in parts}
-    shown |= {(p["plain_before"], p["plain"]) for p in parts}
+    others = {moments["script"] for moments in every.values()} - {*names}
+    neighbours = {(p["before"], p["script"]) for p in parts}
+    neighbours |= {(p["plain_before"], p["plain"]) for p in parts}
     return environment.get_template("index.html.jinja").render(
         parts=parts,
         datasets=chosen,
-        diffs=diffs(tuple(sorted({its["script"] for its in every.values()} - {*names}))),
-        neighbours=shown,
+        diffs=diffs(tuple(sorted(others))),
+        neighbours=neighbours,
         price=price.chart(),
         roads=roads.drawn(),
-        timelines=timelines,
         quiz=questions(),
         mistakes=questions_of_code,
         mistakes_origins=origins,

@@ -16,25 +16,26 @@ def chart():
     settings = {views.setting(r) for r in stages}
     roads = [r for r in stored.predicted(stored.SIDE_ROADS) if views.setting(r) in settings]
     roads = [r for r in roads if r["script"] in scripts.side_roads()]
-    found = [point(r) for r in (*stages, *roads)]
-    x, ms_ticks = axis([p["ms"] for p in found])
-    y, gb_ticks = axis([p["gb"] for p in found])
-    for p in found:
-        p |= {"x": x(p["ms"]), "y": 100 - y(p["gb"]), "best": not any(_better(q, p) for q in found)}
-    for p in found:
-        near = [q for q in found if all(abs(p[key] - q[key]) <= NEAR for key in "xy")]
+    points = [point(r) for r in (*stages, *roads)]
+    x, ms_ticks = axis([p["ms"] for p in points])
+    y, gb_ticks = axis([p["gb"] for p in points])
+    for p in points:
+        p["x"], p["y"] = x(p["ms"]), 100 - y(p["gb"])
+        p["best"] = not any(_better(q, p) for q in points)
+    for p in points:
+        near = [q for q in points if all(abs(p[key] - q[key]) <= NEAR for key in "xy")]
         p["near"] = [q for q in near if q is not p]
         labels = sorted({q["script"][:2] for q in near if q["stage"]})
         p["label"] = ", ".join(labels) if p["stage"] else ""
-    best = sorted((p for p in found if p["best"]), key=lambda p: -p["gb"])
+    best = sorted((p for p in points if p["best"]), key=lambda p: -p["gb"])
     return {
-        "points": found,
+        "points": points,
         "line": [(p["x"], p["y"]) for p in best],
         "ms_ticks": [(f"{ms:g}", x(ms)) for ms in ms_ticks],
         "gb_ticks": [(charts.round_size(gb), 100 - y(gb)) for gb in gb_ticks],
         "setting": " and ".join(sorted(settings)),
         "card": stages[0]["device"].removeprefix("emulated "),
-        "origins": [views.origin(its, stored.PREDICTED) for its in (stages, roads)],
+        "origins": [views.origin(records, stored.PREDICTED) for records in (stages, roads)],
     }
 
 
@@ -54,7 +55,7 @@ def point(r):
         "parts": [(label, views.size(gb), x) for label, gb, x in charts.held(r["train"])],
         "images": r["batch_size"],
         "gpus": r["world_size"],
-        "whole": views.duration(r["bound"]["ms"]) + " and work on the host" * host,
+        "whole": views.duration(r["bound"]["ms"]) + (" and work on the host" if host else ""),
         "host": host,
         "by": r["bound"]["by"],
         "times": _times(r["bound"]["parts_ms"]),

@@ -23,17 +23,18 @@ def drawn():
     tops = {}
     for r in (records[name] for name in (*stages, *roads)):
         tops[setting(r)] = max(r["train"]["device_peak_gb"], tops.get(setting(r), 0))
-    found = []
+    places = []
     for name in stages:
         folder = scripts.get(name).folder
-        last = name == scripts.stages([folder])[-1]  # which the side roads of a folder leave
-        its = [x for x in roads if last and scripts.get(x).folder == folder]
-        its = [road(x, records, tops) for x in its]
-        found.append({**place(name, records, tops), "roads": its})
+        beside = []
+        if name == scripts.stages([folder])[-1]:  # which the side roads of a folder leave
+            beside = [x for x in roads if scripts.get(x).folder == folder]
+        of_stage = [road(x, records, tops) for x in beside]
+        places.append({**place(name, records, tops), "roads": of_stage})
     ladder, beside = stored.predictions().values(), [records[name] for name in roads]
     groups = list(ladder), beside
     return {
-        "stages": found,
+        "stages": places,
         "scales": [(model, size(most)) for model, most in tops.items()],
         "origins": [origin(group, stored.PREDICTED) for group in groups if group],
     }

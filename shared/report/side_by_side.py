@@ -31,22 +31,22 @@ def rows(before, after):
     a, b = (
         ["".join(text for _, text in line) for line in lines] for lines in (old[one:], new[two:])
     )
-    found = []
+    rows = []
     for group in difflib.SequenceMatcher(None, a, b, autojunk=False).get_grouped_opcodes(CONTEXT):
-        if group[0][1] > 0 or found:
-            found.append(("skipped", None, "", None, ""))
+        if group[0][1] > 0 or rows:
+            rows.append(("skipped", None, "", None, ""))
         for tag, i1, i2, j1, j2 in group:
             if tag == "equal":
                 for i, j in zip(range(i1, i2), range(j1, j2)):
-                    found.append(("same", *_cell(old, i + one), *_cell(new, j + two)))
+                    rows.append(("same", *_cell(old, i + one), *_cell(new, j + two)))
                 continue
             for i, j in together(a[i1:i2], b[j1:j2]):
                 kind = "added" if i is None else "removed" if j is None else "changed"
                 marks = words(a[i1 + i], b[j1 + j]) if kind == "changed" else ((), ())
                 left = _cell(old, None if i is None else i1 + i + one, marks[0])
                 right = _cell(new, None if j is None else j1 + j + two, marks[1])
-                found.append((kind, *left, *right))
-    return found
+                rows.append((kind, *left, *right))
+    return rows
 
 
 def together(old, new):

@@ -29,19 +29,19 @@ def with_own(files):
 
     A title is the name of the script; if that is taken, the model and its inputs follow.
     """
-    found = dict(of_all())
+    timelines = dict(of_all())
     for file in files:
         try:
             every = {each["script"]: each for each in json.loads(file.read_text())}
         except (OSError, ValueError, LookupError, TypeError):
             raise UserError(f"--timelines {file}: not a file of timelines; {RIGHT}") from None
         for title, moments in every.items():
-            if title in found:
+            if title in timelines:
                 title = f"{title}, {setting(moments['record'])}"
-            while title in found:
+            while title in timelines:
                 title += ", again"
-            found[title] = moments
-    return found
+            timelines[title] = moments
+    return timelines
 
 
 def for_page(every):
@@ -50,19 +50,19 @@ def for_page(every):
     Besides what is stored, it has the model with its inputs (scripts with the same share a scale),
     and a description of the script.
     """
-    found = {}
+    timelines = {}
     for title, moments in every.items():
         record = moments["record"]
         gpus = record["world_size"]
         on = f"each of {gpus} GPUs" if gpus > 1 else "one GPU"
         many = f"{record['batch_size']} {unit(record)} per update, {at_once(record)} at a time"
-        found[title] = {
+        timelines[title] = {
             **{key: value for key, value in moments.items() if key != "record"},
             "setting": setting(record),
             "about": f"{on}; {many}",
             "before": scripts.get(title).parent if title in scripts.stages() else None,
         }
-    return found
+    return timelines
 
 
 def table(name):
@@ -92,16 +92,16 @@ def source(name):
 
     The lines are those of the functions SHOWN, with (None, "") between two functions.
     """
-    lines, found, inside = scripts.get(name).lines, [], False
-    for n, line in enumerate(lines, 1):
+    rows, inside = [], False
+    for n, line in enumerate(scripts.get(name).lines, 1):
         if line and not line[0].isspace():
             defined = re.match(r"def (\w+)", line)
             inside = bool(defined) and defined[1] in SHOWN
-            if inside and found:
-                found.append((None, Markup("")))
+            if inside and rows:
+                rows.append((None, Markup("")))
         if inside and line:
-            found.append((n, side_by_side.html(name, n)))
-    return found
+            rows.append((n, side_by_side.html(name, n)))
+    return rows
 
 
 def moved(before, after):
@@ -117,15 +117,15 @@ def moved(before, after):
     rows = [(label, *(each.get(label, 0) for each in held)) for label in CATEGORIES]
     rows = [row for row in rows if max(row[1:]) >= 0.002 * max(peaks)]
     rows.sort(key=lambda row: -abs(row[2] - row[1]))
-    said = [_said("allocated", *peaks), *(_said(*row) for row in rows)]
+    changes = [_change("allocated", *peaks), *(_change(*row) for row in rows)]
     places = [where(r) for r in records]
     if places[0] != places[1]:
-        said.append(f"the peak moves from {places[0]} to {places[1]}")
+        changes.append(f"the peak moves from {places[0]} to {places[1]}")
     host = [r["train"]["host_peak_gb"] if on_host(r) else 0 for r in records]
-    return [*said, _said("on the host", *host)] if any(host) else said
+    return [*changes, _change("on the host", *host)] if any(host) else changes
 
 
-def _said(name, *sizes):
+def _change(name, *sizes):
     sizes = [gb if gb >= LEAST else 0 for gb in sizes]
     if not all(sizes):
         return f"{name}: {markdown.compared(*sizes)}, {size(max(sizes))}"

@@ -114,9 +114,13 @@ def read(what):
     """Return texts without labels, {"train": list of str}, and "test" if there is such a part."""
     if what == "reviews":
         return {"train": reviews.reviews(REVIEWS)[0]}
-    found = data.load(what, kinds=tuple(data.KINDS.values()))
-    train = [*found["train"]["text"], *(found["unsupervised"]["text"] if what == "imdb" else [])]
-    return {"train": train, **({"test": list(found["test"]["text"])} if "test" in found else {})}
+    sets = data.load(what, kinds=tuple(data.KINDS.values()))
+    texts = {"train": list(sets["train"]["text"])}
+    if what == "imdb":
+        texts["train"] += sets["unsupervised"]["text"]
+    if "test" in sets:
+        texts["test"] = list(sets["test"]["text"])
+    return texts
 
 
 def _made(args):
@@ -126,16 +130,18 @@ def _made(args):
     else:
         tokenizer = models.tokenizer(args)
     tokenizer.model_max_length = min(args.max_length, tokenizer.model_max_length)
-    found = {part: _pieces(some, tokenizer, args.max_length) for part, some in texts.items()}
-    ends = dict(zip(data.PARTS, (0.9, 1) if "test" in found else (0.8, 0.9, 1)))
-    whole, start = found.pop("train"), 0
+    pieces = {part: _pieces(some, tokenizer, args.max_length) for part, some in texts.items()}
+    ends = dict(zip(data.PARTS, (0.9, 1) if "test" in pieces else (0.8, 0.9, 1)))
+    whole, start = pieces.pop("train"), 0
     if len(whole) < FEWEST:
         few = f"{len(whole)} pieces of {args.max_length} tokens"
         least = f"but at least {FEWEST} are needed; pass more text, or a smaller --max-length"
         raise UserError(f"--data {args.data}: the texts make {few}, {least}")
     for part, end in ends.items():
-        found[part], start = whole[start : round(len(whole) * end)], round(len(whole) * end)
-    sets = {name: Dataset.from_dict({"input_ids": p[: args.limit]}) for name, p in found.items()}
+        stop = round(len(whole) * end)
+        pieces[part] = whole[start:stop]
+        start = stop
+    sets = {name: Dataset.from_dict({"input_ids": p[: args.limit]}) for name, p in pieces.items()}
     return DatasetDict(sets), tokenizer
 
 
@@ -181,16 +187,16 @@ def new_tokenizer(texts, vocab_size):
 def head(model):
     """Return the output layer of a model, which computes logits from the last hidden states."""
     model = getattr(model, "module", model)  # without Fabric's wrapper
-    found, config = model.get_output_embeddings(), model.config.get_text_config().to_dict()
+    layer, config = model.get_output_embeddings(), model.config.get_text_config().to_dict()
     further = [
-        name for name, part in model.named_children() if part not in (model.base_model, found)
+        name for name, part in model.named_children() if part not in (model.base_model, layer)
     ]
     further += [name for name, value in config.items() if AFTERWARDS.search(name) and value]
-    if found is None or further:
+    if layer is None or further:
         logits = f"the logits of {type(model).__name__} are not those of a single layer"
         why = f"{logits} ({', '.join(further) or 'it has none'}), so chunks of them cannot be made"
         raise UserError(f"{why}; 11_llm/causal.py computes all at once")
-    return found
+    return layer
 
 
 TASK = Causal()

@@ -45,9 +45,9 @@ def prepared(args):
     """
     config, args.dataset = args.config, Path(args.data).resolve().stem
     if args.data == "fake":
-        names, tokenizer, sets = reviews.CLASSES, None, {}
-        for part, n in zip(PARTS, (4096, 256, 256)):
-            sets[part] = fake_texts(n, config.get_text_config(), args.max_length)
+        names, tokenizer = reviews.CLASSES, None
+        text_config, sizes = config.get_text_config(), zip(PARTS, (4096, 256, 256))
+        sets = {part: fake_texts(n, text_config, args.max_length) for part, n in sizes}
     else:
         sets, tokenizer = kept(args, lambda: _tokenized(args, read(args.data)))
         names = sets["train"].features["label"].names
@@ -85,18 +85,18 @@ def read(data):
     """
     if data == "reviews":
         return parts({"train": labelled(*reviews.reviews(4000), reviews.CLASSES)})
-    found = text_folder(Path(data)) or load(data)
-    for part, texts in found.items():
+    sets = text_folder(Path(data)) or load(data)
+    for part, texts in sets.items():
         if not {"text", "label"} <= set(texts.column_names):
             raise UserError(f"--data {data}: there must be columns text and label")
         texts = texts.select_columns(["text", "label"])
         if not isinstance(texts.features["label"], ClassLabel):
             texts = texts.class_encode_column("label")
-        found[part] = texts
-    names = [texts.features["label"].names for texts in found.values()]
+        sets[part] = texts
+    names = [texts.features["label"].names for texts in sets.values()]
     if len(names[0]) < 2 or any(other != names[0] for other in names):
         raise UserError(f"--data {data}: there must be two classes or more, the same in all parts")
-    return parts(found)
+    return parts(sets)
 
 
 def load(data, kinds=("csv", "json")):
@@ -125,15 +125,15 @@ def text_folder(path):
     """Return the texts of a folder with a folder of text files per class, None for any other."""
     both = [path / part for part in ("train", "test")]
     roots = both if all(part.is_dir() for part in both) else [path]
-    found = {}
+    sets = {}
     for name, root in zip(("train", "test"), roots):
         files = sorted(f for f in root.glob("*/*.txt") if f.parent.name != "unsup")  # of aclImdb
         if not files:
             return None
         names = sorted({file.parent.name for file in files})
         texts = [file.read_text(encoding="utf-8") for file in files]
-        found[name] = labelled(texts, [names.index(file.parent.name) for file in files], names)
-    return found
+        sets[name] = labelled(texts, [names.index(file.parent.name) for file in files], names)
+    return sets
 
 
 def labelled(texts, labels, names):
@@ -142,10 +142,10 @@ def labelled(texts, labels, names):
     return Dataset.from_dict({"text": texts, "label": labels}, features)
 
 
-def parts(found):
+def parts(sets):
     """Return training, validation and test texts; a missing part is taken, a tenth, from train."""
-    whole, test = found["train"], found.get("test")
-    val = found.get("val", found.get("validation"))
+    whole, test = sets["train"], sets.get("test")
+    val = sets.get("val", sets.get("validation"))
     if test is not None and val is not None:
         return DatasetDict({"train": whole, "val": val, "test": test})
     cuts = split(len(whole), (0.8, 0.1, 0.1) if test is None else (0.9, 0.1))

@@ -34,10 +34,11 @@ KNOWN = {f.name.replace("--", "/"): f for f in sorted(CONFIGS.iterdir())}
 
 def configuration(args):
     """Return the transformers.PreTrainedConfig of args.model."""
-    here = args.model if args.pretrained else KNOWN.get(args.model, args.model)  # no network
+    name = args.model if args.pretrained else KNOWN.get(args.model, args.model)  # no network
     with explained(args):
-        config = AutoConfig.from_pretrained(here, trust_remote_code=args.trust_remote_code)
-    args.notes += [f"Python code that comes with {args.model} may run"] * args.trust_remote_code
+        config = AutoConfig.from_pretrained(name, trust_remote_code=args.trust_remote_code)
+    if args.trust_remote_code:
+        args.notes.append(f"Python code that comes with {args.model} may run")
     auto, own = args.task.auto, getattr(config, "auto_map", {}) if args.trust_remote_code else {}
     if type(config) not in auto._model_mapping and auto.__name__ not in own:
         cannot = f"{config.model_type} models cannot {args.task.does}"
@@ -66,7 +67,7 @@ def explained(args):
         elif not os.path.exists(args.model):
             why = "there is no such folder, and the Hugging Face hub does not have it or cannot be"
             why += f" reached; pass a model's folder, or {args.task.tiny}"
-            why += ", or --no-pretrained --data fake" * (args.model in KNOWN)
+            why += ", or --no-pretrained --data fake" if args.model in KNOWN else ""
         elif not os.path.exists(f"{args.model}/config.json"):
             why = "pass a folder with a config.json; merge an adapter (LoRA) into its model first"
         raise UserError(f"--model {args.model}: {why}") from None
@@ -75,10 +76,10 @@ def explained(args):
 def tokenizer(args):
     """Return the tokenizer of args.model, a pretrained model."""
     with explained(args):
-        found = AutoTokenizer.from_pretrained(args.model, trust_remote_code=args.trust_remote_code)
+        made = AutoTokenizer.from_pretrained(args.model, trust_remote_code=args.trust_remote_code)
     # Some models, such as Llama, were trained without padding. The attention mask hides it.
-    found.pad_token = found.pad_token or found.eos_token
-    return found
+    made.pad_token = made.pad_token or made.eos_token
+    return made
 
 
 def longest(args):
@@ -90,8 +91,8 @@ def longest(args):
         model = language_model(args)
     tables = [m for name, m in model.named_modules() if name.endswith("position_embeddings")]
     # RoBERTa and similar models count positions from padding_idx + 1 on.
-    found = (getattr(table, "padding_idx", None) for table in tables)
-    return positions - max((n + 1 for n in found if n is not None), default=0)
+    padding = (getattr(table, "padding_idx", None) for table in tables)
+    return positions - max((n + 1 for n in padding if n is not None), default=0)
 
 
 def classifier(args):
@@ -148,16 +149,16 @@ def _state_dict(args):
 
 def blocks(model):
     """Return the repeated blocks of a transformer: the members of its outermost ModuleLists."""
-    found, left = [], [model]
+    members, left = [], [model]
     while left:
         module = left.pop(0)
         children = [*module.children()]
-        lists = isinstance(module, torch.nn.ModuleList)
-        found += [c for c in children if lists and not isinstance(c, torch.nn.ModuleList)]
-        left[:0] = [c for c in children if c not in found]
-    if not found:
+        if isinstance(module, torch.nn.ModuleList):
+            members += [c for c in children if not isinstance(c, torch.nn.ModuleList)]
+        left[:0] = [c for c in children if c not in members]
+    if not members:
         raise UserError(f"{type(model).__name__} has no blocks (no nn.ModuleList) to shard")
-    return found
+    return members
 
 
 def restore_buffers(model, device):

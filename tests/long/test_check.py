@@ -17,8 +17,6 @@ F.cross => optimizer.zero_grad() or F.cross \
 03_bf16/train | logits => scores; optimizer => opt; # (batch, classes) => # a row per image |
 03_bf16/train | bf16-true => bf16-mixed | optimizer states 3.7 MB, 1.8 MB more, 2.0 times
 03_bf16/train | bf16-true => 32-true | activations 102.8 MB, 51.3 MB more, 2.0 times
-02_mixed_precision/plain | SCALER.update() => pass | wrong: unseen in this run: no update
-03_bf16/plain | F.cross => torch.autocast and F.cross | wrong: unseen in this run: autocast of stage
 03_bf16/plain | optimizer.zero_grad() => pass | gradients 0.9 MB, 0.8 MB more
 04_batchsize/train | logits => scores; BATCH_SIZE = 16 => BATCH_SIZE: int = int(64 / 4) |
 04_batchsize/train | BATCH_SIZE = 16 => BATCH_SIZE = 64 | wrong: 0 lines changed, 2 in 04_batchsize/
@@ -28,14 +26,12 @@ zip(images.split\
 (MICRO_BATCH_SIZE), labels.split(MICRO_BATCH_SIZE)) => ((images[i : i + MICRO_BATCH_SIZE], \
 labels[i : i + MICRO_BATCH_SIZE]) for i in range(0, len(images), MICRO_BATCH_SIZE)) |
 05_grad_accum/plain | * len(x) / len(images) => | is each loss, in fp32, its share of the batch's
-05_grad_accum/train | * len(x) / len(images) => / MICRO_BATCH_SIZE | divide a loss by how many micro
 05_grad_accum/train | meter.add => optimizer.step() or meter.add | and is there one step per batch?
 05_grad_accum/train | backward(loss => backward(loss, retain_graph=True | activations 6.7 MB, 3.5 MB
 06_sgd/train | T_max=args => args; len(x) / len(images) => (len(y) / BATCH_SIZE) |
 06_sgd/train | SGD( => Adam( | optimizer states 1.8 MB, new: another optimizer, such as Adam
 06_sgd/train | scheduler.step() => pass | learning rate, schedule, zero_grad(), or batch size?
 06_sgd/train | optimizer.zero_grad() => pass | learning rate, schedule, zero_grad(), or batch size?
-06_sgd/train | , scheduler): => ): | wrong: unseen in this run: no meter.training(model, opt
 06_sgd/train | def build => def make | wrong: functions and constants: no build
 07_init_module/train | , mmap=True => | wrong: loading peak 2.8 MB
 """

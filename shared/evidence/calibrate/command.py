@@ -37,7 +37,7 @@ def python(log, *words, variables=None):
 
 
 def traced(name, card, gpus, folder, options):
-    """Return how many events of a script are equal, in order; how many there are; how many here.
+    """Return how many events of a script are equal, in order, and how many each of two runs has.
 
     The first run is on this machine's GPU, the second on an emulated one of the same kind.
     """
@@ -56,12 +56,12 @@ def traced(name, card, gpus, folder, options):
 
 def rows(measured, emulated):
     """Return the rows of a table of peaks while training, in GB: measured beside emulated."""
-    found = []
+    rows = []
     for name, r in measured.items():
-        both = [its["train"] for its in (r, emulated[name])] if name in emulated else []
-        peaks = [t[f"device_{key}_gb"] for key in ("peak", "reserved") for t in both]
-        found.append((name, *(f"{gb:.3f}" for gb in peaks)))
-    return found
+        both = [r["train"], emulated[name]["train"]] if name in emulated else []
+        peaks = [train[f"device_{key}_gb"] for key in ("peak", "reserved") for train in both]
+        rows.append((name, *(f"{gb:.3f}" for gb in peaks)))
+    return rows
 
 
 def main(argv=None):
@@ -84,9 +84,11 @@ def main(argv=None):
     )
     options = ["--preset", args.preset, "--data", "fake", "--no-pretrained"]
     ladder = [sys.executable, "-m", "shared.ladder", *args.stages, *options]
-    ladder += ["--side-roads"] * args.side_roads + ["--max-steps", str(UPDATES)]
-    for more in (["--out", args.out], ["--out", args.out / "emulated", "--card", key]):
-        subprocess.run([*ladder, *map(str, more)])
+    ladder += ["--max-steps", str(UPDATES)]
+    if args.side_roads:
+        ladder.append("--side-roads")
+    subprocess.run([*ladder, "--out", str(args.out)])
+    subprocess.run([*ladder, "--out", str(args.out / "emulated"), "--card", key])
     measured, emulated = (
         by_script(read(args.out / file)[0]) for file in ("ladder.jsonl", "emulated/ladder.jsonl")
     )
@@ -96,7 +98,7 @@ def main(argv=None):
             events[name] = traced(name, cards.CARDS[key], gpus, folder, traced_options)
         except UserError as error:  # such as a script that does not fit on this GPU
             print(f"- {name}, events: {error}")
-    found = {
+    results = {
         "torch": torch.__version__,
         "git_commit": git_commit(),
         "outside": json.loads((folder / "outside.json").read_text()),
@@ -105,10 +107,10 @@ def main(argv=None):
         "events": events,
     }
     file = args.out / "measured.json"
-    write_text(file, json.dumps(found, indent=1) + "\n")
+    write_text(file, json.dumps(results, indent=1) + "\n")
     print("\n", *aligned(HEADING, rows(measured, emulated)), sep="\n")
-    for name, (same, there, here) in events.items():
-        print(f"{name}: {same:,} of {there:,} events equal, {here:,} emulated")
-    context = found["outside"]["context"]
+    for name, (equal, on_gpu, on_emulated) in events.items():
+        print(f"{name}: {equal:,} of {on_gpu:,} events equal, {on_emulated:,} emulated")
+    context = results["outside"]["context"]
     print(f"CUDA context: {max(v or 0 for v in context.values()) / 1e9:.2f} GB at most")
     print(f"{file}: all of it, in one file to send")

@@ -46,22 +46,23 @@ def context():
     Nothing in this process may have used the GPU before. What was in use on the whole GPU "before"
     is subtracted, if nvidia-smi reports it.
     """
-    before, found = used(), {}
+    before = used()
+    nbytes = {}
     x = torch.ones(256, 256, device="cuda", dtype=torch.bfloat16)
-    found["first tensor"] = outside(before)
+    nbytes["first tensor"] = outside(before)
     x @ x
-    found["matrix product"] = outside(before)
+    nbytes["matrix product"] = outside(before)
     queries = x.view(1, 8, 128, 64).requires_grad_()
     F.scaled_dot_product_attention(queries, queries, queries).sum().backward()
-    found["attention and its backward pass"] = outside(before)
+    nbytes["attention and its backward pass"] = outside(before)
     convolution("bf16", 2)
-    found["convolution and its backward pass"] = outside(before)
-    return {"before": before, **found}
+    nbytes["convolution and its backward pass"] = outside(before)
+    return {"before": before, **nbytes}
 
 
 def convolution(kind, images):
     """Return the bytes of workspaces of ViT-L's convolution: {"forward", "backward"}."""
-    dtype, found = KINDS[kind], {}
+    dtype, nbytes = KINDS[kind], {}
     x = torch.ones(images, 3, 224, 224, device="cuda", dtype=dtype)
     weight = torch.ones(1024, 3, PATCH, PATCH, device="cuda", dtype=dtype, requires_grad=True)
 
@@ -72,10 +73,10 @@ def convolution(kind, images):
         new = sum(t.nbytes for t in results)
         return results, torch.cuda.memory_stats()[f"{COUNTER}.peak"] - start - new
 
-    (y,), found["forward"] = most(lambda: [F.conv2d(x, weight, stride=PATCH)])
+    (y,), nbytes["forward"] = most(lambda: [F.conv2d(x, weight, stride=PATCH)])
     gradient = torch.ones_like(y)
-    _, found["backward"] = most(lambda: torch.autograd.grad(y, [weight], gradient))
-    return found
+    _, nbytes["backward"] = most(lambda: torch.autograd.grad(y, [weight], gradient))
+    return nbytes
 
 
 def nccl(file):
@@ -93,17 +94,18 @@ def nccl(file):
 def main(file, gpus="1"):
     if int(gpus) > 1:
         side_by_side(int(gpus), nccl, file)
-    its = torch.cuda.get_device_properties(0)
-    found = {
-        "name": its.name,
-        "bytes": its.total_memory,
+    gpu = torch.cuda.get_device_properties(0)
+    nccl_bytes = []
+    if int(gpus) > 1:
+        nccl_bytes = [json.loads(Path(f"{file}.rank{r}").read_text()) for r in range(int(gpus))]
+    results = {
+        "name": gpu.name,
+        "bytes": gpu.total_memory,
         "context": context(),
         "convolutions": {f"{k}, {n} images": convolution(k, n) for k in KINDS for n in (4, 16)},
-        "nccl": [json.loads(Path(f"{file}.rank{r}").read_text()) for r in range(int(gpus))]
-        if int(gpus) > 1
-        else [],
+        "nccl": nccl_bytes,
     }
-    write_text(Path(file), json.dumps(found))
+    write_text(Path(file), json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The allocator's events of a script: `-m shared.evidence.calibrate.trace FILE SCRIPT [OPTION ...]`.
+"""The allocator's events of a script: `-m shared.evidence.calibrate.trace FILE SCRIPT [OPTION...]`.
 
 A line of the file is "a BYTES" (a block is handed out), "f BYTES" (it is given back), "S BYTES" or
 "R BYTES" (of segments, from and to CUDA).

@@ -5,6 +5,7 @@ share of the published time.
 """
 
 import datetime
+import functools
 import json
 import pkgutil
 import tomllib
@@ -14,7 +15,7 @@ from shared.cli import Parser, UserError, location
 from shared.emulator import cards
 from shared.evidence import kept
 from shared.evidence.published import unedited
-from shared.evidence.published.here import Here
+from shared.evidence.published.gpu import Gpu
 from shared.predict.jobs import run_jobs
 from shared.records import stored
 from shared.records.record import git_commit, versions
@@ -33,10 +34,30 @@ def rows(source):
     return [{**COMMON, "options": {}, **source, **row} for row in source["rows"]]
 
 
-def run(program, options, card, devices):
-    """Return the readings of a program, {name: figures}; run it in a process of its own."""
-    function = pkgutil.resolve_name(f"{__package__}.{program}")
-    return Here(cards.CARDS[card], devices).run(lambda here: function(here, **options))
+def what_runs(row):
+    """Return a text that rows have in common if they read figures of one and the same run."""
+    program = unedited.name(row) if "script" in row else row["program"]
+    return json.dumps([program, row["options"], row["card"], row["devices"]])
+
+
+def run(row, folder):
+    """Return the readings of a row's program or script, {name: figures}.
+
+    Run it in a process of its own. The folder holds the scripts of others.
+    """
+    if "script" in row:
+        return unedited.run(row, folder)
+    function = pkgutil.resolve_name(f"{__package__}.{row['program']}")
+    gpu = Gpu(cards.CARDS[row["card"]], row["devices"])
+    return gpu.run(functools.partial(function, **row["options"]))
+
+
+def published_gb(row):
+    """Return the published size of a row in GB, None if it has none."""
+    for unit, in_gb in UNITS.items():
+        if unit in row:
+            return row[unit] * in_gb
+    return None
 
 
 def predicted(sources, folder=None):
@@ -46,18 +67,14 @@ def predicted(sources, folder=None):
     that have published some.
     """
     every = [row for source in sources for row in rows(source)]
-    names = ("program", "options", "card", "devices")
-    jobs = [
-        (unedited.run, row, folder) if "script" in row else (run, *(row[name] for name in names))
-        for row in every
-    ]
-    once = {str(job): job for job in jobs}
-    found = dict(zip(once, run_jobs(list(once.values()))))
+    once = {what_runs(row): row for row in every}
+    results = run_jobs([(run, row, folder) for row in once.values()])
+    readings = dict(zip(once, results))
     common = {"versions": versions(TASK), "git_commit": git_commit()}
     common["date"] = datetime.date.today().isoformat()
     records = []
-    for row, job in zip(every, jobs):
-        gb = next((row[unit] * in_gb for unit, in_gb in UNITS.items() if unit in row), None)
+    for row in every:
+        gb = published_gb(row)
         record = {
             "source": row["title"],
             "what": row["words"],
@@ -68,7 +85,7 @@ def predicted(sources, folder=None):
             "published_ms": row["seconds"] * 1e3 / row["updates"] if "seconds" in row else None,
             "script": unedited.name(row) if "script" in row else None,
         }
-        figures = found[str(job)][row["read"]]
+        figures = readings[what_runs(row)][row["read"]]
         if "why" in figures:  # it has not run, so there is nothing to compare
             record |= dict.fromkeys(("counter", "published_gb", "published_ms"))
         records.append({**record, **figures, **common})
@@ -108,8 +125,8 @@ def scripts(records):
 
 def times(record):
     """Return texts for a record with a time: published, bound, the limiting part, the share."""
-    found, published = record["bound"], record["published_ms"]
-    return (f"{published:.1f} ms", f"{found['ms']:.1f} ms", found["by"], f"{reached(record):.0%}")
+    bound, published = record["bound"], record["published_ms"]
+    return (f"{published:.1f} ms", f"{bound['ms']:.1f} ms", bound["by"], f"{reached(record):.0%}")
 
 
 SCRIPTS = ("script", "trains", "allocated", "reserved", "published")
@@ -134,11 +151,11 @@ def main(argv=None):
             unedited.fetch(source, args.scripts)
     again = [s for s in chosen if "commit" not in s or args.scripts]
     records = predicted(again, args.scripts)
-    titles = {s["title"] for s in chosen} - {s["title"] for s in again}
-    if titles:
-        records += [r for r in json.loads(stored.PUBLISHED.read_text()) if r["source"] in titles]
+    if left := {s["title"] for s in chosen} - {s["title"] for s in again}:
+        records += [r for r in json.loads(stored.PUBLISHED.read_text()) if r["source"] in left]
     if not args.only:
-        kept.store(stored.PUBLISHED, f"published{' --scripts DIR' * bool(args.scripts)}", records)
+        command = "published --scripts DIR" if args.scripts else "published"
+        kept.store(stored.PUBLISHED, command, records)
     for source in chosen:
         mine = [r for r in records if r["source"] == source["title"]]
         print("\n{title}: {url}\n{note}".format(**source))

@@ -24,32 +24,32 @@ class FeedForward(nn.Module):
         return self.w2(F.silu(self.w1(x)) * self.w3(x))
 
 
-def tensor_parallel(here, devices):
+def tensor_parallel(gpu, devices):
     """Lightning's page about tensor parallelism: three matrices, AdamW, on one GPU or several."""
     model = FeedForward(8192)  # on the host: devices get the whole matrices, one by one
     if devices > 1:
-        mesh = dist.init_device_mesh(here.device.type, (devices,))
+        mesh = dist.init_device_mesh(gpu.device.type, (devices,))
         plan = {"w1": ColwiseParallel(), "w2": RowwiseParallel(), "w3": ColwiseParallel()}
         parallelize_module(model, mesh, plan)
-    model.to(here.device)
+    model.to(gpu.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, foreach=True)
     for _ in range(3):
-        output = model(here.noise(8, 8192))
+        output = model(gpu.noise(8, 8192))
         output.sum().backward()
         optimizer.step()
         optimizer.zero_grad()
-    here.read("peak")
+    gpu.read("peak")
 
 
-def data_parallel(here, old_adam=False):
+def data_parallel(gpu, old_adam=False):
     """Lightning's page about FSDP: its Transformer of a billion weights, with DDP and Adam."""
     model = Transformer(vocab_size=33278, nlayers=32, nhid=4096, ninp=1024, nhead=64)
-    model = DistributedDataParallel(model.to(here.device))
+    model = DistributedDataParallel(model.to(gpu.device))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
 
     def forward():
-        tokens = here.tokens(1, 35)
+        tokens = gpu.tokens(1, 35)
         return F.nll_loss(model(tokens, tokens), tokens.view(-1))
 
     with adam_of_2023() if old_adam else contextlib.nullcontext():
-        here.train(forward, optimizer)
+        gpu.train(forward, optimizer)

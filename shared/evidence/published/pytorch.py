@@ -11,12 +11,12 @@ from torchvision.models import vit_l_16
 from transformers import GPT2Config, GPT2LMHeadModel
 
 
-def sharded_states(here, shared):
+def sharded_states(gpu, shared):
     """Twenty layers with DDP and Adam on two GPUs; with or without sharded optimizer states."""
-    model = nn.Sequential(*[nn.Linear(2000, 2000) for _ in range(20)]).to(here.device)
-    here.read("model")
+    model = nn.Sequential(*[nn.Linear(2000, 2000) for _ in range(20)]).to(gpu.device)
+    gpu.read("model")
     model = DistributedDataParallel(model)
-    here.read("DDP")
+    gpu.read("DDP")
     options = {"lr": 0.01, "foreach": False}  # as in PyTorch 1.8
     if shared:
         optimizer = ZeroRedundancyOptimizer(
@@ -24,42 +24,42 @@ def sharded_states(here, shared):
         )
     else:
         optimizer = torch.optim.Adam(model.parameters(), **options)
-    outputs = model(here.noise(20, 2000))
-    F.mse_loss(outputs, here.noise(20, 2000)).backward()
-    here.read("before the step")
+    outputs = model(gpu.noise(20, 2000))
+    F.mse_loss(outputs, gpu.noise(20, 2000)).backward()
+    gpu.read("before the step")
     optimizer.step()
-    here.read("after the step")
+    gpu.read("after the step")
 
 
-def mixed_precision(here):
+def mixed_precision(gpu):
     """Three layers, SGD without foreach, gradients zeroed and not freed; two runs in a row.
 
     In the second run, in mixed precision, the last loss of the first one keeps its model and
     gradients alive until the next loss is computed.
     """
-    data = [here.noise(512, 4096) for _ in range(100)]  # 50 batches, and their targets
+    data = [gpu.noise(512, 4096) for _ in range(100)]  # 50 batches, and their targets
     for name in ("fp32", "fp16"):
         layers = [nn.Linear(4096, 4096) for _ in range(3)]
         model = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
-        model = model.to(here.device)
+        model = model.to(gpu.device)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.001, foreach=False)
-        scaler = torch.amp.GradScaler(here.device.type, enabled=name == "fp16")
-        here.reset()
+        scaler = torch.amp.GradScaler(gpu.device.type, enabled=name == "fp16")
+        gpu.reset()
         for x, y in [*zip(data, data[50:])][:4]:
-            here.update()
-            with torch.autocast(here.device.type, torch.float16, enabled=name == "fp16"):
+            gpu.update()
+            with torch.autocast(gpu.device.type, torch.float16, enabled=name == "fp16"):
                 output = model(x)
                 loss = F.mse_loss(output, y)
             scaler.scale(loss).backward()
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad(set_to_none=False)
-        here.read(name)
+        gpu.read(name)
 
 
-def step_in_backward(here, hooked):
+def step_in_backward(gpu, hooked):
     """ViT-L/16 and Adam, one image; with hooks, each gradient is used as soon as it is ready."""
-    model = vit_l_16().to(here.device)
+    model = vit_l_16().to(gpu.device)
     groups = [[p] for p in model.parameters()] if hooked else [model.parameters()]
     optimizers = [torch.optim.Adam(group, foreach=not hooked) for group in groups]
 
@@ -70,16 +70,16 @@ def step_in_backward(here, hooked):
     for p, optimizer in zip(model.parameters(), optimizers) if hooked else ():
         p.register_post_accumulate_grad_hook(partial(use, optimizer))
     for _ in range(3):
-        loss = model(here.noise(1, 3, 224, 224))
+        loss = model(gpu.noise(1, 3, 224, 224))
         loss.sum().backward()
         if not hooked:
             use(*optimizers)
-    here.read("peak")
+    gpu.read("peak")
 
 
-def gpt2(here, checkpointing):
+def gpt2(gpu, checkpointing):
     """GPT-2 in fp32, 4 texts of 512 tokens, AdamW."""
-    model = GPT2LMHeadModel(GPT2Config()).to(here.device).train()
+    model = GPT2LMHeadModel(GPT2Config()).to(gpu.device).train()
     if checkpointing:
         model.gradient_checkpointing_enable()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
@@ -87,9 +87,9 @@ def gpt2(here, checkpointing):
 
     def forward():
         nonlocal tokens, outputs
-        tokens = here.tokens(4, 512)
+        tokens = gpu.tokens(4, 512)
         outputs = model(input_ids=tokens, labels=tokens)
         return outputs.loss
 
-    here.record()
-    here.train(forward, optimizer)
+    gpu.record()
+    gpu.train(forward, optimizer)

@@ -11,7 +11,7 @@ from shared.evidence.published.old_adam import adam_of_2023
 HALF = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16, "bf16-true": torch.bfloat16}
 
 
-def distilbert(here, precision="32-true", tf32=False):
+def distilbert(gpu, precision="32-true", tf32=False):
     """DistilBERT classifying 12 texts of 512 tokens, Adam; precision is Lightning's name."""
 
     def attention(module, query, key, value, attention_mask, dropout=0.0, **_):
@@ -26,20 +26,20 @@ def distilbert(here, precision="32-true", tf32=False):
         torch.set_float32_matmul_precision("high")
     config = DistilBertConfig(attn_implementation="4.28")
     model = DistilBertForSequenceClassification(config)
-    model = model.to(here.device, HALF.get(precision) if precision.endswith("true") else None)
+    model = model.to(gpu.device, HALF.get(precision) if precision.endswith("true") else None)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-5)
     tokens = outputs = None
     half = HALF[precision] if precision.endswith("mixed") else None
 
     def forward():
         nonlocal tokens, outputs
-        tokens, labels = here.tokens(12, 512), here.tokens(12)
-        with torch.autocast(here.device.type, half, enabled=bool(half)):
+        tokens, labels = gpu.tokens(12, 512), gpu.tokens(12)
+        with torch.autocast(gpu.device.type, half, enabled=bool(half)):
             outputs = model(tokens, labels=labels)
         return outputs["loss"]
 
     with adam_of_2023():
-        here.train(forward, optimizer, late=True)
+        gpu.train(forward, optimizer, late=True)
 
 
 class Attention(nn.Module):
@@ -59,17 +59,17 @@ class Attention(nn.Module):
         return self.proj((weights @ value).transpose(1, 2).reshape(batch, length, width)), None
 
 
-def timm(here, name, batch_size):
+def timm(gpu, name, batch_size):
     """A vision transformer of torchvision with timm's attention, fp16 mixed precision, SGD."""
     model = get_model(name)
     for block in model.encoder.layers:
         block.self_attention = Attention(model.hidden_dim, heads=16)
-    model = model.to(here.device)
+    model = model.to(gpu.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    images = here.noise(batch_size, 3, 224, 224)
+    images = gpu.noise(batch_size, 3, 224, 224)
 
     def forward():
-        with torch.autocast(here.device.type, torch.float16):
-            return F.cross_entropy(model(images), here.tokens(batch_size))
+        with torch.autocast(gpu.device.type, torch.float16):
+            return F.cross_entropy(model(images), gpu.tokens(batch_size))
 
-    here.train(forward, optimizer)
+    gpu.train(forward, optimizer)

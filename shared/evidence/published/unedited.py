@@ -1,6 +1,5 @@
 """Run published scripts on the emulated GPU, unedited."""
 
-import contextlib
 import json
 import os
 import shlex
@@ -9,11 +8,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from transformers import GPT2Config
-
 from shared.cli import UserError
+from shared.evidence.published import made_up
 from shared.records.record import ROOT
-from shared.text.tokenizer import new_tokenizer
 
 # Python code that runs before a script, for those of before July 2023.
 OLD_ADAM = """
@@ -34,7 +31,7 @@ def name(row):
 
 
 def fetch(source, folder):
-    """Fetch the repository of a source, unless the folder has it, and prepare its data."""
+    """Fetch the repository of a source, unless the folder has it, and make up its data."""
     there = folder / source["folder"]
     if not there.exists():
         git = ["git", "-c", "advice.detachedHead=false"]
@@ -44,20 +41,8 @@ def fetch(source, folder):
         ):
             if subprocess.run(command).returncode:
                 raise UserError(f"{source['repository']} cannot be fetched into {there}")
-    with contextlib.chdir(there):
-        exec(source.get("prepare", ""))
-
-
-def gpt2(folder):
-    """Write into a folder what scripts would download: gpt2, without weights, and texts."""
-    lines = [f"the quick brown fox jumps over the lazy dog {n} " * 60 for n in range(2000)]
-    tokenizer = new_tokenizer(lines, 2000)
-    tokenizer.eos_token = tokenizer.sep_token
-    tokenizer.save_pretrained(f"{folder}/gpt2")
-    GPT2Config(architectures=["GPT2LMHeadModel"]).save_pretrained(f"{folder}/gpt2")
-    texts = Path(folder) / "texts"
-    texts.mkdir(exist_ok=True)
-    texts.joinpath("train.jsonl").write_text("\n".join(json.dumps({"text": x}) for x in lines))
+    if "prepare" in source:
+        getattr(made_up, source["prepare"])(there)
 
 
 def run(row, folder):
@@ -68,22 +53,22 @@ def run(row, folder):
     script = folder / row["folder"] / row["script"]
     options = ["--card", row["card"], "--devices", str(row["devices"]), "--json"]
     command = [sys.executable, "-m", "shared.predict", script, *options, "--", *row.get("args", [])]
-    with tempfile.TemporaryDirectory() as before:
+    with tempfile.TemporaryDirectory() as startup:
         if row.get("old_adam"):
-            Path(before, "sitecustomize.py").write_text(OLD_ADAM)
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), before])}
+            Path(startup, "sitecustomize.py").write_text(OLD_ADAM)
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), startup])}
         done = subprocess.run(command, env=env, capture_output=True, text=True)
     if done.returncode:
         return {"peak": {"why": done.stderr.strip().rpartition("\n")[2].strip()}}
-    found = json.loads(done.stdout)[0]
-    train = found["train"]
+    record = json.loads(done.stdout)[0]
+    train = record["train"]
     figures = {
         "allocated_gb": train["device_peak_gb"],
         "reserved_gb": train["device_reserved_gb"],
         "breakdown_gb": train["breakdown_gb"],
-        "bound": found["bound"],
-        "notes": found["notes"],
-        "model": found["model"],
-        "inputs": found["inputs"],
+        "bound": record["bound"],
+        "notes": record["notes"],
+        "model": record["model"],
+        "inputs": record["inputs"],
     }
     return {"peak": figures}

@@ -12,16 +12,17 @@ from shared.predict.bound import bound
 from shared.predict.cost import Cost
 
 
-class Here:
-    """This process with its emulated GPU, as a program uses it.
+class Gpu:
+    """The emulated GPU of this process, as a program uses it.
 
-    `found`, filled by read(), is {name: {"allocated_gb", "reserved_gb", "bound"}}.
+    `readings`, filled by read(), are {name: {"allocated_gb", "reserved_gb", "bound"}}.
     """
 
     def __init__(self, card, devices=1):
         """Take a card, an emulator.cards.Card; with several devices, as the first of them."""
         launch.become(launch.settings(card, devices, alone=devices > 1))
-        self.card, self.device, self.found = card, torch.device("cuda"), {}
+        self.card, self.device = card, torch.device("cuda")
+        self.readings = {}
         self.cost = Cost("cuda", lambda: torch.cuda.current_stream().cuda_stream)
         self._recorded = 0
         if devices > 1:
@@ -34,7 +35,7 @@ class Here:
         torch.set_num_threads(1)
         values.watchers.append(self)
         program(self)
-        return self.found
+        return self.readings
 
     # What the emulator tells of each operation.
 
@@ -68,7 +69,7 @@ class Here:
 
     def read(self, name):
         """Read the counters, and store them under a name."""
-        self.found[name] = {
+        self.readings[name] = {
             "allocated_gb": (torch.cuda.max_memory_allocated() - self._recorded) / 1e9,
             "reserved_gb": torch.cuda.max_memory_reserved() / 1e9,
             "bound": bound(self.cost.operations, self.card.rates),
