@@ -27,8 +27,8 @@ class Watch:
     """Records each operation on the GPU, and what is known of the tensors in its memory.
 
     `places` are of each operation: the phase, the module, the line of the script, and the category
-    of what it allocates. `results` are {address: (shape, dtype)} of the tensors that it returned. `labels` are
-    (number of operations so far, address, category, name): what the script has told since.
+    of what it allocates. `results` are {address: (shape, dtype)} of the tensors that it returned.
+    `labels` are what the script has told: (operations so far, address, category, name).
     """
 
     def __init__(self, line):

@@ -183,9 +183,9 @@ def received(source, copy):
 
 
 def end():
-    """Leave the operations to PyTorch alone, until the next begin(), but for those that read numbers.
+    """Leave the operations to PyTorch alone, until the next begin(), but for those that read.
 
-    Else they would find in memory what was left there: any size, up to one that never ends.
+    Else these would find in memory what was left there: any size, up to one that never ends.
     """
     _leave()
     if hasattr(torch.library, "get_kernel"):
