@@ -25,9 +25,9 @@ PUBLISHED = RESULTS / "published.json"
 HUGGING_FACE = RESULTS / "hugging-face.json"  # two records for each technique
 PROFILED = RESULTS / "profiled.json"
 LOST_UPDATES = RESULTS / "lost-updates.json"
-# Of a prediction, what only a measurement has.
-MEASURED = "pretrained dataset seed test_accuracy test_perplexity images_per_second".split()
-MEASURED += "texts_per_second resumed_at".split()
+# What a stored prediction leaves out if it is None, or always: what only a measurement has.
+LEFT_OUT = "micro_batch_size technique pretrained dataset seed test_accuracy resumed_at".split()
+LEFT_OUT += ["images_per_second", "texts_per_second"]
 SHARED = "versions", "git_commit", "command", "date"  # by the records of a group
 
 # GB reserved, with Fabric, in the article of 2023 that the ladder follows, by the script of the
@@ -50,7 +50,7 @@ def predicted(*groups):
         if "script" not in fields:
             header, group = fields, fields.pop("group")
         elif group in groups:
-            records.append({**dict.fromkeys(MEASURED), **header, **fields})
+            records.append({**dict.fromkeys(LEFT_OUT), **header, **fields})
     return records
 
 
