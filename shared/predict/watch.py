@@ -147,6 +147,10 @@ class Watch:
             self._backward_at = None
             self.place()
 
+    def _free(self, original, *args, **kwargs):
+        self.place()  # what is freed has no operation that would tell where
+        return original(*args, **kwargs)
+
     def _gather(self, original, *args, **kwargs):
         self._gathering = True
         self.place()
@@ -162,6 +166,7 @@ class Watch:
             stack.callback(after_step(self._after_step).remove)
             stack.enter_context(self._whereabouts.update())
             stack.enter_context(wrapped(torch.autograd, "backward", self._backward))
+            stack.enter_context(wrapped(torch.optim.Optimizer, "zero_grad", self._free))
             if group := lookup(FSDP_GROUP, "gathered weights count as activations"):
                 stack.enter_context(wrapped(group, "wait_for_unshard", self._gather))
             values.watchers.append(self)
