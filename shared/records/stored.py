@@ -27,7 +27,6 @@ PROFILED = RESULTS / "profiled.json"
 LOST_UPDATES = RESULTS / "lost-updates.json"
 # What a stored prediction leaves out if it is None, or always: what only a measurement has.
 LEFT_OUT = "micro_batch_size technique pretrained dataset seed test_accuracy resumed_at".split()
-LEFT_OUT += ["images_per_second", "texts_per_second"]
 SHARED = "versions", "git_commit", "command", "date"  # by the records of a group
 
 # GB reserved, with Fabric, in the article of 2023 that the ladder follows, by the script of the

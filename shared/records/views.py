@@ -64,7 +64,7 @@ def unit(record):
 
 def speed(record):
     """Return the images or texts per second, None if they were not measured."""
-    return record[f"{unit(record)}_per_second"]
+    return record.get(f"{unit(record)}_per_second")
 
 
 def most_per_second(record):

@@ -163,7 +163,8 @@ def test_fsdp_units_by_hand():
     for cost in (first, sharded, offloaded):
         assert cost["gathered_gb"] * 1e9 == pytest.approx(2 * (2 * blocks + padded), abs=1)
         assert cost["reduced_gb"] * 1e9 == pytest.approx(2 * (blocks + padded), abs=1)
-    assert {sharded[key] for key in ("to_device_gb", "to_host_gb", "moved_on_host_gb")} == {0}
+    # At most a few numbers, such as the learning rate of a schedule.
+    assert max(sharded[key] for key in ("to_device_gb", "to_host_gb", "moved_on_host_gb")) < 1e-6
     assert offloaded["to_device_gb"] * 1e9 == pytest.approx(2 * (blocks // 2 + mine), abs=1)
     assert offloaded["to_host_gb"] * 1e9 == pytest.approx(2 * shard, abs=1)
     # SGD reads weights and gradients, and writes weights.
