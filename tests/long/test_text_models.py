@@ -55,7 +55,7 @@ def test_how_many_tokens_a_model_takes(tmp_path, kind, longest):
 @NEEDS
 def test_memory_falls():
     before, train = predict_all(TEXT, "tiny", max_length=64).values()
-    assert train["train"]["device_peak_gb"] < before["train"]["device_peak_gb"] / 3
+    assert train["train"]["device_peak_gb"] < before["train"]["device_peak_gb"] / 2
     assert train["load"]["device_peak_gb"] < before["load"]["device_peak_gb"] / 2
     assert train["precision"] == "bf16-true" and before["batch_size"] == train["batch_size"] == 12
     held, less = (r["train"]["breakdown_gb"] for r in (before, train))
