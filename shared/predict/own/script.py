@@ -30,6 +30,21 @@ class Enough(BaseException):
     """Raised to end a script that would continue with updates like those before."""
 
 
+def shape_of(batch):
+    """Return the shape of a batch's inputs and whether they are floating-point numbers, or None.
+
+    The batch itself must not be kept, which would take memory.
+    """
+    first = next(tensors(batch), None)
+    if first is None or not first.ndim:
+        return None
+    # Detection takes a list of images, which may differ in size.
+    listed = next((x for x in batch if isinstance(x, (list, tuple))), ())
+    several = len(listed) > 1 and all(getattr(x, "ndim", 0) == 3 for x in listed)
+    shape = (len(listed) if several else len(first), *first.shape[not several :])
+    return shape, first.is_floating_point()
+
+
 class Run:
     """A running script, and what is known about it."""
 
@@ -45,7 +60,7 @@ class Run:
         self.starts = []  # the same, of each update, and the end of the last
         self.totals, self.operations = None, []  # of the last update that was watched
         self.batch, self.sizes = 0, []  # of such an update, and of its parts
-        self.seen, self._given = [], ()  # sizes; the arguments of the last forward pass
+        self.seen, self._given = [], None  # sizes; shape_of() the last forward pass
         self._steps, self._epochs, self.backwards = {}, 0, 0
         self._fetching, self._ends = 0.0, []  # seconds in which batches were made; see host_ms()
         self.watch = Watch(self.line)
@@ -101,7 +116,7 @@ class Run:
             self.watch.weights = {start(p) for p in module.parameters() if on_gpu(p)}
             self._begin_training()
         if trains and self.watch.is_between_modules():
-            self._given = args
+            self._given = shape_of(args)
 
     def _begin_training(self):
         self.watch.building = False
@@ -119,14 +134,10 @@ class Run:
             self._leave_alone()
 
     def _see(self, given):
-        """Keep the shape of a batch, and its size."""
-        if (first := next(tensors(given), None)) is not None and first.ndim:
-            # Detection takes a list of images, which may differ in size.
-            listed = next((x for x in given if isinstance(x, (list, tuple))), ())
-            several = len(listed) > 1 and all(getattr(x, "ndim", 0) == 3 for x in listed)
-            shape = (len(listed) if several else len(first), *first.shape[not several :])
-            self.seen.append(shape[0])
-            self.inputs = self.inputs or (shape, first.is_floating_point())
+        """Keep the size of a batch, given what shape_of() returned; and the first shape."""
+        if given:
+            self.seen.append(given[0][0])
+            self.inputs = self.inputs or given
 
     def backward(self, original, *args, **kwargs):
         self.backwards += 1
@@ -209,7 +220,7 @@ class Run:
             self.watch.inputs = {t.data_ptr() for t in tensors(batch)}
             fetching = torch.is_grad_enabled() and (self.model is None or self.model.training)
             if fetching:
-                self._see(batch)
+                self._see(shape_of(batch))
             yield batch
             count += 1
             trains = self.backwards > before
