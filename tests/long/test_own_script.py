@@ -19,7 +19,7 @@ from shared.records.views import read
 pytestmark = NEEDS
 
 MIB = 2**20
-SHORT = ["--preset", "tiny", "--data", "fake", "--no-pretrained", "--max-steps", 9, "--record"]
+SHORT = ["--preset", "tiny", "--data", "fake", "--no-pretrained", "--max-steps", 3, "--record"]
 # A weight of 4 MiB with Adam, and 2 MiB of inputs; it calls what real scripts call.
 TRAINS = """
 import sys, torch
