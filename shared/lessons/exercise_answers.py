@@ -53,7 +53,7 @@ def _cells(name, before, now):
 def comparable(record, against):
     """Return whether two accuracies are comparable: after as many updates, on real images."""
     return (
-        record["test_accuracy"] is not None
+        record.get("test_accuracy") is not None
         and record["steps"] == against["steps"]
         and "fake" not in (record["dataset"], against["dataset"])
     )
@@ -73,8 +73,8 @@ def title(record, other, short=False):
         ("dataset", "{}"),
         ("pretrained", "pretrained: {}"),
     ):
-        value = record[key]
-        if value != other[key] and value is not None:
+        value = record.get(key)
+        if value != other.get(key) and value is not None:
             if isinstance(value, bool):
                 value = "yes" if value else "no"
             text = words.format(value)

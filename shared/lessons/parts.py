@@ -247,7 +247,7 @@ def one_by_one(folder):
 def versions(folder):
     """Return a table of the files of records: their number, PyTorch, dates and commits."""
     table = [("file", "records", "PyTorch", "made on", "at commit")]
-    for file in sorted(views.RESULTS.glob("*.json*")):
+    for file in sorted([*views.RESULTS.glob("*.json"), *views.RESULTS.glob("*.jsonl")]):
         text = file.read_text()
         torch, dates, commits = (
             sorted(re.findall(rf'"{key}": "(.+?)"', text))
