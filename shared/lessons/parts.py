@@ -156,8 +156,8 @@ def ladder(folder):
     every = stored.predictions()
     records = [every[name] for name in scripts.ladder()]
     fastest = min(map(views.least_ms, records))
-    heading = ("stage", "idea", "changed lines", "tensors, allocated, GB per GPU")
-    table = [(*heading, "a card needs, GB", "speed (bound)")]
+    heading = ("stage", "idea", "changed lines", "tensors, GB")
+    table = [(*heading, "card, GB", "speed (bound)")]
     for r in records:
         script = scripts.get(r["script"])
         lines = str(markdown.changed(script.parent, script.name)) if script.parent else ""

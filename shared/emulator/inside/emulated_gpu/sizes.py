@@ -61,7 +61,8 @@ def scalar(run, t):
     read(t, "a number")
     known = not is_large(t) and state_of(t)
     number = alias(t).item() if known else torch.ones((), dtype=t.dtype).item()
-    _numbers[_lines()] = number
+    lines = _lines()
+    _numbers[lines] = _numbers[lines[:2]] = number
     return number
 
 
@@ -141,7 +142,10 @@ def as_before(func, run, args, kwargs):
     if func is aten._local_scalar_dense.default:
         number = run(*args)
         is_answer = not on_gpu(args[0]) or getattr(_answering, "now", False)
-        return number if is_answer else _numbers.get(_lines(), type(number)(1))
+        if is_answer:
+            return number
+        lines = _lines()
+        return _numbers.get(lines, _numbers.get(lines[:2], type(number)(1)))
     if func in MASKED and not is_masked(func, args):
         return run(*args, **kwargs)
     counts = _latest.get(_shapes(func, given))
