@@ -15,7 +15,7 @@ from shared.report import charts, command, page, roads, timelines
 TINY = by_script(read(TINY_MEASURED)[0])
 GPU = "06_sgd/train"
 OTHER = [("script", "99_mine/train"), ("model", "vit_b_32"), ("image_px", 48), ("batch_size", 32)]
-OTHER += [("micro_batch_size", 3), ("world_size", 2), ("precision", "bf16-true"), ("steps", 1)]
+OTHER += [("micro_batch_size", 3), ("world_size", 2), ("precision", "16-mixed"), ("steps", 1)]
 
 
 def peak(record):

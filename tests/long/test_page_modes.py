@@ -71,13 +71,12 @@ def test_a_timeline_by_pointer_and_touch(visit):
     assert moments["at"][at(page, script)] / moments["events"] == pytest.approx(0.25, abs=0.02)
     stage, chosen = article(page, script), moments["chosen"][at(page, script)]
     assert stage.locator(".source .chose").count() == bool(chosen)
-    stage.locator(".held[data-part=device]").get_by_role("button", name="parameters").click()
+    stage.locator(".held[data-part=device]").get_by_role("button", name="activations").click()
     reopened(page)
-    assert stage.locator(".largest caption").inner_text() == "The ten largest of the parameters"
+    assert stage.locator(".largest caption").inner_text() == "The ten largest of the activations"
     rows = stage.locator(".largest tbody tr")
-    name, shape, kind, told = rows.first.locator("td").all_inner_texts()
-    edges = [int(edge) for edge in shape.split(" × ")]
-    assert (rows.count(), kind, told) == (10, "bfloat16", size(2 * edges[0] * edges[1] / 1e9))
+    assert 1 <= rows.count() <= 10
+    assert re.search(r"\d [GM]B$", rows.first.locator("td").last.inner_text())
 
 
 def test_one_scale_for_all_stages_or_its_own(visit):
