@@ -47,7 +47,7 @@ def library():
         elsewhere = "a container or Colab's free CPU machine has all that is needed"
         raise BuildError(f"the emulated GPU needs Linux, not {platform.system()}; {elsewhere}")
     torch = torch_folder()
-    compiler = shlex.split(os.environ.get("CC", "cc"))
+    compiler = shlex.split(os.environ.get("CC") or "cc")
     if not shutil.which(compiler[0]) or not shutil.which("nm"):
         install = "install gcc and libc6-dev (apt-get install gcc libc6-dev)"
         raise BuildError(f"the emulated GPU needs a C compiler and nm, and here is none; {install}")
