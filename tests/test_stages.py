@@ -66,12 +66,16 @@ def test_each_stage_saves_what_its_page_says(measured):
     assert "recomputed" in held["09"] and "recomputed" not in held["08"]
 
 
+def assert_adds_up(phase):
+    held = sum(phase["breakdown_gb"].values())
+    assert held == pytest.approx(phase["device_peak_gb"], rel=1e-9)
+
+
 @pytest.mark.parametrize("name", NAMES + TEXT)
 def test_what_is_measured_adds_up_to_the_peak(measured, name):
     for phase in ("load", "train"):
         found = measured[name][phase]
-        held = sum(found["breakdown_gb"].values())
-        assert held == pytest.approx(found["device_peak_gb"], rel=1e-9)
+        assert_adds_up(found)
         # A CPU has no caching allocator, and what is not measured is None, never 0.
         assert found["device_reserved_gb"] is None and found["host_peak_gb"] is None
 
@@ -87,8 +91,7 @@ def test_the_emulated_gpu_holds_the_tensors_that_real_numbers_need(measured, pre
 def test_what_is_predicted_adds_up_to_the_peak(predicted, name):
     for phase in ("load", "train"):
         found = predicted[name][phase]
-        held = sum(found["breakdown_gb"].values())
-        assert held == pytest.approx(found["device_peak_gb"], rel=1e-9)
+        assert_adds_up(found)
         assert found["device_peak_gb"] <= found["device_reserved_gb"]
         assert sum(found["host_breakdown_gb"].values()) == pytest.approx(found["host_peak_gb"])
 

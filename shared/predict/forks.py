@@ -69,7 +69,8 @@ def _name(job):
 
 def _ended(code, job):
     how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-    return UserError(f"{_name(job)} was ended by {how}; has the host enough memory?")
+    asks = "; has the host enough memory?" if -code == signal.SIGKILL else ""
+    return UserError(f"{_name(job)} was ended by {how}{asks}")
 
 
 if __name__ == "__main__":

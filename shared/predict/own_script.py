@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -160,8 +161,9 @@ def run(args, argv, card_gb, snapshot=None, timed=TIMED, **variables):
         known = {"root": str(ROOT), "result": str(result), "asked": json.dumps(asked), "argv": argv}
         command = [sys.executable, "-c", INSIDE.format(**known)]
         output = {"stdout": sys.stderr if args.json else None}
+        log = Path(folder, "log.txt")
         if quiet:
-            output = {"stdout": open(os.devnull, "w"), "stderr": open(os.devnull, "w")}
+            output = {"stdout": log.open("w"), "stderr": subprocess.STDOUT}
         code, reports = launch.run(command, env, snapshot, **output)
         if timed and (code < 0 or code == FAILED):
             return run(args, argv, card_gb, snapshot, 0, **variables)
@@ -170,7 +172,7 @@ def run(args, argv, card_gb, snapshot=None, timed=TIMED, **variables):
             asks = "; has the host enough memory?" if -code == signal.SIGKILL else ""
             raise UserError(f"{args.script} was ended by {name}{asks}")
         if code and quiet:
-            raise UserError(f"{args.script} failed when it ran again, with exit code {code}")
+            print(log.read_text(errors="replace"), end="", file=sys.stderr)
         if code or not result.exists():
             sys.exit(code or 1)
         found = json.loads(result.read_text())
