@@ -72,7 +72,8 @@ def main(argv=None):
     parser.add_argument("--preset", choices=("tiny", "full"), default="full", help="default: full")
     args = parser.parse_args(argv)
     if not torch.cuda.is_available():
-        raise UserError("there is no GPU here; python -m shared.emulator -m ... tries it without")
+        emulated = "python -m shared.emulator -m shared.evidence.calibrate --preset tiny"
+        raise UserError(f"there is no GPU here; {emulated} tries it without")
     key = cards.key_of_this_machine(torch.cuda.get_device_properties(0))
     if not key:
         raise UserError("this GPU is not in shared/emulator/cards.csv; add a line for it")
