@@ -8,7 +8,7 @@ import statistics
 
 from shared.evidence.published import command
 from shared.evidence.published.command import SOURCES, error, reached
-from shared.records import markdown, stored
+from shared.records import markdown, stored, views
 from shared.records.scripts import ROOT
 
 
@@ -43,7 +43,7 @@ def part(folder):
     for source in SOURCES:
         if rows := command.table([r for r in records if r["source"] == source["title"]]):
             pieces += ["[{title}]({url}). {note}".format(**source), [command.HEADING, *rows]]
-    return markdown.text(*pieces, _origin(records[0]))
+    return markdown.text(*pieces, _origin(records))
 
 
 def unedited(folder):
@@ -58,16 +58,16 @@ def unedited(folder):
         lines.append((link, *cells))
     repositories = {s["repository"] for s in SOURCES if "commit" in s}
     summary = f"{len(ran)} of {len(records)} scripts of {len(repositories)} repositories run."
-    return markdown.text(summary, lines, _origin(records[0]))
+    return markdown.text(summary, lines, _origin(records))
 
 
-def _origin(record):
-    made = (
-        f"Predicted with `{record['command']}`; torch {record['versions']['torch']}, "
-        f"{record['date']}, commit {record['git_commit']}; records in "
-        f"`{stored.PUBLISHED.relative_to(ROOT)}`."
-    )
-    return markdown.folded(markdown.ORIGIN, [made])
+def _origin(records):
+    commands = views.listed(f"`{r['command']}`" for r in records)
+    torch = views.listed(r["versions"]["torch"] for r in records)
+    dates, commits = (views.listed(r[key] for r in records) for key in ("date", "git_commit"))
+    file = stored.PUBLISHED.relative_to(ROOT)
+    made = f"Predicted with {commands}; torch {torch}, {dates}, commit {commits}"
+    return markdown.folded(markdown.ORIGIN, [f"{made}; records in `{file}`."])
 
 
 def summary(folder):

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from shared.cli import Parser, UserError, location
 from shared.emulator import cards
-from shared.evidence import kept
 from shared.evidence.published import unedited
 from shared.evidence.published.gpu import Gpu
 from shared.predict.jobs import run_jobs
 from shared.records import stored
+from shared.records.atomic_files import write_text
 from shared.records.record import git_commit, versions
 from shared.records.views import NOTHING, aligned, size
 from shared.text.cli import TASK
@@ -26,6 +26,7 @@ from shared.text.cli import TASK
 # what was assumed.
 SOURCES = tomllib.loads(Path(__file__).with_name("sources.toml").read_text("utf-8"))["sources"]
 COMMON = {"counter": "allocated", "card": "a100", "devices": 1, "read": "peak"}
+COMMAND = "python -m shared.evidence.published"
 UNITS = {"gb": 1, "gib": cards.GIB, "mib": 2**20 / 1e9}  # in GB
 
 
@@ -84,6 +85,7 @@ def predicted(sources, folder=None):
             "devices": row["devices"],
             "published_ms": row["seconds"] * 1e3 / row["updates"] if "seconds" in row else None,
             "script": unedited.name(row) if "script" in row else None,
+            "command": f"{COMMAND} --scripts DIR" if "script" in row else COMMAND,
         }
         figures = readings[what_runs(row)][row["read"]]
         if "why" in figures:  # it has not run, so there is nothing to compare
@@ -154,8 +156,8 @@ def main(argv=None):
     if left := {s["title"] for s in chosen} - {s["title"] for s in again}:
         records += [r for r in json.loads(stored.PUBLISHED.read_text()) if r["source"] in left]
     if not args.only:
-        command = "published --scripts DIR" if args.scripts else "published"
-        kept.store(stored.PUBLISHED, command, records)
+        write_text(stored.PUBLISHED, json.dumps(records, indent=1) + "\n")
+        print(f"{stored.PUBLISHED.name}: {len(records)} records")
     for source in chosen:
         mine = [r for r in records if r["source"] == source["title"]]
         print("\n{title}: {url}\n{note}".format(**source))
