@@ -22,13 +22,13 @@ from shared.records import scripts, stored, views
 from shared.records.bars import COLORS
 from shared.records.record import git_commit
 from shared.records.views import name
-from shared.report import calculator, charts, lesson, price, roads, side_by_side, timelines
+from shared.report import calculator, charts, lesson, price, side_by_side, timelines
 
 SIZES = (8, 12, 16, 24, 40, 80, 141)  # GB
 FIRST_CARD = "rtx4090"  # chosen when the page opens
 TEMPLATE = Path(__file__).parent / "template"
 # In this order: a later file may use what an earlier one defines.
-STYLES = "base ladder price roads diff stages timeline quiz mistakes ways calculator "
+STYLES = "base ladder price diff stages timeline quiz mistakes ways calculator "
 STYLES += "present print"
 SCRIPTS = "base address ladder price stages canvas timeline quiz compare formulas advice "
 SCRIPTS += "mistakes calculator ways theme present paper touch"
@@ -192,7 +192,6 @@ def render(files, own=()):
         diffs=diffs(tuple(sorted(others))),
         neighbours=neighbours,
         price=price.chart(),
-        roads=roads.drawn(),
         quiz=questions(),
         mistakes=questions_of_code,
         mistakes_origins=origins,

@@ -4,13 +4,13 @@ import json
 import re
 
 import pytest
-from conftest import NAMES, ROADS, TEXT
+from conftest import ROADS
 
 from shared.cli import UserError
 from shared.lessons import side_roads
-from shared.records import scripts, stored
-from shared.records.views import TINY_MEASURED, by_script, least_ms, read, setting, size
-from shared.report import charts, command, page, roads, timelines
+from shared.records import markdown, scripts, stored
+from shared.records.views import TINY_MEASURED, by_script, least_ms, read, setting
+from shared.report import charts, command, page, timelines
 
 TINY = by_script(read(TINY_MEASURED)[0])
 GPU = "06_sgd/train"
@@ -30,30 +30,25 @@ def shown(folder, *records):
 
 
 def test_side_roads_are_compared_with_what_they_change():
-    records, stages = side_roads.records(), roads.drawn()["stages"]
-    assert [stage["script"] for stage in stages] == NAMES + TEXT
-    assert [road["script"] for stage in stages for road in stage["roads"]] == ROADS
-    for road in [road for stage in stages for road in stage["roads"]]:
-        now, before = records[road["script"]], records[scripts.get(road["script"]).parent]
-        alike = [peak(other) for other in records.values() if setting(other) == setting(now)]
-        assert road["at"]["lin"] == pytest.approx(100 * peak(now) / max(alike))
-        assert road["peak"] == size(peak(now))
-        if setting(now) != setting(before):
-            assert road["peak_change"] is road["time"] is None
-        else:
-            assert_told(road["time"], least_ms(now) / least_ms(before))
-            assert_told(road["peak_change"], peak(now) / peak(before))
-
-
-def assert_told(text, ratio):
-    """Check that a text is true of the ratio of two figures."""
-    if text in ("the same", "nearly the same"):
-        assert (text == "the same") == (ratio == 1) and ratio == pytest.approx(1, abs=5.1e-4)
-    elif text.endswith("%"):
-        assert 1 + float(text[:-1]) / 100 == pytest.approx(ratio, abs=5.1e-4)
-    else:
-        times = ratio if text.endswith("much") else 1 / ratio
-        assert times >= 2 and float(text.partition("x")[0]) == pytest.approx(times, abs=0.051)
+    records = side_roads.records()
+    for name in ROADS:
+        now, before = records[name], records[scripts.get(name).parent]
+        for figure in (peak, least_ms) if setting(now) == setting(before) else ():
+            text, ratio = (
+                markdown.compared(figure(before), figure(now)),
+                figure(now) / figure(before),
+            )
+            if text in ("the same", "nearly the same"):
+                assert (text == "the same") == (ratio == 1) and ratio == pytest.approx(
+                    1, abs=5.1e-4
+                )
+            elif text.endswith("%"):
+                assert 1 + float(text[:-1]) / 100 == pytest.approx(ratio, abs=5.1e-4)
+            else:
+                times = ratio if text.endswith("much") else 1 / ratio
+                assert times >= 2 and float(text.partition("x")[0]) == pytest.approx(
+                    times, abs=0.051
+                )
 
 
 def test_configurations_and_timelines_are_those_of_the_command():
