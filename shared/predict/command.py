@@ -15,7 +15,7 @@ from shared.cli import UserError
 from shared.emulator import cards
 from shared.images.cli import TASK as IMAGES
 from shared.predict import card_fit, tables, timeline
-from shared.predict.jobs import Wanted, one_by_one, run_jobs
+from shared.predict.jobs import Failed, Wanted, one_by_one, run_jobs
 from shared.predict.stage import predict, predict_moments
 from shared.records import scripts
 from shared.records.views import by_model
@@ -122,23 +122,39 @@ def wanted(args):
 
 def main(argv=None):
     args = parse(argv)
-    runs = wanted(args)
+    runs, failed = wanted(args), None
     if args.fits:
         records = card_fit.fits(runs, args.fits)
     elif args.ways:
         records = card_fit.find(runs, args.card)
     elif args.timeline:
-        drawn = run_jobs([(predict_moments, *run) for run in runs])
+        drawn, failed = completed([(predict_moments, *run) for run in runs])
         timeline.draw_all(drawn, args.timeline)
         records = [moments["record"] for moments in drawn]
     else:
-        records = run_jobs([(predict, *run) for run in runs])
+        records, failed = completed([(predict, *run) for run in runs])
     records = [{**r, "command": args.command} for r in records]
     if args.json:
         print(json.dumps(records, indent=1))
     else:
         show(records, args)
+    if failed:
+        raise failed
     return records
+
+
+def completed(jobs):
+    """Run jobs; return the results of those that did not fail, and a Failed, or None.
+
+    Raises:
+        Failed: all of them failed.
+    """
+    try:
+        return run_jobs(jobs), None
+    except Failed as failed:
+        if not failed.completed:
+            raise
+        return failed.completed, failed
 
 
 def show(records, args):

@@ -33,6 +33,15 @@ class Wanted:
     words: tuple = ()  # further options of the script
 
 
+class Failed(UserError):
+    """Some runs failed, for these reasons; `completed` has the results of the others."""
+
+    def __init__(self, results):
+        errors = [result for result in results if isinstance(result, Exception)]
+        super().__init__("; ".join(dict.fromkeys(map(str, errors))))
+        self.completed = [result for result in results if result not in errors]
+
+
 def one_by_one(name):
     """Return the module one_by_one of a script's folder."""
     return scripts.Script(f"{scripts.get(name).folder}/one_by_one", "", "", None, False).load()
@@ -44,7 +53,8 @@ def run_jobs(jobs, emulated=True):
     Return their results, in order. The processes have emulated GPUs, or see no GPU at all.
 
     Raises:
-        UserError: no GPU can be emulated here, or a job has failed.
+        UserError: no GPU can be emulated here.
+        Failed: at least one job has failed.
     """
     variables = launch.without_gpus()
     if emulated:
@@ -62,7 +72,6 @@ def run_jobs(jobs, emulated=True):
         if code:
             raise UserError("the runs were ended; has the host enough memory?")
         results = pickle.loads(file.read_bytes())
-    for result in results:
-        if isinstance(result, Exception):
-            raise result
+    if any(isinstance(result, Exception) for result in results):
+        raise Failed(results)
     return results

@@ -12,7 +12,7 @@ from predictions import predicted
 
 from shared.cli import UserError
 from shared.predict import command, history
-from shared.predict.jobs import run_jobs
+from shared.predict.jobs import Failed, run_jobs
 
 pytestmark = NEEDS
 
@@ -65,9 +65,10 @@ def test_bad_input_is_told(argv, message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_run_that_ends_is_said():
-    with pytest.raises(UserError, match="9 was ended by exit code 9"):
-        run_jobs([(os._exit, 9)])
+def test_runs_that_end_are_said_and_the_others_are_kept():
+    with pytest.raises(Failed, match="9 was ended by exit code 9; 8 was ended") as caught:
+        run_jobs([(os._exit, 9), (abs, -7), (os._exit, 8)])
+    assert caught.value.completed == [7]
 
 
 def test_a_stage_of_ones_own(tmp_path):
