@@ -23,14 +23,12 @@ static void send(const call *s) {
     to_self = s;
   if (s->bytes > COPIED || !c->room)
     return;
-  letter *new = object_new(sizeof *new + s->bytes), **link = &c->unsent;
+  letter *new = object_new(sizeof *new + s->bytes);
+  new->c = c;
   new->to = s->peer;
   new->bytes = s->bytes;
   memcpy(new->data, s->at, s->bytes);
-  while (*link)
-    link = &(*link)->next;
-  *link = new;
-  ranks_deliver(c);
+  ranks_post(new);
 }
 
 static ncclResult_t receive(const call *r) {

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "ranks.h"
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,15 +19,26 @@ static size_t room_bytes(int ranks) {
   return sizeof(room) + ((size_t)ranks + (size_t)ranks * ranks) * COPIED;
 }
 
-// Hand over the letters that the ranks before have made room for.
-void ranks_deliver(ncclComm_t c) {
-  letter **link = &c->unsent;
-  bool blocked[RANKS] = {false};
-  while (*link) {
+// Letters to ranks that have not taken the letter before, of all communicators: whoever waits for
+// one of them hands over those of the others, too.
+static letter *unsent;
+static pthread_mutex_t post_office = PTHREAD_MUTEX_INITIALIZER;
+
+// Return whether a letter is the first one of its communicator to its rank.
+static bool is_first(const letter *l) {
+  const letter *other = unsent;
+  while (other != l && (other->c != l->c || other->to != l->to))
+    other = other->next;
+  return other == l;
+}
+
+static void deliver(void) {
+  pthread_mutex_lock(&post_office);
+  for (letter **link = &unsent; *link;) {
     letter *l = *link;
+    ncclComm_t c = l->c;
     _Atomic size_t *mail = &c->room->mail[c->rank][l->to];
-    if (blocked[l->to] || atomic_load(mail)) {
-      blocked[l->to] = true; // letters keep their order
+    if (!is_first(l) || atomic_load(mail)) {
       link = &l->next;
       continue;
     }
@@ -35,6 +47,35 @@ void ranks_deliver(ncclComm_t c) {
     *link = l->next;
     free(l);
   }
+  pthread_mutex_unlock(&post_office);
+}
+
+void ranks_post(letter *l) {
+  pthread_mutex_lock(&post_office);
+  letter **link = &unsent;
+  while (*link)
+    link = &(*link)->next;
+  *link = l;
+  pthread_mutex_unlock(&post_office);
+  deliver();
+}
+
+// Return whether a communicator has letters that nobody has taken; forget them if it ends.
+static bool has_unsent(ncclComm_t c, bool forget) {
+  bool found = false;
+  pthread_mutex_lock(&post_office);
+  for (letter **link = &unsent; *link;) {
+    letter *l = *link;
+    found |= l->c == c;
+    if (forget && l->c == c) {
+      *link = l->next;
+      free(l);
+    } else {
+      link = &l->next;
+    }
+  }
+  pthread_mutex_unlock(&post_office);
+  return found;
 }
 
 // Return whether a process has ended, even if its parent has not asked for its exit code yet.
@@ -51,7 +92,7 @@ static bool has_ended(int process) {
 
 // Sleep a little; return an error if a rank of the room has ended, or after a long time.
 ncclResult_t ranks_nap(ncclComm_t c, long *naps) {
-  ranks_deliver(c);
+  deliver();
   usleep(50);
   if (++*naps > PATIENCE)
     return ncclSystemError;
@@ -176,13 +217,9 @@ ENTRY ncclResult_t ncclCommSplit(ncclComm_t c, int color, int key, ncclComm_t *m
 static ncclResult_t leave(ncclComm_t c) {
   if (!c)
     return ncclSuccess;
-  for (long naps = 0; c->room && c->unsent && !ranks_nap(c, &naps);)
+  for (long naps = 0; has_unsent(c, false) && !ranks_nap(c, &naps);)
     ;
-  while (c->unsent) {
-    letter *lost = c->unsent;
-    c->unsent = lost->next;
-    free(lost);
-  }
+  has_unsent(c, true);
   if (c->room)
     munmap(c->room, room_bytes(c->ranks));
   free(c);

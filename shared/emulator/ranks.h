@@ -23,6 +23,7 @@ typedef struct room {
 } room;
 
 typedef struct letter {
+  ncclComm_t c;
   int to;
   size_t bytes;
   struct letter *next;
@@ -32,8 +33,7 @@ typedef struct letter {
 struct ncclComm {
   int ranks, rank, splits;
   char name[NAME];
-  room *room;     // NULL where nobody else is
-  letter *unsent; // to ranks that have not taken the letter before
+  room *room; // NULL where nobody else is
 };
 
 // Return the number of the group of calls that has begun, 0 outside of one.
@@ -49,8 +49,8 @@ static inline char *ranks_mailbox(const ncclComm_t c, int from, int to) {
 
 // Wait until all ranks are here.
 ncclResult_t ranks_meet(ncclComm_t c);
-// Hand over the letters that the ranks before have made room for.
-void ranks_deliver(ncclComm_t c);
+// Hand over a letter, allocated here, as soon as its rank has taken the one before.
+void ranks_post(letter *l);
 // Sleep a little; return an error if a rank has ended, or after a long time.
 ncclResult_t ranks_nap(ncclComm_t c, long *naps);
 // Return the bytes of a value.

@@ -16,6 +16,7 @@ pytestmark = NEEDS
 
 # What processes tell each other: objects, reductions, parts, messages, groups, a mesh.
 TALK = """
+import time
 import torch, torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 dist.init_process_group("nccl")
@@ -42,6 +43,7 @@ if rank == 0:
     for value in (7, 8):  # the second one waits until the first one is read
         dist.send(torch.tensor([value], device="cuda"), 3)
 if rank == 3:
+    time.sleep(0.5)  # meanwhile, rank 0 waits in other groups, and still hands over the second one
     for value in (7, 8):
         got = torch.zeros(1, dtype=torch.long, device="cuda")
         dist.recv(got, 0)
