@@ -13,7 +13,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from shared.cli import UserError
-from shared.records.running import PRELOADED
+from shared.records.running import PRELOADED, end_with_parent
 
 WORKERS = 2
 IMPORTED = [*PRELOADED, "shared.predict.stage", "shared.predict.card_fit"]
@@ -47,6 +47,7 @@ def run_all(jobs):
 
 def _run(sender, job):
     """Run a job, and send what it returns, or the error; what it prints is not shown."""
+    end_with_parent()
     function, *arguments = job
     with tempfile.TemporaryFile() as log:
         for standard in (1, 2):
