@@ -167,8 +167,8 @@ def test_fsdp_units_by_hand():
     assert max(sharded[key] for key in ("to_device_gb", "to_host_gb", "moved_on_host_gb")) < 1e-6
     assert offloaded["to_device_gb"] * 1e9 == pytest.approx(2 * (blocks // 2 + mine), abs=1)
     assert offloaded["to_host_gb"] * 1e9 == pytest.approx(2 * shard, abs=1)
-    # SGD reads weights and gradients, and writes weights.
-    assert offloaded["moved_on_host_gb"] * 1e9 == pytest.approx(6 * shard, abs=1)
+    # SGD reads weights and gradients, and writes weights; a few numbers are read, too.
+    assert offloaded["moved_on_host_gb"] * 1e9 == pytest.approx(6 * shard, abs=64)
 
 
 def test_the_bound_by_hand():
