@@ -5,6 +5,7 @@ side. Only kernels do nothing. Figures are emulated, not measured.
 """
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -16,7 +17,7 @@ from shared.emulator.build import BuildError
 from shared.emulator.cards import CARDS, DEFAULT, get
 
 KINDS = ("allocated", "active", "reserved")
-WITH_VALUE = ("--card", "--devices", "--snapshot")
+WITH_VALUE = ("--card", "--devices", "--snapshot", "--json")
 
 
 class Parser(argparse.ArgumentParser):
@@ -56,6 +57,8 @@ def parse(argv):
     snapshot = "write the allocator's history, for pytorch.org/memory_viz; with several processes,"
     snapshot += " FILE.rank1 and so on"
     p.add_argument("--snapshot", metavar="FILE", help=snapshot)
+    as_json = "write what is printed, too: a list of processes, of each the peaks in bytes"
+    p.add_argument("--json", metavar="FILE", help=as_json)
     own, program = split(sys.argv[1:] if argv is None else argv)
     args = p.parse_args(own)
     args.program = program
@@ -68,8 +71,9 @@ def parse(argv):
         args.program = [sys.executable, *args.program]
     elif not shutil.which(first):
         p.error(f"{first}: there is no such script or program")
-    if args.snapshot and not os.access(Path(args.snapshot).resolve().parent, os.W_OK):
-        p.error(f"--snapshot {args.snapshot}: its folder does not exist, or is not writable")
+    for option, file in (("--snapshot", args.snapshot), ("--json", args.json)):
+        if file and not os.access(Path(file).resolve().parent, os.W_OK):
+            p.error(f"{option} {file}: its folder does not exist, or is not writable")
     return args
 
 
@@ -131,6 +135,8 @@ def main(argv=None):
     except BuildError as error:
         print(f"\nemulator: {error}", file=sys.stderr)
         return 2
+    if args.json:
+        Path(args.json).write_text(json.dumps(runs[-1]))
     count = f"{args.devices} x " if args.devices > 1 else ""
     alone = ", rank 0 alone" if args.alone else ""
     print(f"\nemulated {count}{args.card.title}{alone}, peaks:", file=sys.stderr)

@@ -24,6 +24,7 @@ extern struct card {
   int multiprocessors, threads, cache; // threads resident on each, bytes of L2 cache
   int devices;
   bool host_ahead; // work is done when the host waits for it, not at once
+  bool ascending;  // addresses ascend, as in traces from Windows
   bool alone;      // the other ranks of a communicator are copies of this one
 } card;
 

@@ -47,6 +47,16 @@ ENTRY bool emulator_untouched(const void *start, size_t bytes) {
   return untouched;
 }
 
+// What a tensor of the host had before it is filled does not matter: its pages are given back.
+// https://man7.org/linux/man-pages/man2/madvise.2.html
+ENTRY void emulator_forget(const void *start, size_t bytes) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  uintptr_t at = ((uintptr_t)start + page - 1) / page * page;
+  uintptr_t end = ((uintptr_t)start + bytes) / page * page;
+  if (at < end)
+    madvise((void *)at, end - at, MADV_DONTNEED);
+}
+
 // Each large tensor gets pages of its own, not some that another one has used before.
 // https://man7.org/linux/man-pages/man3/mallopt.3.html
 __attribute__((constructor)) static void host_begin(void) { mallopt(M_MMAP_THRESHOLD, MIB); }

@@ -350,17 +350,19 @@ ENTRY cudnnStatus_t cudnnSetRNNDataDescriptor(cudnnRNNDataDescriptor_t of, cudnn
   return CUDNN_STATUS_SUCCESS;
 }
 
-// Not published: the gates and the state of every step, kept for the backward pass; and as much
-// again for the layer at work.
+// Not published. A report of two sizes for four layers fits this: a GRU keeps six values for each
+// step and unit, others their gates and the state; and each layer but the last keeps one more.
+// https://github.com/pytorch/pytorch/issues/2895 The work space is a guess: as for one layer.
 ENTRY cudnnStatus_t cudnnGetRNNTempSpaceSizes(cudnnHandle_t handle, cudnnRNNDescriptor_t of,
                                               cudnnForwardMode_t mode, cudnnRNNDataDescriptor_t x,
                                               size_t *work, size_t *reserve) {
   const recurrent *r = (const recurrent *)of;
   const sequences *s = (const sequences *)x;
-  size_t step = (size_t)s->batch * r->hidden * (r->gates + 1) * r->directions * r->width;
-  *work = step * s->length;
+  int kept = r->gates == 3 ? 6 : r->gates + 1;
+  size_t values = (size_t)s->length * s->batch * r->hidden * r->directions * r->width;
+  *work = values * kept;
   if (reserve)
-    *reserve = mode == CUDNN_FWD_MODE_TRAINING ? step * s->length * r->layers : 0;
+    *reserve = mode == CUDNN_FWD_MODE_TRAINING ? values * (kept * r->layers + r->layers - 1) : 0;
   called_by_name("cudnnGetRNNTempSpaceSizes(the sizes are an assumption)");
   return CUDNN_STATUS_SUCCESS;
 }

@@ -10,15 +10,25 @@
 static uintptr_t first_address, last_address;
 static size_t used[DEVICES], most_used[DEVICES];
 
-// Allocations in the order of their addresses, in a ring that begins and ends at `blocks`.
+// Allocations lie in chunks of whole CHUNKs, as in traces of GPUs under Linux. An allocation takes
+// the first room in a chunk, the newest chunk first; else a new chunk takes the highest addresses
+// that are free, or those above all others. An empty chunk goes. The order matters: among free
+// blocks of one size, PyTorch takes the one with the lowest address, which so is mostly the newest.
+#define CHUNK (32 * MIB)
 typedef struct block {
   uintptr_t at;
   size_t size;
-  int on;
-  struct block *before, *after;
+  struct block *above; // the next one in this chunk
 } block;
-static block blocks = {.before = &blocks, .after = &blocks};
-static block *latest = &blocks; // the next allocation goes behind it, as long as there is room
+typedef struct chunk {
+  uintptr_t at;
+  size_t size;
+  int on;
+  block *lowest;
+  struct chunk *older;
+  struct chunk *below; // in the order of addresses
+} chunk;
+static chunk *newest, *highest;
 
 static size_t rounded(size_t bytes) { return (bytes + GRAIN - 1) / GRAIN * GRAIN; }
 
@@ -30,7 +40,7 @@ static void reserve(void) {
     if (at == MAP_FAILED)
       continue;
     first_address = rounded((uintptr_t)at);
-    last_address = (uintptr_t)at + span;
+    last_address = ((uintptr_t)at + span) / CHUNK * CHUNK;
     return;
   }
 }
@@ -41,46 +51,81 @@ bool memory_on_device(const void *pointer) {
   return (uintptr_t)pointer >= first_address && (uintptr_t)pointer < last_address;
 }
 
-// Find room behind a block, in front of the next one. The lock is held.
-static bool room(const block *behind, size_t size, uintptr_t *at) {
-  *at = behind == &blocks ? first_address : behind->at + behind->size;
-  uintptr_t end = behind->after == &blocks ? last_address : behind->after->at;
-  return end > *at && end - *at >= size;
-}
-
-// Put an allocation of a size behind the latest one, or into the first gap. The lock is held.
-static block *insert(size_t size, int on) {
-  uintptr_t at;
-  block *behind = latest;
-  if (!room(behind, size, &at)) {
-    behind = &blocks;
-    while (!room(behind, size, &at)) {
-      behind = behind->after;
-      if (behind == &blocks)
-        return NULL;
-    }
+// Put an allocation into the first room in a chunk; return NULL if there is none.
+static block *insert(chunk *in, size_t size) {
+  block **link = &in->lowest;
+  uintptr_t at = in->at;
+  while (*link && (*link)->at - at < size) {
+    at = (*link)->at + (*link)->size;
+    link = &(*link)->above;
   }
+  if (in->at + in->size - at < size)
+    return NULL;
   block *new = object_new(sizeof *new);
-  *new = (block){at, size, on, behind, behind->after};
-  behind->after->before = new;
-  behind->after = new;
-  return latest = new;
+  *new = (block){at, size, *link};
+  return *link = new;
 }
 
-static void delete(block *old) {
+// Make a chunk at the highest addresses that are free, or above all; return NULL if there are none.
+static chunk *chunk_new(size_t size, int on) {
+  chunk **link = &highest;
+  uintptr_t end = last_address;
+  uintptr_t above = highest ? highest->at + highest->size : first_address;
+  if (card.ascending && end - above >= size)
+    end = above + size;
+  while (*link && end - ((*link)->at + (*link)->size) < size) {
+    end = (*link)->at;
+    link = &(*link)->below;
+  }
+  if (end - first_address < size)
+    return NULL;
+  chunk *new = object_new(sizeof *new);
+  *new = (chunk){end - size, size, on, NULL, newest, *link};
+  return newest = *link = new;
+}
+
+// Hand out addresses of a device, of none for -1. The lock is held.
+static block *take(size_t size, int on) {
+  block *new = NULL;
+  for (chunk *c = newest; c && !new; c = c->older)
+    if (c->on == on)
+      new = insert(c, size);
+  if (!new) {
+    chunk *c = chunk_new((size + CHUNK - 1) / CHUNK * CHUNK, on);
+    new = c ? insert(c, size) : NULL;
+  }
+  return new;
+}
+
+// Find the chunk of an allocation, and the link to it; return NULL if there is none.
+static chunk *find(uintptr_t at, block ***link) {
+  chunk *c = highest;
+  while (c && c->at > at)
+    c = c->below;
+  if (!c)
+    return NULL;
+  for (*link = &c->lowest; **link && (**link)->at != at;)
+    *link = &(**link)->above;
+  return **link ? c : NULL;
+}
+
+// Take an allocation out of its chunk, and the chunk away if it was the last one.
+static void drop(chunk *of, block **link) {
+  block *old = *link;
   madvise((void *)old->at, old->size, MADV_DONTNEED);
-  old->before->after = old->after;
-  old->after->before = old->before;
-  if (latest == old)
-    latest = old->before;
+  *link = old->above;
   free(old);
-}
-
-static block *find(uintptr_t at) {
-  for (block *b = blocks.before; b != &blocks; b = b->before)
-    if (b->at == at)
-      return b;
-  return NULL;
+  if (of->lowest)
+    return;
+  chunk **at = &newest;
+  while (*at != of)
+    at = &(*at)->older;
+  *at = of->older;
+  at = &highest;
+  while (*at != of)
+    at = &(*at)->below;
+  *at = of->below;
+  free(of);
 }
 
 bool memory_take(int on, size_t bytes) {
@@ -99,7 +144,7 @@ size_t memory_used(int on) { return used[on]; }
 uintptr_t memory_addresses(size_t bytes) {
   pthread_once(&reserved, reserve);
   pthread_mutex_lock(&lock);
-  block *new = insert(rounded(bytes ? bytes : 1), -1);
+  block *new = take(rounded(bytes ? bytes : 1), -1);
   pthread_mutex_unlock(&lock);
   return new ? new->at : 0;
 }
@@ -111,7 +156,7 @@ ENTRY cudaError_t cudaMalloc(void **pointer, size_t bytes) {
   block *new = NULL;
   pthread_mutex_lock(&lock);
   if (memory_take(device, size)) {
-    new = insert(size, device);
+    new = take(size, device);
     if (!new)
       memory_give(device, size);
   }
@@ -124,14 +169,15 @@ ENTRY cudaError_t cudaFree(void *pointer) {
   if (!pointer)
     return cudaSuccess;
   pthread_mutex_lock(&lock);
-  block *old = find((uintptr_t)pointer);
-  if (old) {
-    if (old->on >= 0)
-      memory_give(old->on, old->size);
-    delete(old);
+  block **link;
+  chunk *of = find((uintptr_t)pointer, &link);
+  if (of) {
+    if (of->on >= 0)
+      memory_give(of->on, (*link)->size);
+    drop(of, link);
   }
   pthread_mutex_unlock(&lock);
-  return old ? cudaSuccess : cudaErrorInvalidValue;
+  return of ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 ENTRY cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
@@ -163,9 +209,10 @@ ENTRY cudaError_t cudaMallocAsync(void **pointer, size_t bytes, cudaStream_t str
 
 ENTRY cudaError_t cudaFreeAsync(void *pointer, cudaStream_t stream) {
   pthread_mutex_lock(&lock);
-  block *old = find((uintptr_t)pointer);
-  if (old && old->on >= 0)
-    pool_used[old->on] -= old->size;
+  block **link;
+  chunk *of = find((uintptr_t)pointer, &link);
+  if (of && of->on >= 0)
+    pool_used[of->on] -= (*link)->size;
   pthread_mutex_unlock(&lock);
   return cudaFree(pointer);
 }
@@ -287,9 +334,9 @@ ENTRY cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, cons
   a->device = a->type == cudaMemoryTypeUnregistered ? cudaInvalidDeviceId : device;
   if (a->type == cudaMemoryTypeDevice) {
     pthread_mutex_lock(&lock);
-    for (block *b = blocks.after; b != &blocks; b = b->after)
-      if ((uintptr_t)pointer - b->at < b->size && b->on >= 0)
-        a->device = b->on;
+    for (chunk *c = newest; c; c = c->older)
+      if ((uintptr_t)pointer - c->at < c->size && c->on >= 0)
+        a->device = c->on;
     pthread_mutex_unlock(&lock);
   }
   if (a->type != cudaMemoryTypeUnregistered)

@@ -47,6 +47,7 @@ __attribute__((constructor)) ENTRY void emulator_start(void) {
   card.threads = number("EMULATED_THREADS", 2048);
   card.cache = number("EMULATED_CACHE", 40 * MIB);
   card.host_ahead = number("EMULATED_HOST_AHEAD", 0);
+  card.ascending = number("EMULATED_ASCENDING", 0);
   card.alone = number("EMULATED_ALONE", 0);
   int devices = number("EMULATED_DEVICES", 1);
   card.devices = visible(devices < DEVICES ? devices : DEVICES);

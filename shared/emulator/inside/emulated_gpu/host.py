@@ -14,9 +14,9 @@ import zipfile
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook as after_step
 from torch.optim.optimizer import register_optimizer_step_pre_hook as before_step
-from torch.utils._pytree import tree_leaves
 
 from emulated_gpu.memory import LARGE, extent, is_large
+from emulated_gpu.trees import tree_leaves
 
 # Bytes from which on a file of tensors is written without their values, and mapped, not read.
 FILE = 64 * LARGE
@@ -26,11 +26,14 @@ KINDS = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", tor
 KINDS |= {torch.int64: "I64", torch.int32: "I32", torch.int8: "I8", torch.uint8: "U8"}
 KINDS |= {torch.bool: "BOOL"}
 RANDOM = ("normal_", "uniform_")
+PLAIN = (torch.Tensor, torch.nn.Parameter)  # no subclass, which may have no memory
 LINEAR = ("add_", "sub_", "mul_")  # of zeros they make zeros
 
 _stepping = 0  # optimizers at work
 _untouched = ctypes.CDLL(None).emulator_untouched
 _untouched.argtypes, _untouched.restype = (ctypes.c_void_p, ctypes.c_size_t), ctypes.c_bool
+_forget = ctypes.CDLL(None).emulator_forget
+_forget.argtypes, _forget.restype = (ctypes.c_void_p, ctypes.c_size_t), None
 
 
 def begin():
@@ -39,18 +42,36 @@ def begin():
         function = getattr(torch.nn.init, name)
         if name.endswith("_") and not name.startswith("_") and callable(function):
             setattr(torch.nn.init, name, _unless_large(function))
+    if not hasattr(torch.library, "get_kernel"):  # before PyTorch 2.9: no kernel is stood around
+        for name in RANDOM:
+            setattr(torch.Tensor, name, _unless_large(getattr(torch.Tensor, name), DRAWN))
+        torch.Tensor.pin_memory = _pinned(torch.Tensor.pin_memory)
     torch.load = _mapped(torch.load)
     torch.save = _sparse(torch.save)
     before_step(functools.partial(_step, 1))
     after_step(functools.partial(_step, -1))
 
 
-def _unless_large(function):
+def _unless_large(function, least=0):
     @functools.wraps(function)
     def init(tensor, *args, **kwargs):
-        return tensor if _is_large_on_host(tensor) else function(tensor, *args, **kwargs)
+        if not _is_large_on_host(tensor) or extent(tensor) < least:
+            return function(tensor, *args, **kwargs)
+        if type(tensor) in PLAIN and tensor.is_contiguous():
+            _forget(tensor.data_ptr(), extent(tensor))  # torch.zeros() may have written there
+        return tensor
 
     return init
+
+
+def _pinned(function):
+    @functools.wraps(function)
+    def pin_memory(tensor, *args, **kwargs):
+        if is_untouched(tensor) and not args and not kwargs:
+            return torch.empty_like(tensor, pin_memory=True)
+        return function(tensor, *args, **kwargs)
+
+    return pin_memory
 
 
 def _mapped(function):

@@ -12,6 +12,8 @@ from emulated_gpu import reads
 PEAKS = {"allocated": "allocated_bytes", "active": "active_bytes", "reserved": "reserved_bytes"}
 
 _most = {}  # device -> {name: bytes}, over all that the script has reset
+_unseen = {}  # device -> {counter: bytes}, peaks that anew() has reset, and not the script
+_stats = torch._C._cuda_memoryStats
 _written = None  # process that has written its report
 
 
@@ -19,9 +21,10 @@ def begin():
     """Write a report at the end of this process, and a snapshot if one is wanted."""
     atexit.register(write)
     os._exit = _after(lambda *_: write(), os._exit)  # some programs end like this
-    torch._C._cuda_resetPeakMemoryStats = _after(keep, torch._C._cuda_resetPeakMemoryStats)
-    if hasattr(torch._C, "_accelerator_resetPeakStats"):
-        torch._C._accelerator_resetPeakStats = _after(keep, torch._C._accelerator_resetPeakStats)
+    torch._C._cuda_memoryStats = _as_the_script_sees
+    for name in ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats"):
+        if hasattr(torch._C, name):
+            setattr(torch._C, name, _after(_reset, getattr(torch._C, name)))
     if os.environ.get("EMULATED_SNAPSHOT"):
         torch.cuda.memory._record_memory_history(max_entries=10_000_000, stacks="python")
 
@@ -34,9 +37,21 @@ def _after(first, original):
     return replaced
 
 
+def _as_the_script_sees(device):
+    found = _stats(device)
+    for counter, peak in _unseen.get(device, {}).items():
+        found[counter]["all"]["peak"] = max(found[counter]["all"]["peak"], peak)
+    return found
+
+
+def _reset(device=0):
+    keep(device)
+    _unseen.pop(device, None)
+
+
 def keep(device=0):
     """Keep the peaks of a device, in bytes, before the script resets them, or ends."""
-    found = torch._C._cuda_memoryStats(device)
+    found = _stats(device)
     most = _most.setdefault(device, dict.fromkeys(PEAKS, 0))
     for name, counter in PEAKS.items():
         most[name] = max(most[name], found[counter]["all"]["peak"])
@@ -53,9 +68,10 @@ def anew():
     """Forget the peaks of the current device, and return them."""
     device = torch.cuda.current_device()
     keep(device)
-    found = _most.pop(device)
+    found, seen = _most.pop(device), _as_the_script_sees(device)
     torch.cuda.reset_peak_memory_stats(device)
     del _most[device]
+    _unseen[device] = {counter: seen[counter]["all"]["peak"] for counter in PEAKS.values()}
     return found
 
 

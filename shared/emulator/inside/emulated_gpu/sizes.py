@@ -7,10 +7,10 @@ import sys
 import threading
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
 
 from emulated_gpu.memory import ASSUMED, COMPUTED, alias, is_large, mark, on_gpu, state_of, to_cpu
 from emulated_gpu.reads import read
+from emulated_gpu.trees import tree_leaves, tree_map
 
 aten = torch.ops.aten
 # Operations that read from the device how large their result is, {operation: how to count it}.
@@ -117,6 +117,12 @@ def sized(func, run, args, kwargs, given):
             alias(a).copy_(b)
             mark(a, state)
     return out
+
+
+def ones_on_cpu(x):
+    """Return a tensor of ones, without memory of its own, in place of one on the GPU."""
+    is_there = isinstance(x, torch.Tensor) and on_gpu(x)
+    return torch.ones((), dtype=x.dtype).expand(x.shape) if is_there else x
 
 
 def _with(counts, run, args, kwargs):

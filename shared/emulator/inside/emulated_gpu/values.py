@@ -14,7 +14,6 @@ import re
 import warnings
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
 
 from emulated_gpu import sizes
 from emulated_gpu.host import is_needless
@@ -34,6 +33,7 @@ from emulated_gpu.memory import (
     to_cpu,
 )
 from emulated_gpu.reads import line_at_work, read
+from emulated_gpu.trees import tree_leaves, tree_map
 
 aten = torch.ops.aten
 # Operations that give a tensor no values, or change none.
@@ -210,11 +210,13 @@ def begin():
 
     Not in a mode, which PyTorch would see: formulas of the backward pass then take more memory.
     """
-    if not hasattr(torch.library, "get_kernel"):  # before PyTorch 2.9: no values
-        return
     _leave()
     with warnings.catch_warnings():  # PyTorch warns that kernels are replaced: intended
         warnings.filterwarnings("ignore", "(?s).*overriding a previously registered kernel")
+        if not hasattr(torch.library, "get_kernel"):  # before PyTorch 2.9: there are no values
+            for func in sizes.SIZED:
+                _replace(func)
+            return
         for name in [
             *_registered("CUDA"),
             "aten::copy_",
@@ -256,6 +258,19 @@ def with_tensors(args, places):
 def category(dtype):
     """Return the rank of a type among bool, integers, floating-point and complex numbers."""
     return 3 if dtype.is_complex else 2 if dtype.is_floating_point else dtype != torch.bool
+
+
+def _replace(func):
+    """Let an operation that reads how large its result is find 1 everywhere."""
+
+    def kernel(*args, **kwargs):
+        inputs, options = (tree_map(sizes.ones_on_cpu, x) for x in (args, kwargs))
+        out = func(*inputs, **options)
+        return tree_map(lambda t: t.cuda() if isinstance(t, torch.Tensor) else t, out)
+
+    namespace, _, full = func.name().partition("::")
+    library = _libraries.setdefault(namespace, torch.library.Library(namespace, "IMPL"))
+    library.impl(full, kernel, "CUDA")
 
 
 def _stand_around(name, key, handler):
