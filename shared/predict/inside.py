@@ -56,8 +56,6 @@ def needed(run, asked):
     """Return the record of a Run, and what else command.py shows."""
     if not run.watch.places:
         raise UserError(f"{run.file.name}: nothing ran on the GPU; does it train on cuda?")
-    if run.model is not None:
-        run.watch.note_group({"params": run.model.parameters()})
     trace, loaded = Trace(run.watch), run.loaded
     first = 0 if loaded is None else trace.index(loaded)
     r = record(run, trace, first, asked)
@@ -65,7 +63,6 @@ def needed(run, asked):
     if asked["timeline"] and len(run.starts) > 1:
         since, until = (trace.index(number) for number in run.starts[-2:])
         moments = history.condensed(r, trace, since, until)
-    modules = run.model.modules() if run.model is not None else ()
     return {
         "record": r,
         "moments": moments,
@@ -74,7 +71,7 @@ def needed(run, asked):
         "compile_seconds": _compile_seconds(),
         "host_ms": run.host_ms(),
         "trained": loaded is not None,
-        "has_convolutions": any(isinstance(module, LIBRARY) for module in modules),
+        "has_convolutions": any(issubclass(kind, LIBRARY) for kind in run.kinds),
     }
 
 
@@ -94,7 +91,7 @@ def record(run, trace, first, asked):
     known = {
         "script": f"{run.file.parent.name}/{run.file.name}",
         "preset": None,
-        "model": type(run.model).__name__ if run.model is not None else "no module trained",
+        "model": run.trains or "no module trained",
         "inputs": " x ".join(map(str, shape)),
         "unit": unit,
         "device": f"emulated {card.title}",

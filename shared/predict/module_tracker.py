@@ -8,6 +8,7 @@ import inspect
 import re
 import sys
 import threading
+import weakref
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
@@ -40,7 +41,7 @@ class Whereabouts:
     """
 
     def __init__(self):
-        self._names = {}  # {module: its name}
+        self._names = weakref.WeakKeyDictionary()  # {module: its name}
         self.running = []  # names of the modules whose forward pass is running, the innermost last
         # _makers[i] created the nodes from number _nodes[i] on.
         self._nodes, self._makers = [], []
@@ -68,7 +69,7 @@ class Whereabouts:
         if torch.compiler.is_compiling():  # else torch.compile() would compile less
             return
         if module not in self._names:
-            self._names |= {child: plain(name) for name, child in module.named_modules()}
+            self._names.update({child: plain(name) for name, child in module.named_modules()})
         self.running.append(self._names[module])
         self._changed()
 

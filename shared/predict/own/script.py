@@ -5,6 +5,7 @@ import os
 import runpy
 import sys
 import time
+import weakref
 from pathlib import Path
 from unittest import mock
 
@@ -54,14 +55,18 @@ class Run:
         self._folder = f"{file.parent}{os.sep}"
         self.files = files.Files(self.note)
         self.noted = {}  # text -> where it holds
-        self.model = self.inputs = self.stopped = None
+        self.inputs = self.stopped = None
+        # The first module that trained, which may go; its name, and the types of its modules.
+        self._model, self.trains, self.kinds = lambda: None, None, ()
         self.loaded = None  # the number of operations when training began, and the peaks until then
         self.load_peaks = dict.fromkeys(report.PEAKS, 0)
         self.starts = []  # the same, of each update, and the end of the last
         self.totals, self.operations = None, []  # of the last update that was watched
         self.batch, self.sizes = 0, []  # of such an update, and of its parts
         self.seen, self._given = [], None  # sizes; shape_of() the last forward pass
-        self._steps, self._epochs, self.backwards = {}, 0, 0
+        # The steps of each optimizer, which may go; of the script itself, if it has none.
+        self._steps, self.updates = weakref.WeakKeyDictionary(), 0
+        self._epochs, self.backwards = 0, 0
         self._fetching, self._ends = 0.0, []  # seconds in which batches were made; see host_ms()
         self.watch = Watch(self.line)
         # Of training, without the timed updates: (peaks, the numbers of operations of a part).
@@ -92,8 +97,8 @@ class Run:
             print(f"- {self.noted[text]} {text}", file=sys.stderr, flush=True)
 
     @property
-    def updates(self):
-        return max(self._steps.values(), default=0)
+    def model(self):
+        return self._model()
 
     # Events of its run.
 
@@ -104,14 +109,17 @@ class Run:
         if next(module.parameters(), None) is None:  # such as a transform of torchvision
             return
         trains = module.training and torch.is_grad_enabled()
-        if self.watch.has_changed and self.backwards and {*self._steps} <= {None}:
-            self.stepped(None)  # the script updates its weights without an optimizer
+        if self.watch.has_changed and self.backwards and {*self._steps} <= {self}:
+            self.stepped(self)  # the script updates its weights without an optimizer
+            if self.model is not None:
+                self.watch.note_group({"params": self.model.parameters()})
         self.watch.has_changed = False
         self._take_turns(trains)
         if self.loaded is None and trains:
             while isinstance(inner := getattr(module, "module", None), torch.nn.Module):
                 module = inner
-            self.model = module
+            self._model, self.trains = weakref.ref(module), type(module).__name__
+            self.kinds = {type(each) for each in module.modules()}
             self.watch.note_group({"params": module.parameters()})
             self.watch.weights = {start(p) for p in module.parameters() if on_gpu(p)}
             self._begin_training()
@@ -127,7 +135,7 @@ class Run:
 
     def _take_turns(self, trains):
         """Leave the updates after the wanted ones alone, and attend to what comes then."""
-        timed = self.wanted <= self.updates < self.wanted + self._timed and None not in self._steps
+        timed = self.wanted <= self.updates < self.wanted + self._timed and self not in self._steps
         if not trains or not timed:
             self._attend()
         elif not self._ends:
@@ -152,9 +160,9 @@ class Run:
 
     def stepped(self, optimizer, *_):
         """Count the steps of an optimizer; the first one to step ends an update."""
-        before = self.updates
         self._steps[optimizer] = self._steps.get(optimizer, 0) + 1
-        if self.updates > before:
+        if self._steps[optimizer] > self.updates:
+            self.updates = self._steps[optimizer]
             self._updated()
 
     def _updated(self):
