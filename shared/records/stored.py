@@ -22,6 +22,7 @@ WAYS = RESULTS / "ways.json"  # card_fits
 EXERCISES = RESULTS / "exercises.json"
 TINY_VARIANTS = RESULTS / "tiny-cpu-variants.json"
 PUBLISHED = RESULTS / "published.json"
+TRACES = RESULTS / "traces.json"
 HUGGING_FACE = RESULTS / "hugging-face.json"  # two records for each technique
 PROFILED = RESULTS / "profiled.json"
 LOST_UPDATES = RESULTS / "lost-updates.json"

@@ -5,16 +5,14 @@ share of the published time.
 """
 
 import datetime
-import functools
 import json
-import pkgutil
 import tomllib
 from pathlib import Path
 
 from shared.cli import Parser, UserError, location
 from shared.emulator import cards
-from shared.evidence.published import unedited
-from shared.evidence.published.gpu import Gpu
+from shared.evidence import others
+from shared.evidence.published import runs
 from shared.predict.jobs import run_jobs
 from shared.records import stored
 from shared.records.atomic_files import write_text
@@ -24,79 +22,80 @@ from shared.text.cli import TASK
 
 # No setting is chosen to make a figure match. The note of a source says what it leaves open, and
 # what was assumed.
-SOURCES = tomllib.loads(Path(__file__).with_name("sources.toml").read_text("utf-8"))["sources"]
-COMMON = {"counter": "allocated", "card": "a100", "devices": 1, "read": "peak"}
+HERE = Path(__file__).parent
+SOURCES = tomllib.loads((HERE / "sources.toml").read_text("utf-8"))["sources"]
+REPORTS = tomllib.loads((HERE / "reports.toml").read_text("utf-8"))
+SOURCES.append(REPORTS)
+COMMON = {"counter": "allocated", "card": "a100", "devices": 1, "read": "", "args": []}
 COMMAND = "python -m shared.evidence.published"
-UNITS = {"gb": 1, "gib": cards.GIB, "mib": 2**20 / 1e9}  # in GB
 
 
 def rows(source):
     """Return the rows of a source, each with the settings that they share."""
-    return [{**COMMON, "options": {}, **source, **row} for row in source["rows"]]
+    return [{**COMMON, **source, **row} for row in source["rows"]]
+
+
+def needs_folder(row):
+    """Return whether a row needs scripts of others, or another PyTorch than the installed one."""
+    return "script" in row or "torch" in row
 
 
 def what_runs(row):
     """Return a text that rows have in common if they read figures of one and the same run."""
-    program = unedited.name(row) if "script" in row else row["program"]
-    return json.dumps([program, row["options"], row["card"], row["devices"]])
-
-
-def run(row, folder):
-    """Return the readings of a row's program or script, {name: figures}.
-
-    Run it in a process of its own. The folder holds the scripts of others.
-    """
-    if "script" in row:
-        return unedited.run(row, folder)
-    function = pkgutil.resolve_name(f"{__package__}.{row['program']}")
-    gpu = Gpu(cards.CARDS[row["card"]], row["devices"])
-    return gpu.run(functools.partial(function, **row["options"]))
+    return json.dumps(
+        [runs.name(row), row["card"], row["devices"], row.get("torch"), row.get("old_adam")]
+    )
 
 
 def published_gb(row):
     """Return the published size of a row in GB, None if it has none."""
-    for unit, in_gb in UNITS.items():
+    for unit, in_gb in runs.UNITS.items():
         if unit in row:
             return row[unit] * in_gb
     return None
 
 
-def predicted(sources, folder=None):
-    """Run the rows of sources, and return the records to store.
+def emulated(every, folder=None):
+    """Run rows, and return the records to store.
 
     Programs with several published figures run once. The folder holds the scripts of the sources
-    that have published some.
+    that have published some, and the versions of PyTorch.
     """
-    every = [row for source in sources for row in rows(source)]
     once = {what_runs(row): row for row in every}
-    results = run_jobs([(run, row, folder) for row in once.values()])
+    results = run_jobs([(runs.run, row, folder) for row in once.values()], emulated=False)
     readings = dict(zip(once, results))
-    common = {"versions": versions(TASK), "git_commit": git_commit()}
-    common["date"] = datetime.date.today().isoformat()
+    common = {"git_commit": git_commit(), "date": datetime.date.today().isoformat()}
+    installed = versions(TASK)
     records = []
     for row in every:
+        figures = dict(readings[what_runs(row)])
         gb = published_gb(row)
         record = {
             "source": row["title"],
             "what": row["words"],
             "counter": row["counter"] if gb else None,
             "published_gb": gb,
+            "emulated_gb": figures.get("printed", {}).get(
+                row["read"], figures.get(f"{row['counter']}_gb")
+            ),
             "card": cards.CARDS[row["card"]].title,
             "devices": row["devices"],
             "published_ms": row["seconds"] * 1e3 / row["updates"] if "seconds" in row else None,
-            "script": unedited.name(row) if "script" in row else None,
-            "command": f"{COMMAND} --scripts DIR" if "script" in row else COMMAND,
+            "script": runs.name(row) if "script" in row else None,
+            "command": f"{COMMAND} --folder DIR" if needs_folder(row) else COMMAND,
+            "torch": figures.get("torch") or installed["torch"],
         }
-        figures = readings[what_runs(row)][row["read"]]
         if "why" in figures:  # it has not run, so there is nothing to compare
             record |= dict.fromkeys(("counter", "published_gb", "published_ms"))
-        records.append({**record, **figures, **common})
+        kept = ("allocated_gb", "active_gb", "reserved_gb", "bound", "notes", "why")
+        record |= {key: figures[key] for key in kept if key in figures}
+        records.append({**record, **common})
     return records
 
 
 def error(record):
     """Return the error of a prediction relative to the published figure, positive if too high."""
-    return record[f"{record['counter']}_gb"] / record["published_gb"] - 1
+    return record["emulated_gb"] / record["published_gb"] - 1
 
 
 def reached(record):
@@ -105,13 +104,19 @@ def reached(record):
 
 
 def table(records):
-    """Return rows of texts, for records with sizes: what, counter, published, predicted, error."""
-    sizes = [
-        (r, size(r["published_gb"]), size(r[f"{r['counter']}_gb"]))
-        for r in records
-        if r["published_gb"]
+    """Return rows of texts, for records with sizes; see HEADING."""
+    sized = [r for r in records if r["published_gb"]]
+    return [
+        (
+            r["what"],
+            r["torch"].partition("+")[0],
+            r["counter"],
+            size(r["published_gb"]),
+            size(r["emulated_gb"]),
+            f"{error(r):+.1%}",
+        )
+        for r in sized
     ]
-    return [(r["what"], r["counter"], *both, f"{error(r):+.1%}") for r, *both in sizes]
 
 
 def scripts(records):
@@ -132,7 +137,7 @@ def times(record):
 
 
 SCRIPTS = ("script", "trains", "allocated", "reserved", "published")
-HEADING = ("", "counter", "published", "predicted", "error")
+HEADING = ("", "PyTorch here", "counter", "published", "emulated", "error")
 TIMES = ("published per update", "bound", "by", "reached")
 
 
@@ -140,21 +145,27 @@ def main(argv=None):
     parser = Parser(description=__doc__.splitlines()[0])
     which = "only sources with this word in the title; print them, and store nothing"
     parser.add_argument("--only", metavar="WORD", help=which)
-    where = "folder for the scripts of others, fetched if missing; without it, their stored "
-    where += "records are kept"
-    parser.add_argument("--scripts", type=location, metavar="DIR", help=where)
+    where = (
+        "folder for the scripts of others, and for the versions of PyTorch that they have used; "
+    )
+    where += "both are fetched if missing. Without it, the stored records of those rows are kept"
+    parser.add_argument("--folder", type=location, metavar="DIR", help=where)
     args = parser.parse_args(argv)
     chosen = [s for s in SOURCES if not args.only or args.only.lower() in s["title"].lower()]
     if not chosen:
         titles = "; ".join(source["title"] for source in SOURCES)
         raise UserError(f"--only {args.only}: no title has this word; there are {titles}")
     for source in chosen:
-        if "commit" in source and args.scripts:
-            unedited.fetch(source, args.scripts)
-    again = [s for s in chosen if "commit" not in s or args.scripts]
-    records = predicted(again, args.scripts)
-    if left := {s["title"] for s in chosen} - {s["title"] for s in again}:
-        records += [r for r in json.loads(stored.PUBLISHED.read_text()) if r["source"] in left]
+        if "commit" in source and args.folder:
+            runs.prepare(source, args.folder)
+    every = [row for source in chosen for row in rows(source)]
+    for row in every if args.folder else ():
+        if "torch" in row:
+            others.python(args.folder, row["torch"], row.get("packages", ()))
+    again = [row for row in every if args.folder or not needs_folder(row)]
+    known = [*json.loads(stored.PUBLISHED.read_text()), *emulated(again, args.folder)]
+    by_row = {(r["source"], r["what"]): r for r in known}
+    records = [by_row[row["title"], row["words"]] for row in every]
     if not args.only:
         write_text(stored.PUBLISHED, json.dumps(records, indent=1) + "\n")
         print(f"{stored.PUBLISHED.name}: {len(records)} records")
@@ -165,6 +176,8 @@ def main(argv=None):
             print("", *aligned(HEADING, sizes), sep="\n")
         if ran := scripts(mine):
             print("", *aligned(SCRIPTS, ran), sep="\n")
+        for r in (r for r in mine if "why" in r and not r["script"]):
+            print(f"{r['what']} did not run: {r['why']}")
         if timed := [(r["what"], *times(r)) for r in mine if r["published_ms"]]:
             print("\n", source["times"], "\n", *aligned(("", *TIMES), timed), sep="\n")
     return records

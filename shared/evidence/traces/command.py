@@ -1,21 +1,24 @@
 """Hold the emulated GPU to real ones: allocator traces, event by event.
 
-Students of Stanford's CS336 recorded them with torch.cuda.memory on GPUs of their own, and put them
-into public repositories (MIT license). events/ has their actions and sizes; record.py does the same
-tensor operations in our own words. Autocast frees its copies of the weights in the order of a hash
-of addresses, so each run of consecutive frees is compared without its order where it is on.
+Strangers recorded them with torch.cuda.memory on GPUs of their own, and put them into public
+repositories. events/ has the actions and sizes of four by students of Stanford's CS336 (MIT
+license); record.py does the same tensor operations in our own words. With --folder, the strangers'
+scripts run, unedited, under the PyTorch that they have used.
 """
 
-import argparse
-import difflib
-import itertools
+import datetime
+import json
 import lzma
-import sys
 import tempfile
 from pathlib import Path
 
+from shared.cli import Parser, UserError, location
 from shared.emulator import launch
 from shared.emulator.build import BuildError
+from shared.evidence.traces import compare, unedited
+from shared.records import stored
+from shared.records.atomic_files import write_text
+from shared.records.record import git_commit
 
 HERE = Path(__file__).parent
 # The name of each trace is what record.py is asked for.
@@ -37,7 +40,7 @@ def emulated(name):
     """Return the events of the same work on an emulated GPU.
 
     Raises:
-        BuildError: this machine lacks something.
+        UserError: this machine lacks something.
         RuntimeError: the program failed.
     """
     year, what, tokens, *precision = name.split("-")
@@ -45,41 +48,68 @@ def emulated(name):
         out = Path(folder, "events.txt")
         options = [year, what, tokens, *(f"--{kind}" for kind in precision), "--out", out]
         command = launch.python(HERE / "record.py", options)
-        code, _ = launch.run(command, launch.environment())
+        try:
+            code, _ = launch.run(command, launch.environment())
+        except BuildError as error:
+            raise UserError(str(error)) from None
         if code:
             raise RuntimeError(f"{name}: exit code {code}")
         return out.read_text().splitlines()
 
 
-def in_order(events, name):
-    """Return events as they are compared: with autocast, each run of frees sorted."""
-    if not name.endswith("bf16"):
-        return events
-    runs = itertools.groupby(events, lambda event: event[0] == "f")
-    return [event for is_free, run in runs for event in (sorted(run) if is_free else run)]
+def unedited_records(chosen, folder):
+    """Run the scripts of strangers, and yield a record of each; what fails is printed."""
+    groups = {}
+    for row in chosen:
+        groups.setdefault(unedited.what_runs(row), []).append(row)
+    for group in groups.values():
+        try:
+            yield from unedited.run(group, folder)
+        except (UserError, RuntimeError) as error:
+            print(f"{group[0]['name']:28} {error}", flush=True)
 
 
-def equal(name):
-    """Return how many events are equal, in order; how many a real GPU had, and the emulated one."""
-    one, other = (in_order(events, name) for events in (real(name), emulated(name)))
-    if one == other:
-        return len(one), len(one), len(one)
-    blocks = difflib.SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
-    return sum(block.size for block in blocks), len(one), len(other)
+def line(record):
+    """Return the line that is printed for a script of others."""
+    r = record
+    reserved = "same bytes reserved"
+    if r["reserved"] != r["emulated_reserved"]:
+        reserved = f"{r['emulated_reserved'] / r['reserved'] - 1:+.2%} reserved"
+    words = "" if r["verdict"] == "equal" else f" ({r['verdict']})"
+    events = f"{r['equal']:,} of {r['events']:,} events equal{words}, {reserved}"
+    return f"{r['name']:28} {events}; PyTorch {r['torch']}, {r['seconds']:.0f} s"
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SOURCES)}")
+    parser = Parser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these, or all of a word")
+    where = (
+        "run the scripts of others; their repositories and versions of PyTorch are fetched into "
+    )
+    where += "this folder: about 40 GB"
+    parser.add_argument("--folder", type=location, metavar="DIR", help=where)
     args = parser.parse_args(argv)
-    if unknown := sorted({*args.names} - {*SOURCES}):
-        parser.exit(2, f"\ntraces: {unknown[0]} is not one of {', '.join(SOURCES)}\n")
-    try:
-        for name in args.names or SOURCES:
-            same, there, here = equal(name)
+    known = [row["name"] for row in unedited.rows()] if args.folder else [*SOURCES]
+    chosen = [n for n in known if not args.names or any(word in n for word in args.names)]
+    if unknown := [word for word in args.names if not any(word in name for name in known)]:
+        raise UserError(f"{unknown[0]} is in none of {', '.join(known)}")
+    if not args.folder:
+        for name in chosen:
+            there, here = real(name), emulated(name)
+            same = compare.equal(there, here)
+            source = SOURCES[name]
             print(
-                f"{name:20} {same:,} of {there:,} events equal, {here:,} emulated; {SOURCES[name]}"
+                f"{name:20} {same:,} of {len(there):,} events equal, {len(here):,} emulated; {source}"
             )
-    except BuildError as error:
-        print(f"\ntraces: {error}", file=sys.stderr)
-        return 2
+        return
+    records = []
+    common = {"git_commit": git_commit(), "date": datetime.date.today().isoformat()}
+    for record in unedited_records(
+        [r for r in unedited.rows() if r["name"] in chosen], args.folder
+    ):
+        records.append({**record, **common})
+        print(line(record), flush=True)
+    kept = json.loads(stored.TRACES.read_text()) if stored.TRACES.exists() else []
+    by_name = {r["name"]: r for r in (*kept, *records)}
+    every = [by_name[row["name"]] for row in unedited.rows() if row["name"] in by_name]
+    write_text(stored.TRACES, json.dumps(every, indent=1) + "\n")

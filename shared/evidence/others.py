@@ -1,0 +1,52 @@
+"""What others have used, kept in a folder: their repositories, and their versions of PyTorch."""
+
+import json
+import os
+import re
+import subprocess
+import venv
+
+from shared.cli import UserError
+
+
+def repository(folder, url, commit):
+    """Return the path of a repository at a commit; it is fetched if the folder lacks it.
+
+    Raises:
+        UserError: it cannot be fetched.
+    """
+    name = "+".join(url.rstrip("/").split("/")[-2:])
+    there = folder.resolve() / f"{name}-{commit[:7]}"
+    if not there.exists():
+        git = ["git", "-c", "advice.detachedHead=false"]
+        for command in (
+            [*git, "clone", "-q", "--no-checkout", "--filter=blob:none", url, there],
+            [*git, "-C", there, "checkout", "-q", commit],
+        ):
+            if subprocess.run(command).returncode:
+                raise UserError(f"{url} cannot be fetched into {there}")
+    return there
+
+
+def python(folder, torch, packages=()):
+    """Return the Python of an environment with a version of PyTorch and further packages.
+
+    It is made, or completed, in folder/torch-VERSION; that takes minutes and about 6 GB of disk.
+
+    Raises:
+        UserError: pip cannot install a package; its own message is above.
+    """
+    home = folder.resolve() / f"torch-{torch}"
+    python, record = home / "bin/python", home / "packages.json"
+    have = json.loads(record.read_text()) if record.exists() else {}
+    # Of two versions of a package, the one that is asked for last is there.
+    wanted = {re.match(r"[\w.-]+", text)[0]: text for text in (f"torch=={torch}", *packages)}
+    if wanted.items() <= have.items():
+        return str(python)
+    if not python.exists():
+        venv.create(home, with_pip=True)
+    command = [python, "-m", "pip", "install", "-q", *wanted.values()]
+    if subprocess.run(command, env={**os.environ, "PIP_NO_COMPILE": "1"}).returncode:
+        raise UserError(f"{home}: pip cannot install {', '.join(wanted.values())}")
+    record.write_text(json.dumps({**have, **wanted}, indent=1))
+    return str(python)
