@@ -135,6 +135,7 @@ is_free(lambda: torch.zeros(8192, 8192).clone(), free)
 is_free(lambda: copy.deepcopy(layer).weight.detach(), free)
 is_free(lambda: half.pin_memory(), free / 2)
 is_free(lambda: weight.cuda().cpu(), free)
+is_free(lambda: torch.nn.init.normal_(torch.ones(8192, 8192)), free)
 ones = torch.ones(2048, 2048)
 assert ones.clone().sum() == ones.double().sum() == ones.numel() and ones.zero_().sum() == 0
 assert torch.arange(2**20).clone()[-1] == 2**20 - 1
