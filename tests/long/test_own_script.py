@@ -9,7 +9,7 @@ from emulated import NEEDS
 from predictions import near
 from versions import made_here
 
-from shared.evidence.published import command, unedited
+from shared.evidence.published import command, runs
 from shared.memory.blocks import CATEGORIES
 from shared.predict import advice
 from shared.predict.jobs import run_jobs
@@ -50,6 +50,29 @@ for epoch in range(1000):
     torch.save({"model": model.state_dict()}, "mine.pt")
     model.load_state_dict(torch.load("mine.pt", weights_only=True)["model"])
     print(f"epoch {epoch}, at most {torch.cuda.max_memory_allocated()} bytes")
+"""
+MODELS_IN_TURN = """
+import torch
+
+def made():
+    model = torch.nn.Linear(1024, 1024, bias=False, device="cuda")
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+for n in range(3):
+    model, optimizer = made()
+    for _ in range(4):
+        model(torch.ones(8, 1024, device="cuda")).mean().backward()
+        optimizer.step()
+print("at most", torch.cuda.max_memory_allocated())
+"""
+LOADS = """
+import torch
+model = torch.nn.Linear(1024, 2, bias=False, device="cuda")
+del_me = torch.ones(16, 1024, 1024, device="cuda")
+del del_me
+for _ in range(3):
+    model(torch.ones(8, 1024, device="cuda")).sum().backward()
+print("at most", torch.cuda.max_memory_allocated())
 """
 # A model whose logits do not fit on a card of 1 GB beside CUDA's context.
 TOO_LARGE = """
@@ -157,17 +180,28 @@ def test_advice_names_scripts_that_are_there(category, devices):
         assert before in scripts.every() and after in scripts.every()
 
 
+def test_a_model_that_is_gone_takes_no_memory(tmp_path):
+    """Models in turn need what PyTorch's counters say without a prediction around them."""
+    (record,) = read_json_text(predicted(MODELS_IN_TURN, tmp_path, "--json"))
+    (most,) = re.findall(r"at most (\d+)", run("-m", "shared.emulator", tmp_path / "mine.py"))
+    assert record["train"]["device_peak_gb"] * 1e9 == int(most)
+
+
+def test_a_script_sees_its_own_peaks(tmp_path):
+    """Its peak is that of loading, and not of what a prediction counts anew."""
+    assert f"at most {64 * MIB + 8192}" in predicted(LOADS, tmp_path)
+
+
 def test_scripts_of_others_are_as_recorded(request):
-    """Needs --scripts FOLDER, into which shared.evidence.published has fetched them."""
+    """Needs --scripts FOLDER, into which `shared.evidence.published --folder` has fetched them."""
     if not (folder := request.config.getoption("--scripts")):
         pytest.skip("needs --scripts FOLDER")
-    rows = [row for s in command.SOURCES if "commit" in s for row in command.rows(s)]
-    there = [row for row in rows if (folder / row["folder"]).exists()]
+    every = [row for s in command.SOURCES if "commit" in s for row in command.rows(s)]
+    rows = [row for row in every if "torch" not in row]
     then = {(r["source"], r["what"]): r for r in read_json(stored.PUBLISHED)}
-    found = run_jobs([(unedited.run, row, folder) for row in there], emulated=False)
-    assert there
-    for row, figures in zip(there, found):
-        now, record = figures["peak"], then[row["title"], row["words"]]
+    found = run_jobs([(runs.run, row, folder) for row in rows], emulated=False)
+    for row, now in zip(rows, found):
+        record = then[row["title"], row["words"]]
         assert now.get("why") == record.get("why"), row["script"]
         if "why" not in now:
             assert now["allocated_gb"] == near(record["allocated_gb"], made_here(record)), row
