@@ -98,5 +98,7 @@ def test_all_of_them_are_listed():
     listed |= {word for path, names in OWNED for word in [*path.split("."), *names]}
     used = {}
     for file in [*ROOT.glob("shared/**/*.py"), *ROOT.glob("[01]*/*.py")]:
+        if file.parent.name == "programs":  # what others have reported, with what they called
+            continue
         used |= {word: str(file) for word in private(ast.parse(file.read_text("utf-8")))}
     assert len(used) > 40 and not {w: file for w, file in used.items() if w not in listed}

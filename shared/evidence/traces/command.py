@@ -96,11 +96,8 @@ def main(argv=None):
     if not args.folder:
         for name in chosen:
             there, here = real(name), emulated(name)
-            same = compare.equal(there, here)
-            source = SOURCES[name]
-            print(
-                f"{name:20} {same:,} of {len(there):,} events equal, {len(here):,} emulated; {source}"
-            )
+            same = f"{compare.equal(there, here):,} of {len(there):,} events equal"
+            print(f"{name:20} {same}, {len(here):,} emulated; {SOURCES[name]}")
         return
     records = []
     common = {"git_commit": git_commit(), "date": datetime.date.today().isoformat()}

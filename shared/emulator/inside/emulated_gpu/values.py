@@ -215,7 +215,7 @@ def begin():
         warnings.filterwarnings("ignore", "(?s).*overriding a previously registered kernel")
         if not hasattr(torch.library, "get_kernel"):  # before PyTorch 2.9: there are no values
             for func in sizes.SIZED:
-                _replace(func)
+                sizes.find_ones(func, _library(func.namespace))
             return
         for name in [
             *_registered("CUDA"),
@@ -260,17 +260,10 @@ def category(dtype):
     return 3 if dtype.is_complex else 2 if dtype.is_floating_point else dtype != torch.bool
 
 
-def _replace(func):
-    """Let an operation that reads how large its result is find 1 everywhere."""
-
-    def kernel(*args, **kwargs):
-        inputs, options = (tree_map(sizes.ones_on_cpu, x) for x in (args, kwargs))
-        out = func(*inputs, **options)
-        return tree_map(lambda t: t.cuda() if isinstance(t, torch.Tensor) else t, out)
-
-    namespace, _, full = func.name().partition("::")
-    library = _libraries.setdefault(namespace, torch.library.Library(namespace, "IMPL"))
-    library.impl(full, kernel, "CUDA")
+def _library(namespace):
+    if namespace not in _libraries:
+        _libraries[namespace] = torch.library.Library(namespace, "IMPL")
+    return _libraries[namespace]
 
 
 def _stand_around(name, key, handler):
@@ -297,6 +290,4 @@ def _stand_around(name, key, handler):
             watchers[-1].ends(token, func, args, kwargs, out)
         return out
 
-    if namespace not in _libraries:
-        _libraries[namespace] = torch.library.Library(namespace, "IMPL")
-    _libraries[namespace].impl(full, kernel, key, with_keyset=True)
+    _library(namespace).impl(full, kernel, key, with_keyset=True)

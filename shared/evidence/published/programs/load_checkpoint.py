@@ -29,7 +29,7 @@ path = os.path.join(tempfile.mkdtemp(), "weights.pt")
 model = build()
 torch.save(model.state_dict(), path)
 model.cuda()
-weights = torch.load(path, map_location="cpu" if args.host else "cuda")
+weights = torch.load(path, map_location="cpu" if args.host else "cuda", weights_only=True)
 model.load_state_dict(weights)
 del weights
 os.remove(path)

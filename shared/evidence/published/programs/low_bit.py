@@ -1,4 +1,4 @@
-"""ViT-H/14 with 45 classes, bf16 mixed precision, 8 images; AdamW, or one of torchao's (argument)."""
+"""ViT-H/14 with 45 classes, bf16 mixed, 8 images; AdamW, or one of torchao's (argument)."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Twenty layers with DDP and Adam on two GPUs; with --shared, the optimizer's states are sharded."""
+"""Twenty layers with DDP and Adam on two GPUs; with --shared, its states are shared out."""
 
 import sys
 
