@@ -1,6 +1,7 @@
 // Memory of the emulated devices and of the host: addresses are handed out, bytes are counted.
 #define _GNU_SOURCE
 #include "emulator.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -43,6 +44,7 @@ static void reserve(void) {
     last_address = ((uintptr_t)at + span) / CHUNK * CHUNK;
     return;
   }
+  fprintf(stderr, "emulator: no addresses for the GPU's memory; ulimit -v has to be above 70 GB\n");
 }
 
 static pthread_once_t reserved = PTHREAD_ONCE_INIT;

@@ -22,7 +22,7 @@ from shared.emulator import cards, launch
 from shared.emulator.build import BuildError
 from shared.predict import tables
 from shared.predict.advice import advice
-from shared.records import scripts, views
+from shared.records import scripts, stored, views
 from shared.records.record import ROOT
 
 EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
@@ -214,7 +214,11 @@ def show(found, args):
     if r["stopped"]:
         print(f"Stopped in {r['stopped']}: what comes after it is not in the figures")
     if found["has_convolutions"]:
-        print("The workspaces of cuDNN are not in the figures: only the library knows them")
+        least, *_, most = map(views.size, stored.workspaces_of_cudnn())
+        print(
+            "The workspaces of cuDNN are not in the figures: only the library knows them; "
+            f"public reports have {least} to {most} more"
+        )
     if found["trained"]:
         print("\n".join(advice(r)))
     for note in r["notes"]:

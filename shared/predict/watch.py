@@ -120,7 +120,7 @@ class Watch:
 
     def note_group(self, group):
         """Note the parameters of a group, and their gradients."""
-        for p in group["params"]:
+        for p in tensors([*group["params"]]):
             self.label(p, "parameters", self.names.get(p))
             if p.grad is not None:
                 self.label(p.grad, "gradients", self.names.get(p))

@@ -76,6 +76,18 @@ print("right")
 """
 
 
+SHARDS = """
+import torch, torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+dist.init_process_group("nccl")
+model = torch.nn.Linear(64, 64, device="cuda")
+fully_shard(model)
+model(torch.ones(8, 64, device="cuda")).sum().backward()
+dist.destroy_process_group()
+print("right")
+"""
+
+
 def test_four_processes(tmp_path):
     (tmp_path / "talk.py").write_text(TALK)
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", 4, tmp_path / "talk.py"]
@@ -85,6 +97,11 @@ def test_four_processes(tmp_path):
 
 def test_one_process_of_512(tmp_path):
     assert "right\n" in emulate(ALONE, tmp_path, "--devices", "512", "--alone")
+
+
+def test_work_ends_even_if_the_host_only_asks(tmp_path):
+    """As the thread does that watches NCCL's work, when a process group is destroyed."""
+    assert "right\n" in emulate(SHARDS, tmp_path, "--devices", "2", "--alone", "--host-ahead")
 
 
 @pytest.fixture(scope="module")

@@ -83,6 +83,7 @@ def emulated(every, folder=None):
             "published_ms": row["seconds"] * 1e3 / row["updates"] if "seconds" in row else None,
             "script": runs.name(row) if "script" in row else None,
             "command": f"{COMMAND} --folder DIR" if needs_folder(row) else COMMAND,
+            "cudnn": row.get("cudnn", False),
             "torch": figures.get("torch") or installed["torch"],
         }
         if "why" in figures:  # it has not run, so there is nothing to compare

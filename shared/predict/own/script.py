@@ -121,7 +121,7 @@ class Run:
             self._model, self.trains = weakref.ref(module), type(module).__name__
             self.kinds = {type(each) for each in module.modules()}
             self.watch.note_group({"params": module.parameters()})
-            self.watch.weights = {start(p) for p in module.parameters() if on_gpu(p)}
+            self.watch.weights = {start(p) for p in tensors([*module.parameters()]) if on_gpu(p)}
             self._begin_training()
         if trains and self.watch.is_between_modules():
             self._given = shape_of(args)
