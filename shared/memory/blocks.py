@@ -4,7 +4,6 @@ import collections
 import dataclasses
 
 import torch
-from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
 # A storage keeps one of these categories. The others are guesses, made when it is allocated.
@@ -24,9 +23,8 @@ class Block:
 
 
 def tensors(x):
-    """Yield the tensors inside nested lists, tuples and dicts, but for those without a shape yet."""
-    leaves = (leaf for leaf in tree_leaves(x) if isinstance(leaf, torch.Tensor))
-    return (leaf for leaf in leaves if not is_lazy(leaf))
+    """Yield the tensors inside nested lists, tuples and dicts."""
+    return (leaf for leaf in tree_leaves(x) if isinstance(leaf, torch.Tensor))
 
 
 def summit(events, device, since=0, until=None):

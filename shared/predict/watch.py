@@ -10,6 +10,7 @@ import os
 import torch
 from emulated_gpu import values
 from emulated_gpu.memory import on_gpu, start
+from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import register_optimizer_step_post_hook as after_step
 from torch.optim.optimizer import register_optimizer_step_pre_hook as before_step
 
@@ -68,6 +69,8 @@ class Watch:
         if number is None:
             return
         self._running = False
+        if any(map(is_lazy, tensors((args, kwargs)))):  # which have no shape yet, and no memory
+            return
         returned = [t for t in tensors(out) if on_gpu(t)]
         self.results[number] = {start(t): (tuple(t.shape), t.dtype) for t in returned}
         if func.namespace in EXCHANGE:
@@ -120,7 +123,9 @@ class Watch:
 
     def note_group(self, group):
         """Note the parameters of a group, and their gradients."""
-        for p in tensors([*group["params"]]):
+        for p in group["params"]:
+            if is_lazy(p):
+                continue
             self.label(p, "parameters", self.names.get(p))
             if p.grad is not None:
                 self.label(p.grad, "gradients", self.names.get(p))

@@ -14,6 +14,7 @@ import torch.multiprocessing as mp
 from emulated_gpu import report, values
 from emulated_gpu.memory import on_gpu, start
 from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from shared.memory.blocks import tensors
@@ -121,7 +122,9 @@ class Run:
             self._model, self.trains = weakref.ref(module), type(module).__name__
             self.kinds = {type(each) for each in module.modules()}
             self.watch.note_group({"params": module.parameters()})
-            self.watch.weights = {start(p) for p in tensors([*module.parameters()]) if on_gpu(p)}
+            self.watch.weights = {
+                start(p) for p in module.parameters() if not is_lazy(p) and on_gpu(p)
+            }
             self._begin_training()
         if trains and self.watch.is_between_modules():
             self._given = shape_of(args)
