@@ -17,6 +17,7 @@ MIXED["02_mixed_precision/bf16_mixed"] = 0
 # These copy what is saved to the host and back, which a CPU leaves where it is. So only loading is
 # compared.
 MOVING = ("10_offload/activations", "10_offload/activations_only")
+BUCKETS = ("08_fsdp/ddp", "08_fsdp/zero1")
 # Rank 0 sends whole weights, in fp32 as in the file, from its GPU: the largest that is sent there.
 SENT = dict.fromkeys(("10_offload/train", "10_offload/activations"), 4 * WIDTH * 4 * WIDTH)
 SENT["11_llm/train"] = 4 * WORDS * TEXT_WIDTH
@@ -30,8 +31,8 @@ def while_loading(name):
 def in_training(name, on_cpu):
     """Return [{category: bytes}] that a script has more on a GPU at the peak of its updates.
 
-    `on_cpu` is its record. Where there are several, the version of PyTorch decides at which of two
-    moments the peak lies.
+    `on_cpu` is its record. Where there are several, the version of PyTorch, or a clock of its
+    own, decides at which of two moments the peak lies.
     """
     if name == "11_llm/train":
         # The peak is where gradients of embeddings are reduced: after their norm and dropout, whose
@@ -41,6 +42,11 @@ def in_training(name, on_cpu):
         kept = norms(1, rows) + rows * TEXT_WIDTH * (1 - 2)
         return [{}, {"activations": kept}]
     more = (of_texts if name.startswith("11") else of_images)(name, on_cpu)
+    if name in BUCKETS:
+        # PyTorch's thread that watches NCCL's work looks every 100 ms. Until then it holds the first
+        # update's buckets, of all gradients, and the peak is in the next, before there is a loss.
+        gradients = round(on_cpu["train"]["breakdown_gb"]["gradients"] * 1e9)
+        return [more, {**more, "activations": more["activations"] - 4, "gradients": gradients}]
     # Until PyTorch 2.14, the peak is where the shard is no longer copied.
     return [more, {}] if name == "11_llm/lora_sharded" else [more]
 
