@@ -43,8 +43,8 @@ def in_training(name, on_cpu):
         return [{}, {"activations": kept}]
     more = (of_texts if name.startswith("11") else of_images)(name, on_cpu)
     if name in BUCKETS:
-        # PyTorch's thread that watches NCCL's work looks every 100 ms. Until then it holds the first
-        # update's buckets, of all gradients, and the peak is in the next, before there is a loss.
+        # PyTorch's thread that watches NCCL's work looks every 100 ms. Until then it holds the
+        # first update's buckets, of all gradients, and the peak is in the next, before its loss.
         gradients = round(on_cpu["train"]["breakdown_gb"]["gradients"] * 1e9)
         return [more, {**more, "activations": more["activations"] - 4, "gradients": gradients}]
     # Until PyTorch 2.14, the peak is where the shard is no longer copied.
