@@ -52,7 +52,12 @@ def test_the_page_shows_what_is_predicted_today(steps):
     for now, then in zip(steps, recorded, strict=True):
         assert now["technique"] == then["technique"]
         for peak in ("device_peak_gb", "device_reserved_gb", "host_peak_gb"):
-            assert now["train"][peak] == near(then["train"][peak], made_here(then))
+            same = made_here(then)
+            # Another version may reserve a segment of 20 MiB more, or less.
+            segment = 0.021 if "reserved" in peak and not same else 0
+            assert abs(now["train"][peak] - then["train"][peak]) <= segment or now["train"][
+                peak
+            ] == near(then["train"][peak], same)
 
 
 def test_steps_on_one_device_are_ordinary_updates():
