@@ -36,11 +36,8 @@ def test_memory_is_equal(found):
 
 def test_events_are_equal(found):
     assert {*found[0]["events"]} == {*STAGES}
-    for name, (same, there, here) in found[0]["events"].items():
-        if name.startswith("01"):
-            assert same == there == here > 100
-        else:  # a thread that watches NCCL's work, by a clock, holds some tensors for longer
-            assert same > 0.9 * there > 90
+    for same, there, here in found[0]["events"].values():
+        assert same == there == here > 100
 
 
 def test_what_is_outside_has_its_places(found):

@@ -19,7 +19,7 @@ LETTERS = {"alloc": "a", "free_requested": "f", "segment_alloc": "S", "segment_f
 def main(file, name, *options):
     torch.cuda.memory._record_memory_history(max_entries=10_000_000, context=None)
     scripts.get(name).load().main(options)
-    if int(os.environ.get("RANK", 0)):
+    if int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0))):
         return
     events = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
     lines = (f"{LETTERS[e['action']]} {e['size']}" for e in events if e["action"] in LETTERS)
