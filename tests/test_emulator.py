@@ -157,6 +157,26 @@ print("right")
 """
 
 
+# Segments of 64 MiB, and small ones of 2, which lie side by side in a chunk.
+ADDRESSES = """
+import os, torch
+small = [torch.empty(2**20 - 512 * n, dtype=torch.uint8, device="cuda") for n in range(3)]
+held = [torch.empty(64 * 2**20, dtype=torch.uint8, device="cuda") for _ in range(3)]
+at = [t.data_ptr() for t in held]
+ascending = os.environ.get("EMULATED_ASCENDING") == "1"
+assert at == sorted(at, reverse=not ascending)
+assert all(abs(a - b) == 64 * 2**20 for a, b in zip(at, at[1:]))
+segments = sorted(s["address"] for s in torch.cuda.memory_snapshot() if s["total_size"] == 2**21)
+assert [b - a for a, b in zip(segments, segments[1:])] == [2**21] * (len(segments) - 1)
+print("right")
+"""
+
+
+@pytest.mark.parametrize("ascending", ["0", "1"])
+def test_addresses_are_in_the_order_of_a_drivers(ascending, tmp_path):
+    assert "right\n" in emulate(ADDRESSES, tmp_path, EMULATED_ASCENDING=ascending)
+
+
 @pytest.mark.parametrize("host", ["at-once", "ahead"])
 def test_functions(host, tmp_path):
     code = run_code(FUNCTIONS, str(build.library()), host, host_ahead=host == "ahead")

@@ -57,7 +57,7 @@ def parse(argv):
     snapshot = "write the allocator's history, for pytorch.org/memory_viz; with several processes,"
     snapshot += " FILE.rank1 and so on"
     p.add_argument("--snapshot", metavar="FILE", help=snapshot)
-    as_json = "write what is printed, too: a list of processes, of each the peaks in bytes"
+    as_json = "write the reports of the (last) run: a list of processes, of each the peaks in bytes"
     p.add_argument("--json", metavar="FILE", help=as_json)
     own, program = split(sys.argv[1:] if argv is None else argv)
     args = p.parse_args(own)

@@ -78,7 +78,7 @@ def how_right(folder):
     events, equal = (sum(r[key] for r in traces) for key in ("events", "equal"))
     same = sum(r["reserved"] == r["emulated_reserved"] for r in traces)
     lines = [("held to", "", "equal or near", "median error", "worst", "command")]
-    of = f"{len(traces)} scripts of {len({r['repository'] for r in traces})} repositories"
+    of = f"{len(traces)} snapshots of {len({r['repository'] for r in traces})} repositories"
     near = f"{equal:,} of {events:,} events; {same} reserve the same bytes"
     share = f"{max(1 - r['equal'] / r['events'] for r in traces):.1%} of the events"
     lines.append(("[traces of GPUs](#traces-of-real-gpus)", of, near, "–", share, _code("traces")))

@@ -217,7 +217,7 @@ def show(found, args):
         least, *_, most = map(views.size, stored.workspaces_of_cudnn())
         print(
             "The workspaces of cuDNN are not in the figures: only the library knows them; "
-            f"public reports have {least} to {most} more"
+            f"where public reports have some, {least} to {most}"
         )
     if found["trained"]:
         print("\n".join(advice(r)))

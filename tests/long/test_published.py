@@ -3,6 +3,8 @@
 The measurements are those on shared/evidence/README.md.
 """
 
+import re
+
 import pytest
 from conftest import ROOT, read_json
 from predictions import near
@@ -45,6 +47,16 @@ def test_complete_rows_are_within_2_percent(records):
     sizes = [r for r in records if r["source"] in complete and r["published_gb"]]
     off = {(r["source"], r["what"]) for r in sizes if abs(command.error(r)) > 0.02}
     assert off <= FURTHER and len(complete) >= 7
+
+
+def test_the_first_page_says_how_many(records):
+    table = published.how_right(ROOT / "shared" / "evidence")
+    figures, near = re.search(
+        r"settings known \| (\d+) figures .* \| (\d+) within 2% ", table
+    ).groups()
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert f"Of {figures} [published figures]" in text
+    assert f"with known settings, {near} come out within 2 %" in text
 
 
 def test_each_report_that_differs_says_why(records):
