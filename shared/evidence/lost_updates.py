@@ -71,8 +71,7 @@ def part(folder):
     r = records[0]
     note = (
         f"Adam with a learning rate of {r['lr']:.0e}, {r['steps']} updates of {r['batch_size']} "
-        f"images; means over {seeds} seeds. *Changed* counts the weights "
-        "of the blocks that differ from their initial values."
+        f"images; means over {seeds} seeds. *Changed* counts the weights of the blocks."
     )
     return kept.table(table, records, stored.LOST_UPDATES, note)
 

@@ -16,7 +16,7 @@ from shared.evidence import kept
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.stage import predict
 from shared.records import markdown, scripts, stored
-from shared.records.views import amount, duration, least_ms, on_host, origin, read_list, size, unit
+from shared.records.views import duration, least_ms, number, on_host, origin, read_list, size, unit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,14 +114,14 @@ def part(folder, table=None):
     mine = [v for v in VARIANTS if v.table == table]
     host = any(on_host(records[v.words]) for v in mine)
     tiny = measured() if mine[0].tiny else {}
-    what = unit(records[mine[0].words])
-    heading = ["", "allocated", "change", "reserved"]
+    what = unit(records[mine[0].words]).removesuffix("s")
+    heading = ["GB", "allocated", "change", "reserved"]
     if host:
         heading.append("host")
     if tiny:
         heading += ["tiny: measured", "correction"]
     else:
-        heading.append(f"least time for one of the {what}, on one GPU")
+        heading.append(f"ms per {what} (bound)")
     rows = [tuple(heading)]
     for v in mine:
         train = records[v.words]["train"]
@@ -129,13 +129,13 @@ def part(folder, table=None):
         change = ""
         if v.against:
             change = markdown.against(records[v.against]["train"]["device_peak_gb"], peak)
-        cells = [v.words, size(peak), change, size(train["device_reserved_gb"])]
+        cells = [v.words, number(peak), change, number(train["device_reserved_gb"])]
         if host:
-            cells.append(amount(train["host_peak_gb"]))
+            cells.append(number(train["host_peak_gb"]))
         if tiny:
             cells += [size(tiny[v.words]["train"]["device_peak_gb"]), v.mend or ""]
         else:
-            cells.append(duration(least_ms(records[v.words])))
+            cells.append(duration(least_ms(records[v.words])).removesuffix(" ms"))
         rows.append(tuple(cells))
     return markdown.text(rows)
 
@@ -146,12 +146,11 @@ def grown(folder):
     # The last record of a model has all techniques.
     default = {key(r): r for r in stored.predicted(stored.STAGES, stored.TEXT)}
     mine = {v.words: recorded()[v.words] for v in VARIANTS if v.expandable}
-    lines = [("", "allocated", "reserved", "expandable: allocated", "reserved", "change")]
+    lines = [("GB", "allocated", "reserved", "expandable: reserved", "change")]
     for words, r in mine.items():
         usual, expandable = default[key(r)]["train"], r["train"]
         reserved = [phase["device_reserved_gb"] for phase in (usual, expandable)]
-        cells = [size(usual["device_peak_gb"]), size(reserved[0])]
-        cells += [size(expandable["device_peak_gb"]), size(reserved[1])]
+        cells = map(number, (usual["device_peak_gb"], *reserved))
         lines.append((words, *cells, markdown.compared(*reserved)))
     note = "Model, batch and card are those of the other tables unless a row names others."
     return kept.table(lines, [*mine.values()], stored.PREDICTED, note)

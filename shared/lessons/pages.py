@@ -9,7 +9,7 @@ import shlex
 
 from shared.cli import Parser
 from shared.evidence import hugging_face, lost_updates, profiled, variants
-from shared.lessons import costs, exercises, on_gpus, parts, pictures, published, side_roads
+from shared.lessons import exercises, on_gpus, parts, pictures, published, side_roads
 from shared.records import scripts
 from shared.records.atomic_files import write_text
 from shared.records.scripts import ROOT
@@ -18,7 +18,6 @@ PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 PARTS = {
     "answer": exercises.part,
     "checked_gpu": on_gpus.part,
-    "cost": costs.part,
     "diff": parts.diff,
     "glance": parts.glance,
     "grown": variants.grown,
@@ -29,15 +28,13 @@ PARTS = {
     "lost_updates": lost_updates.part,
     "map": side_roads.overview,
     "measured_ladder": parts.measured_ladder,
+    "misses": published.misses,
     "one_by_one": parts.one_by_one,
     "origin": parts.origin,
     "picture": parts.picture,
-    "predicted": parts.predicted,
     "profiled": profiled.part,
     "published": published.part,
     "published_speeds": published.speeds,
-    "reports": published.reports,
-    "side_road_origins": side_roads.origins,
     "side_roads": side_roads.table,
     "traces": published.traces,
     "unedited": published.unedited,
@@ -55,12 +52,11 @@ def options(marker):
 def fill(page):
     """Return the text of a page with up-to-date generated parts."""
     answers = iter(range(1, 100))  # to number them
-    folder = ROOT / page.stem if page.parent == parts.FIGURES else page.parent
 
     def made(match):
         name, given = options(match[2])
         number = {"number": next(answers)} if name == "answer" else {}
-        return f"{match[1]}{PARTS[name](folder, **given, **number)}\n{match[3]}"
+        return f"{match[1]}{PARTS[name](page.parent, **given, **number)}\n{match[3]}"
 
     return PART.sub(made, page.read_text())
 

@@ -4,11 +4,11 @@ import os
 import re
 
 from shared.memory.blocks import CATEGORIES
-from shared.predict.tables import CONTEXT_GB, NCCL_GB, needs
+from shared.predict.tables import needs
 from shared.records import markdown, scripts, stored, views
 from shared.records.scripts import ROOT
 
-FIGURES = ROOT / "shared" / "evidence" / "figures"  # a page and a picture per stage
+FIGURES = ROOT / "shared" / "evidence" / "figures"  # a picture per stage
 
 
 def pair(folder):
@@ -69,17 +69,16 @@ def _most_changed(phases, count=2):
 
 
 def origin(folder):
-    """Return a line on how the figures of a stage's page were made, and where all of them are."""
+    """Return a line on how the figures of a stage's page were made, and what prints all of them."""
     name = pair(folder)[-1]
     full, tiny = stored.predictions()[name], _tiny()[name]
     card, torch = full["device"].removeprefix("emulated "), full["versions"]["torch"]
-    file = os.path.relpath(FIGURES / f"{folder.name}.md", folder)
     gloo = ", without gloo's buffers" if tiny["world_size"] > 1 else ""
     no_gpu = "" if stored.on_gpus() else "; none was measured on a GPU"
     return (
         f"Figures: predicted for {card} with PyTorch {torch}, and measured tiny on "
         f"{tiny['device']}{gloo}{no_gpu}. "
-        f"[All figures of this stage, with commands and commits]({file})."
+        f"All of them: `python -m shared.lessons.figures {folder.name[:2]}`."
     )
 
 
@@ -111,44 +110,8 @@ def diff(folder, plain="no"):
     return markdown.text(f"{how_much}; {lines[0]}", lines[2:], folded)
 
 
-def predicted(folder):
-    """Return a table of the prediction for a stage beside the one for the stage before."""
-    rows = [stored.predictions()[name] for name in pair(folder)]
-    shown = [(r, 1) for r in rows]
-    heading = [r["script"] for r in rows]
-    if len({r["world_size"] for r in rows}) > 1:  # from one device to several
-        shown.append((rows[-1], rows[-1]["world_size"]))
-        heading.append(f"all {rows[-1]['world_size']} devices together")
-    train, load = ([_times(n, r[phase]) for r, n in shown] for phase in ("train", "load"))
-    held = [phase["breakdown_gb"] for phase in train]
-    peaks = [f"**{views.size(phase['device_peak_gb'])}**" for phase in train]
-    table = [
-        ("at the peak while training", *heading),
-        *((label, *(views.amount(each.get(label)) for each in held)) for label in CATEGORIES),
-        ("**together: allocated**", *peaks),
-        ("reserved by the caching allocator", *_amounts(train, "device_reserved_gb")),
-        ("when", *(views.where(r) if n == 1 else views.NOTHING for r, n in shown)),
-        ("host, at its own peak", *_amounts(train, "host_peak_gb")),
-        ("peak while loading: device", *_amounts(load, "device_peak_gb")),
-        ("peak while loading: host", *_amounts(load, "host_peak_gb")),
-    ]
-    table = [line for line in table if {*line[1:]} != {views.NOTHING}]
-    return markdown.text(table, markdown.sources(rows, stored.PREDICTED))
-
-
 def _amounts(phases, key):
     return [views.amount(phase[key]) for phase in phases]
-
-
-def _times(n, phase):
-    """Return a record's phase with its sizes multiplied by n."""
-    times = {}
-    for key, value in phase.items():
-        if isinstance(value, dict):  # a breakdown
-            times[key] = {label: n * gb for label, gb in value.items()}
-        else:
-            times[key] = None if value is None else n * value
-    return times
 
 
 def ladder(folder):
@@ -187,42 +150,42 @@ def measured_ladder(folder):
     for file, records in stored.results():
         stages = [records[name] for name in scripts.stages() if name in records]
         for rows in views.by_model(stages):
+            name, per_gb = views.scale(rows)
             first = rows[0]["train"]["device_peak_gb"]
-            table = [(*markdown.heading(rows[0]), f"of {rows[0]['script']}")]
+            table = [(f"peaks in {name}", "loading", "training", f"of {rows[0]['script']}")]
+            learns = rows[0]["dataset"] != "fake"
+            if learns:
+                table[0] += ("test accuracy", f"{views.unit(rows[0])}/s")
             for r in rows:
-                share = f"{r['train']['device_peak_gb'] / first:.1%}"
+                load, train = (r[phase]["device_peak_gb"] for phase in ("load", "train"))
                 link = f"[{r['script']}]({os.path.relpath(ROOT / views.folder(r), folder)}/)"
-                table.append((link, *markdown.row(r)[1:], share))
+                peaks = (f"{gb * per_gb:.{1 if per_gb > 1 else 2}f}" for gb in (load, train))
+                learned = (views.learned(r), f"{views.speed(r):.0f}") if learns else ()
+                table.append((link, *peaks, f"{train / first:.1%}", *learned))
             title = f"{views.setting(rows[0])}, on {markdown.device(rows[0])}:"
-            pieces += [title, table, markdown.sources(rows, file)]
+            pieces += [title, table]
+        if stages:
+            pieces.append(markdown.sources(stages, file))
     return markdown.text(*pieces)
 
 
 def language_models(folder):
     """Return a table of what language models need before and after, on four GPUs and on one."""
-    factor = "reserved vs before.py"
-    on_four = ("train.py on 4 GPUs, each: allocated", "reserved", factor, "host, per process")
-    on_one = ("train.py on 1 GPU: allocated", "reserved", factor, "host")
-    table = [("model", "tokens", "before.py: allocated", "reserved", *on_four, *on_one)]
+    heading = ("GB", "tokens", "before.py: allocated", "reserved")
+    for each in ("each of 4 GPUs", "1 GPU"):
+        heading += (f"train.py, {each}: allocated", "reserved", "host")
+    table = [heading]
     for model, records in stored.text_records().items():
         before = records[0]["train"]
-        peaks = (views.size(before[key]) for key in ("device_peak_gb", "device_reserved_gb"))
-        row = [model, str(records[0]["max_length"]), *peaks]
+        peaks = ("device_peak_gb", "device_reserved_gb")
+        row = [model, str(records[0]["max_length"]), *(views.number(before[key]) for key in peaks)]
         for n in (4, 1):
             trained = (r for r in reversed(records) if r["script"].endswith("/train"))
             after = next(r["train"] for r in trained if r["world_size"] == n)
-            fallen = views.less(before["device_reserved_gb"], after["device_reserved_gb"])
-            peaks = (views.size(after[key]) for key in ("device_peak_gb", "device_reserved_gb"))
-            row += [*peaks, fallen, views.size(after["host_peak_gb"])]
+            row += [views.number(after[key]) for key in (*peaks, "host_peak_gb")]
         table.append(tuple(row))
     everything = [r for records in stored.text_records().values() for r in records]
-    note = (
-        "None of this has been measured on a GPU here. A card needs what is reserved and about "
-        f"{CONTEXT_GB:g} GB that are not emulated, with several GPUs {CONTEXT_GB + NCCL_GB:g}; "
-        "`--fits` adds them."
-    )
-    from_where = markdown.sources(everything, stored.PREDICTED, what="language models")
-    return markdown.text(table, note, from_where)
+    return markdown.text(table, markdown.sources(everything, stored.PREDICTED, "language models"))
 
 
 def one_by_one(folder):
@@ -230,29 +193,22 @@ def one_by_one(folder):
     columns = {}
     for model, records in stored.text_records().items():
         steps = [r for r in records if r["technique"] or r["script"].endswith("/before")]
-        columns[f"{model}, {records[0]['max_length']} tokens"] = steps
-    table = [("allocated; least time for a text, on one GPU", *columns)]
+        columns[model.rpartition("/")[2]] = steps
+    table = [("GB; ms per text (bound)", *columns)]
     for n, rows in enumerate(zip(*columns.values())):
         cells = []
-        for r, steps in zip(rows, columns.values()):
-            now = r["train"]["device_peak_gb"]
-            before = steps[n - 1]["train"]["device_peak_gb"] if n else now
-            change = " (the same)" if now == before else f" ({before / now:.2f}x less)"
-            each = f"; {views.duration(views.least_ms(r))}"
-            cells.append(views.size(now) + (change if n else "") + each)
+        for r in rows:
+            ms = views.duration(views.least_ms(r)).removesuffix(" ms")
+            cells.append(f"{views.number(r['train']['device_peak_gb'])}; {ms}")
         table.append((f"+ {rows[0]['technique']}" if n else "before.py", *cells))
     return markdown.text(table)
 
 
 def versions(folder):
-    """Return a table of the files of records: their number, PyTorch, dates and commits."""
-    table = [("file", "records", "PyTorch", "made on", "at commit")]
+    """Return a table of the files of records: their number, PyTorch and dates."""
+    table = [("file", "records", "PyTorch", "made on")]
     for file in sorted([*views.RESULTS.glob("*.json"), *views.RESULTS.glob("*.jsonl")]):
         text = file.read_text()
-        torch, dates, commits = (
-            sorted(re.findall(rf'"{key}": "(.+?)"', text))
-            for key in ("torch", "date", "git_commit")
-        )
-        cells = (views.listed(each) for each in (torch, dates, commits))
-        table.append((file.name, str(len(torch)), *cells))
+        torch, dates = (sorted(re.findall(rf'"{key}": "(.+?)"', text)) for key in ("torch", "date"))
+        table.append((file.name, str(len(torch)), *map(views.listed, (torch, dates))))
     return markdown.text(table)

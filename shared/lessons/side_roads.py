@@ -37,18 +37,6 @@ def table(folder):
     return markdown.text(note, rows)
 
 
-def origins(folder):
-    """Return where the figures of a folder's side roads come from."""
-    names = scripts.side_roads({folder.name})
-    if not names:
-        return "This stage has none."
-    predicted, measured = records(), views.by_script(views.read(stored.TINY_SIDE_ROADS)[0])
-    return markdown.text(
-        views.origin([predicted[name] for name in names], stored.PREDICTED),
-        views.origin([measured[name] for name in names], stored.TINY_SIDE_ROADS),
-    )
-
-
 def overview(folder):
     """Return the map: each stage with its side roads, and their GB at full size."""
     rows, root = [("stage", "GB", "side roads")], os.path.relpath(ROOT, folder)

@@ -1,4 +1,4 @@
-"""The least time of an update on a given device, if tensors go through its memory.
+"""A lower bound on the time of an update on a given device, if tensors go through its memory.
 
 Each operation takes at least as long as its arithmetic at the device's highest rate, as moving its
 bytes to and from memory, and as sending them to other devices or the host. Operations of one stream
@@ -13,7 +13,7 @@ RESOURCES = ("arithmetic", "memory", "other GPUs", "host link")
 
 
 def bound(operations, rates):
-    """Return the least time of a Cost's operations, as a record's Bound."""
+    """Return the lower bound on the time of a Cost's operations, as a record's Bound."""
     between = rates.gpus or rates.host
     streams = collections.defaultdict(collections.Counter)  # by stream and resource, in ms
     for o in operations:

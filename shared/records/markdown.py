@@ -3,7 +3,7 @@
 import difflib
 
 from shared.records import scripts
-from shared.records.views import change, learned, less, origin, size, speed, unit
+from shared.records.views import change, less, origin
 
 ORIGIN = "Where these figures come from"
 
@@ -67,23 +67,6 @@ def compared(before, now):
     if now >= 2 * before:
         return f"{now / before:.1f}x as much"
     return less(before, now) if before >= 2 * now else against(before, now)
-
-
-def heading(record):
-    """Return the heading of a table of measurements such as this one."""
-    peaks = ("peak while loading", "peak while training")
-    return ("script", *peaks, "test accuracy", f"{unit(record)}/s", "loss, first to last")
-
-
-def row(record):
-    """Return the cells of a measurement below heading()."""
-    return (
-        record["script"],
-        *(size(record[phase]["device_peak_gb"]) for phase in ("load", "train")),
-        learned(record),
-        f"{speed(record):.0f}" if speed(record) else "not measured",
-        f"{record['first_loss']:.3f} to {record['last_loss']:.3f}",
-    )
 
 
 def device(record):

@@ -131,6 +131,13 @@ def amount(gb):
     return size(gb) if gb and gb >= LEAST else NOTHING
 
 
+def number(gb):
+    """Format a size in GB without its unit, for a table that names it; NOTHING as in amount()."""
+    if not gb or gb < LEAST:
+        return NOTHING
+    return f"{gb:,.2f}" if gb >= 1 else f"{gb:.3f}"
+
+
 def less(before, now):
     """Format the factor by which a size has fallen."""
     return f"{before / now:.1f}x less"

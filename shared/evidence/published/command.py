@@ -150,7 +150,9 @@ def main(argv=None):
         "folder for the scripts of others, and for the versions of PyTorch that they have used; "
     )
     where += "both are fetched if missing. Without it, the stored records of those rows are kept"
-    parser.add_argument("--folder", type=location, metavar="DIR", help=where)
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--folder", type=location, metavar="DIR", help=where)
+    how.add_argument("--stored", action="store_true", help="print the stored records; run nothing")
     args = parser.parse_args(argv)
     chosen = [s for s in SOURCES if not args.only or args.only.lower() in s["title"].lower()]
     if not chosen:
@@ -164,10 +166,11 @@ def main(argv=None):
         if "torch" in row:
             others.python(args.folder, row["torch"], row.get("packages", ()))
     again = [row for row in every if args.folder or not needs_folder(row)]
+    again = [] if args.stored else again
     known = [*json.loads(stored.PUBLISHED.read_text()), *emulated(again, args.folder)]
     by_row = {(r["source"], r["what"]): r for r in known}
     records = [by_row[row["title"], row["words"]] for row in every]
-    if not args.only:
+    if not args.only and not args.stored:
         write_text(stored.PUBLISHED, json.dumps(records, indent=1) + "\n")
         print(f"{stored.PUBLISHED.name}: {len(records)} records")
     for source in chosen:
@@ -179,6 +182,8 @@ def main(argv=None):
             print("", *aligned(SCRIPTS, ran), sep="\n")
         for r in (r for r in mine if "why" in r and not r["script"]):
             print(f"{r['what']} did not run: {r['why']}")
+        for row in (row for row in source["rows"] if "why" in row):
+            print("\n{words} ({there}; {url}): {why}".format(**row))
         if timed := [(r["what"], *times(r)) for r in mine if r["published_ms"]]:
             print("\n", source["times"], "\n", *aligned(("", *TIMES), timed), sep="\n")
     return records

@@ -87,12 +87,19 @@ def main(argv=None):
         "run the scripts of others; their repositories and versions of PyTorch are fetched into "
     )
     where += "this folder: about 40 GB"
-    parser.add_argument("--folder", type=location, metavar="DIR", help=where)
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--folder", type=location, metavar="DIR", help=where)
+    how.add_argument("--stored", action="store_true", help="print the stored records; run nothing")
     args = parser.parse_args(argv)
-    known = [row["name"] for row in unedited.rows()] if args.folder else [*SOURCES]
+    theirs = args.folder or args.stored
+    known = [row["name"] for row in unedited.rows()] if theirs else [*SOURCES]
     chosen = [n for n in known if not args.names or any(word in n for word in args.names)]
     if unknown := [word for word in args.names if not any(word in name for name in known)]:
         raise UserError(f"{unknown[0]} is in none of {', '.join(known)}")
+    if args.stored:
+        every = json.loads(stored.TRACES.read_text())
+        print(*(line(r) for r in every if r["name"] in chosen), sep="\n")
+        return
     if not args.folder:
         for name in chosen:
             there, here = real(name), emulated(name)
