@@ -77,7 +77,7 @@ class Stage:
         options, full = self.options, self.options.preset == "full"
         words = ["--preset", options.preset, "--max-steps", UPDATES]
         if full or options.model:  # noise and random weights, in place of what would be downloaded
-            words += ["--data", "fake", "--no-pretrained"]
+            words += ["--dry-run"]
         words += ["--model", options.model] if options.model else []
         words += ["--max-length", options.max_length] if options.max_length else []
         words += ["--trust-remote-code"] * options.trust_remote_code

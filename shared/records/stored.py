@@ -12,8 +12,7 @@ PREDICTED = RESULTS / "predicted.jsonl"
 STAGES, SIDE_ROADS, VITS = "stages", "side roads", "other vision transformers"
 TEXT, VARIANTS = "language models", "variants"
 TIMELINES = RESULTS / "timelines.json.gz"  # by the same command: of the stages
-# Measured on a CPU by `python -m shared.ladder 04-11 --preset full --data fake --no-pretrained
-# --max-steps 3`:
+# Measured on a CPU by `python -m shared.ladder 04-11 --preset full --dry-run`:
 FULL_CPU = RESULTS / "full-cpu.jsonl"
 # Side roads measured by `python -m shared.ladder --preset tiny --side-roads`:
 TINY_SIDE_ROADS = RESULTS / "tiny-cpu-side-roads.jsonl"
@@ -23,6 +22,7 @@ EXERCISES = RESULTS / "exercises.json"
 TINY_VARIANTS = RESULTS / "tiny-cpu-variants.json"
 PUBLISHED = RESULTS / "published.json"
 TRACES = RESULTS / "traces.json"
+ON_CARDS = RESULTS / "on_cards.json"
 HUGGING_FACE = RESULTS / "hugging-face.json"  # two records for each technique
 PROFILED = RESULTS / "profiled.json"
 LOST_UPDATES = RESULTS / "lost-updates.json"
