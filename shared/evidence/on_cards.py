@@ -105,31 +105,31 @@ def pair(stage):
 
 
 def part(folder):
-    """Return the commands of a stage's page, what PyTorch says, and how far each comes."""
+    """Return the commands of a stage's page, what PyTorch says, and what holds the card."""
     entry = stored_pairs()[f"{folder.name}/train"]
     runs = [entry[when] for when in ("before", "after") if entry[when]]
-    width = max(len(r["command"]) for r in runs)
-    ends = [f"{r['command']:{width}}  # {end(r)}" for r in runs]
-    lines = ["```text", *ends]
-    for r in (r for r in runs if r["message"]):
-        lines += ["", *textwrap.wrap(r["message"], 100)]
-    return markdown.text([*lines, "```"], table(entry, runs), note(entry))
-
-
-def end(run):
-    return "out of memory" if run["message"] else "fits"
+    lines = []
+    for r in runs:
+        says = textwrap.wrap(r["message"], 100) if r["message"] else ["(it fits)"]
+        lines += [f"$ {r['command']}", *says, ""]
+    several = scripts.get(entry["stage"]).load().DEVICES > 1
+    note = f"With NCCL's buffers, about {NCCL_GB:g} GB less are free." if several else ""
+    return markdown.text(["```text", *lines[:-1], "```"], table(entry, runs), note)
 
 
 def table(entry, runs):
-    """Return the rows of the table: what held the memory when each run ended, or at its peak."""
+    """Return the rows of a table: what held the card when a run failed, or at its peak."""
+    card = CARDS[entry["card"]]
     names = [r["script"].removesuffix("/train").split("/")[-1] for r in runs]
-    rows = [(f"{CARDS[entry['card']].title}: {CARDS[entry['card']].gb:.2f} GB", *names)]
-    rows.append(("three updates", *map(end, runs)))
-    rows.append(("allocated: tensors and workspaces", *(gb(allocated(r)) for r in runs)))
-    rows.append(("reserved for reuse, but idle", *(gb(reserved(r) - allocated(r)) for r in runs)))
-    rows.append(("free", *(gb(free(r, entry)) for r in runs)))
-    asked = (gb(r["numbers"]["tried"]) if r["numbers"] else views.NOTHING for r in runs)
-    rows.append(("asked for last", *asked))
+    rows = [(f"emulated {card.title}: {card.gb:.2f} GB", *names)]
+    rows.append(("allocated by PyTorch", *(gb(allocated(r)) for r in runs)))
+    rows.append(("reserved, but unallocated", *(gb(reserved(r) - allocated(r)) for r in runs)))
+    rows.append(("CUDA context, about", *(gb(CONTEXT_GB * 1e9) for r in runs)))
+    left = (card.gb * 1e9 - CONTEXT_GB * 1e9 - reserved(r) for r in runs)
+    rows.append(("free", *(gb(max(size, 0)) for size in left)))
+    if any(r["message"] for r in runs):
+        asked = (gb(r["numbers"]["tried"]) if r["numbers"] else views.NOTHING for r in runs)
+        rows.append(("tried to allocate", *asked))
     hosts = [r["load_host_gb"] for r in runs]
     if None not in hosts and hosts[0] != hosts[-1]:
         rows.append(("while loading, on the host", *map(views.amount, hosts)))
@@ -146,22 +146,8 @@ def reserved(run):
     return run["peak"]["reserved"]
 
 
-def free(run, entry):
-    """Return the bytes of the card that nothing holds, at the end or at the peak."""
-    if run["numbers"]:
-        return run["numbers"]["free"]
-    return CARDS[entry["card"]].gb * 1e9 - CONTEXT_GB * 1e9 - run["peak"]["reserved"]
-
-
 def gb(size):
     return views.size(size / 1e9)
-
-
-def note(entry):
-    """Return what the table leaves out."""
-    several = scripts.get(entry["stage"]).load().DEVICES > 1
-    nccl = f", and of what is free another {NCCL_GB:g} GB NCCL" if several else ""
-    return f"The CUDA context takes about {CONTEXT_GB:g} GB of the card{nccl}."
 
 
 def stored_pairs():
