@@ -9,7 +9,16 @@ import shlex
 
 from shared.cli import Parser
 from shared.evidence import hugging_face, lost_updates, on_cards, profiled, variants
-from shared.lessons import costs, exercises, on_gpus, parts, pictures, published, side_roads
+from shared.lessons import (
+    costs,
+    exercises,
+    misconceptions,
+    on_gpus,
+    parts,
+    pictures,
+    published,
+    side_roads,
+)
 from shared.records import scripts
 from shared.records.atomic_files import write_text
 from shared.records.scripts import ROOT
@@ -29,6 +38,7 @@ PARTS = {
     "lost_updates": lost_updates.part,
     "map": side_roads.overview,
     "measured_ladder": parts.measured_ladder,
+    "misconceptions": misconceptions.part,
     "on_a_card": on_cards.part,
     "one_by_one": parts.one_by_one,
     "origin": parts.origin,

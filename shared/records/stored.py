@@ -19,6 +19,7 @@ TINY_SIDE_ROADS = RESULTS / "tiny-cpu-side-roads.jsonl"
 # Stored by the command of that name in shared.lessons or shared.evidence:
 WAYS = RESULTS / "ways.json"  # card_fits
 EXERCISES = RESULTS / "exercises.json"
+MISCONCEPTIONS = RESULTS / "misconceptions.json"
 TINY_VARIANTS = RESULTS / "tiny-cpu-variants.json"
 PUBLISHED = RESULTS / "published.json"
 TRACES = RESULTS / "traces.json"
