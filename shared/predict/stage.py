@@ -53,6 +53,7 @@ class WatchedPhases(Phases):
         with self.watch.at_work(), super().update(inputs, labels):
             yield
         self.ends.append(len(self.watch.places))
+        self.watch.place()  # what comes after, such as validation, does not belong to the update
 
 
 class Stage:
