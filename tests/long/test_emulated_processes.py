@@ -101,7 +101,7 @@ def test_one_process_of_512(tmp_path):
 
 def test_work_ends_even_if_the_host_only_asks(tmp_path):
     """As the thread does that watches NCCL's work, when a process group is destroyed."""
-    assert "right\n" in emulate(SHARDS, tmp_path, "--devices", "2", "--alone", "--host-ahead")
+    assert "right\n" in emulate(SHARDS, tmp_path, "--devices", "2", "--alone", "--clock", "10")
 
 
 @pytest.fixture(scope="module")
