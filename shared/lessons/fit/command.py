@@ -115,6 +115,8 @@ def told(verdict, path):
     else:
         left = size(verdict["card_gb"] - verdict["needs_gb"])
         lines.append(f"fits: it needs {verdict['needs_gb']:.2f} GB, {left} are left")
+        if verdict["on_host"]:
+            lines.append("the host does a part of the update; the least time leaves that out")
     return lines
 
 

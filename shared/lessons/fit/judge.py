@@ -22,7 +22,7 @@ from shared.predict.jobs import Failed, Wanted, run_jobs
 from shared.predict.stage import predict
 from shared.records import scripts
 from shared.records.running import side_by_side
-from shared.records.views import least_ms
+from shared.records.views import computes_on_host
 
 LIMIT, SMALL_LIMIT = 300, 120  # seconds of a run at full size, and of one with the small model
 SMALL = ["--preset", "tiny", "--max-steps", "4"]
@@ -135,8 +135,9 @@ def judge(plays):
 
     A verdict has "lines", the number of changed ones, and "card_gb". "refused" is why, or None, and
     "failed" is why, if the script ended with an error. If it ran at full size, "needs_gb" and "ms",
-    the least time for an image on one GPU, are there; and if the card was too small, "said", by
-    PyTorch, and "line", where.
+    the least time for an image, are there, and "on_host", whether the host does a part of the work,
+    which is not in that time. If the card was too small, "said" is what PyTorch said, and "line"
+    where.
 
     Raises:
         UserError: a script does not end, or no GPU can be emulated here.
@@ -181,7 +182,11 @@ def _judged(plays, starts):
             record = made[more.get(play, roomy[play])]
         else:
             verdict["refused"] = other_work(record, start, play.level)
-        verdict |= {"needs_gb": tables.needs(record), "ms": least_ms(record)}
+        verdict |= {
+            "needs_gb": tables.needs(record),
+            "ms": record["bound"]["ms"] / record["batch_size"],
+            "on_host": computes_on_host(record),
+        }
         verdict |= {name: record[name] for name in KEPT}
     return verdicts
 

@@ -54,6 +54,8 @@ def outcome(verdict):
     """Return what the command prints on a verdict, in one line."""
     if "said" in verdict:
         return f"out of memory, {verdict['printed'][-1].partition('script ')[2]}"
+    if verdict["printed"][1].startswith("fits"):
+        return f"{verdict['printed'][1]}; {verdict['ms']:.3g} ms per image at least"
     return verdict["printed"][1]
 
 
