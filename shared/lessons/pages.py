@@ -19,6 +19,7 @@ from shared.lessons import (
     published,
     side_roads,
 )
+from shared.lessons.fit import sheet
 from shared.records import scripts
 from shared.records.atomic_files import write_text
 from shared.records.scripts import ROOT
@@ -29,6 +30,7 @@ PARTS = {
     "checked_gpu": on_gpus.part,
     "cost": costs.part,
     "diff": parts.diff,
+    "fit": sheet.part,
     "glance": parts.glance,
     "grown": variants.grown,
     "how_right": published.how_right,

@@ -20,6 +20,7 @@ TINY_SIDE_ROADS = RESULTS / "tiny-cpu-side-roads.jsonl"
 WAYS = RESULTS / "ways.json"  # card_fits
 EXERCISES = RESULTS / "exercises.json"
 MISCONCEPTIONS = RESULTS / "misconceptions.json"
+FIT = RESULTS / "fit.json"  # fit --sheet
 TINY_VARIANTS = RESULTS / "tiny-cpu-variants.json"
 PUBLISHED = RESULTS / "published.json"
 TRACES = RESULTS / "traces.json"
