@@ -95,12 +95,12 @@ def add_options(parser, *tasks):
     for task in tasks:
         task.add_options(parser)
     devices = "GPUs per machine, or processes on a CPU; from 08_fsdp on (default: 4)"
-    steps = "stop after N updates; evaluations then read N batches at most"
     add("--devices", type=positive, metavar="N", help=devices)
     add("--epochs", type=positive, default=1, metavar="N", help="passes over the data (default: 1)")
-    add("--max-steps", type=positive, metavar="N", help=steps)
+    add("--max-steps", type=positive, metavar="N", help="at most N updates, N batches to test")
     add("--seed", type=int, default=123, help="of data order and random weights (default: 123)")
     add("--no-pretrained", dest="pretrained", action="store_false", help="random weights at first")
+    add("--dry-run", action="store_true", help="noise, random weights, 3 updates: no download")
 
 
 def parse(
@@ -142,8 +142,6 @@ def parse(
         bf16.speed_up()
     _choose_devices(args, devices, launcher)
     args.shares = shares or args.world_size
-    if not args.save_minutes > 0:  # NaN is not, either
-        raise UserError(f"--save-minutes: {args.save_minutes} is not a positive number")
     if args.resume and not args.save:
         raise UserError("--resume reads the checkpoint in --save DIR; add --save DIR")
     keep_apart(args, args.save, args.record)
@@ -168,6 +166,9 @@ def choose(args, task):
         args.preset, other = ("full", "tiny") if cuda else ("tiny", "full")
         because = f"preset {args.preset}, because there is {'a' if cuda else 'no'} CUDA device"
         args.notes.append(f"{because}; --preset {other} overrides this")
+    if args.dry_run:
+        args.data, args.pretrained = args.data or "fake", False
+        args.max_steps = args.max_steps or 3
     args.model = args.model or task.presets[args.preset]["model"]
     args.data = args.data or task.presets[args.preset]["data"]
     task.choose(args)

@@ -31,9 +31,9 @@ def emulate(code, folder, *options, words=(), limit=200, **env):
     return run("-m", "shared.emulator", *options, script, *words, limit=limit, EMULATE="", **env)
 
 
-def run_code(code, *words, host_ahead=False):
+def run_code(code, *words, clock=0):
     """Run Python code in the environment of an emulated GPU, without the library preloaded."""
-    variables = launch.environment(DEFAULT, host_ahead=host_ahead)
+    variables = launch.environment(DEFAULT, clock=clock)
     kept = {k: v for k, v in variables.items() if k.startswith("EMULATED_")}
     command = [sys.executable, "-c", code, *words]
     env = {**cpu_only(), **kept}

@@ -38,7 +38,6 @@ MISTAKES = [
     ("11_llm/before", "--data {tmp} --record {tmp}", "would be written into what --data or"),
     (BASELINE, "--data {tmp} --save {tmp}/mine", "/mine would be written into what --data"),
     (FSDP, "--devices 16000", "--devices 16000: there is memory for"),
-    (BASELINE, "--save-minutes nan", "--save-minutes: nan is not a positive number"),
     (BASELINE, "--resume", "--resume reads the checkpoint in --save DIR; add --save DIR"),
     ("shared.ladder", "01 --data {tmp} --out {tmp}/out", "/out would be written into what --data"),
     ("shared.ladder", "42", "stage 42: there is no stage 42; there are 01 to 11"),

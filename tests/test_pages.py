@@ -10,6 +10,7 @@ from PIL import Image
 from versions import made_here
 
 from shared.lessons import pages, pictures
+from shared.predict.tables import needs
 from shared.records import bars, markdown, scripts, stored
 from shared.records.views import RESULTS, TINY_MEASURED, read
 
@@ -87,9 +88,11 @@ def test_the_readme_begins_with_figures_of_its_table():
     train = [stored.predictions()[name]["train"] for name in NAMES]
     lines = [markdown.changed(*pair) for pair in zip(NAMES, NAMES[1:])]
     text, end = (ROOT / "README.md").read_text().split("\n\n")[2], train[-1]
-    assert f" {train[0]['device_peak_gb']:.0f} GB of GPU memory" in text
-    on = f"{end['device_peak_gb']:.2f} GB on each of four GPUs, with {end['host_peak_gb']:.1f} GB"
-    assert on in text and f" {min(lines)} to {max(lines)} lines " in text
+    cards = [needs(stored.predictions()[name]) for name in (NAMES[0], NAMES[-1])]
+    assert f"a card with {cards[0]:.0f} GB" in text
+    on = f"{cards[1]:.1f} GB on each of four GPUs, {end['device_peak_gb']:.2f} GB of it for tensors"
+    assert f"{on}, with {end['host_peak_gb']:.1f} GB of host memory" in text
+    assert f" {min(lines)} to {max(lines)} lines " in text
 
 
 def test_the_readme_shows_the_diff_of_its_command():

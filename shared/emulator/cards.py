@@ -3,7 +3,7 @@
 A card's memory is the smallest that PyTorch has reported to Linux users, because drivers differ by
 a few hundred MiB. Its rates are those of the source in its row. Where sources differ, the higher
 rate is used, so that the bound remains a bound; where they give none, it follows from the number of
-multiprocessors, what each does per clock cycle, and the clock rate (RTX 3060, RTX 4070 Ti SUPER).
+multiprocessors, what each does per clock cycle, and the clock rate (RTX 3050, 3060, 4070 Ti).
 The cache of an H200 has the size that PyTorch prints. A card with a higher clock rate is faster by
 a few percent.
 """

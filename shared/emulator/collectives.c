@@ -112,7 +112,7 @@ ENTRY ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclD
                                  ncclRedOp_t operation, ncclComm_t c, cudaStream_t stream) {
   ncclResult_t error;
   size_t bytes = count * ranks_size_of(type);
-  stream_issue(stream);
+  stream_work(stream, work_of_sending(2.0 * bytes * (c->ranks - 1) / c->ranks));
   if (!show(c, from, bytes, &error))
     return error;
   void *sum = object_new(bytes + 1); // `from` may be `to`
@@ -134,7 +134,7 @@ ENTRY ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclData
 ENTRY ncclResult_t ncclReduceScatter(const void *from, void *to, size_t count, ncclDataType_t type,
                                      ncclRedOp_t operation, ncclComm_t c, cudaStream_t stream) {
   ncclResult_t error;
-  stream_issue(stream);
+  stream_work(stream, work_of_sending((double)count * ranks_size_of(type) * (c->ranks - 1)));
   if (!show(c, from, count * ranks_size_of(type) * c->ranks, &error))
     return error;
   void *sum = object_new(count * ranks_size_of(type) + 1);
@@ -148,7 +148,7 @@ ENTRY ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclD
                                  ncclComm_t c, cudaStream_t stream) {
   ncclResult_t error;
   size_t bytes = count * ranks_size_of(type);
-  stream_issue(stream);
+  stream_work(stream, work_of_sending((double)bytes * (c->ranks - 1)));
   if (!show(c, from, bytes, &error))
     return error;
   char *all = object_new(bytes * c->ranks + 1);
@@ -163,7 +163,7 @@ ENTRY ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclD
                                  int root, ncclComm_t c, cudaStream_t stream) {
   ncclResult_t error;
   size_t bytes = count * ranks_size_of(type);
-  stream_issue(stream);
+  stream_work(stream, work_of_sending(bytes));
   if (!show(c, c->rank == root ? from : to, bytes, &error))
     return error;
   // A list of tensors is gathered by a group of broadcasts, one from each rank. Where this rank is

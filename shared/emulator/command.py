@@ -17,7 +17,7 @@ from shared.emulator.build import BuildError
 from shared.emulator.cards import CARDS, DEFAULT, get
 
 KINDS = ("allocated", "active", "reserved")
-WITH_VALUE = ("--card", "--devices", "--snapshot", "--json")
+WITH_VALUE = ("--card", "--devices", "--clock", "--snapshot", "--json")
 
 
 class Parser(argparse.ArgumentParser):
@@ -29,6 +29,17 @@ def devices(text):
     if not text.isdecimal() or not 0 < int(text) <= 100_000:
         raise argparse.ArgumentTypeError(f"{text} is not a number of devices")
     return int(text)
+
+
+def microseconds(text):
+    try:
+        if 0 < float(text) <= 1e6:
+            return float(text)
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(
+        f"{text} is not a number of microseconds, such as {launch.LAUNCH}"
+    )
 
 
 def split(argv):
@@ -52,12 +63,15 @@ def parse(argv):
     p.add_argument("--devices", type=devices, default=1, metavar="N", help="GPUs (default: 1)")
     alone = "one process, as rank 0 of --devices; the other ranks are taken to be copies of it"
     p.add_argument("--alone", action="store_true", help=alone)
-    ahead = "run a second time with work done only when the host waits for it; print the range"
-    p.add_argument("--host-ahead", action="store_true", help=ahead)
+    clock = (
+        "give work the time that it takes on the card, and the host US microseconds to start each"
+    )
+    clock += f" piece (such as {launch.LAUNCH}): what FSDP1 and record_stream keep depends on it"
+    p.add_argument("--clock", type=microseconds, default=0, metavar="US", help=clock)
     snapshot = "write the allocator's history, for pytorch.org/memory_viz; with several processes,"
     snapshot += " FILE.rank1 and so on"
     p.add_argument("--snapshot", metavar="FILE", help=snapshot)
-    as_json = "write the reports of the (last) run: a list of processes, of each the peaks in bytes"
+    as_json = "write the reports: a list of processes, of each the peaks in bytes"
     p.add_argument("--json", metavar="FILE", help=as_json)
     own, program = split(sys.argv[1:] if argv is None else argv)
     args = p.parse_args(own)
@@ -77,21 +91,17 @@ def parse(argv):
     return args
 
 
-def amount(low, high):
-    """Return bytes in GB, or as a range where two runs differ."""
-    texts = [f"{n / 1e9:.2f}" if n >= 1e9 else f"{n / 1e6:.1f} M" for n in (low, high)]
-    texts = [f"{text.removesuffix(' M')} {'MB' if text.endswith('M') else 'GB'}" for text in texts]
-    return texts[0] if low == high else " to ".join(texts)
+def amount(size):
+    """Return bytes as a text, in GB or MB."""
+    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
 
 
-def table(runs):
-    """Return the peaks of each process as lines; runs are the lists of reports of one or two."""
+def table(reports):
+    """Return the peaks of each process as lines."""
     rows = [["process", "GPU", *KINDS]]
-    for reports in zip(*runs):
-        for gpu in reports[0]["peaks"]:
-            peaks = [r["peaks"].get(gpu, reports[0]["peaks"][gpu]) for r in reports]
-            ranges = [(min(p[kind] for p in peaks), max(p[kind] for p in peaks)) for kind in KINDS]
-            rows.append([f"rank {reports[0]['rank']}", gpu, *(amount(*r) for r in ranges)])
+    for report in reports:
+        for gpu, peaks in report["peaks"].items():
+            rows.append([f"rank {report['rank']}", gpu, *(amount(peaks[kind]) for kind in KINDS)])
     same = {tuple(row[2:]) for row in rows[1:]}
     if len(rows) > 2 and len(same) == 1:
         rows = [rows[0], [f"all {len(rows) - 1}", "each", *rows[1][2:]]]
@@ -122,27 +132,20 @@ def ended(code):
 
 def main(argv=None):
     args = parse(argv)
-    runs = []
     try:
-        for host_ahead in (False, True)[: 1 + args.host_ahead]:
-            variables = launch.environment(
-                args.card, args.devices, host_ahead=host_ahead, alone=args.alone
-            )
-            code, reports = launch.run(args.program, variables, args.snapshot)
-            runs.append(reports)
-            if code:
-                break
+        variables = launch.environment(args.card, args.devices, clock=args.clock, alone=args.alone)
     except BuildError as error:
         print(f"\nemulator: {error}", file=sys.stderr)
         return 2
+    code, reports = launch.run(args.program, variables, args.snapshot)
     if args.json:
-        Path(args.json).write_text(json.dumps(runs[-1]))
+        Path(args.json).write_text(json.dumps(reports))
     count = f"{args.devices} x " if args.devices > 1 else ""
     alone = ", rank 0 alone" if args.alone else ""
     print(f"\nemulated {count}{args.card.title}{alone}, peaks:", file=sys.stderr)
-    if not any(runs):
+    if not reports:
         print("nothing was allocated on a GPU", file=sys.stderr)
-    for line in [*table(runs), *notes(runs[0])] if any(runs) else ():
+    for line in [*table(reports), *notes(reports)] if reports else ():
         print(line, file=sys.stderr)
     if problem := ended(code):
         print(f"the program {problem}", file=sys.stderr)

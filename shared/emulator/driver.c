@@ -206,20 +206,22 @@ ENTRY CUresult cuFuncSetCacheConfig(CUfunction of, CUfunc_cache config) { return
 ENTRY CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z, unsigned bx,
                               unsigned by, unsigned bz, unsigned shared, CUstream stream,
                               void **arguments, void **extra) {
-  stream_issue(stream);
+  stream_work(stream, work_of_threads((dim3){x, y, z}, (dim3){bx, by, bz}));
   return CUDA_SUCCESS;
 }
 
 ENTRY CUresult cuLaunchKernelEx(const CUlaunchConfig *how, CUfunction function, void **arguments,
                                 void **extra) {
-  stream_issue(how->hStream);
+  stream_work(how->hStream,
+              work_of_threads((dim3){how->gridDimX, how->gridDimY, how->gridDimZ},
+                              (dim3){how->blockDimX, how->blockDimY, how->blockDimZ}));
   return CUDA_SUCCESS;
 }
 
 ENTRY CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
                                          unsigned bx, unsigned by, unsigned bz, unsigned shared,
                                          CUstream stream, void **arguments) {
-  stream_issue(stream);
+  stream_work(stream, work_of_threads((dim3){x, y, z}, (dim3){bx, by, bz}));
   return CUDA_SUCCESS;
 }
 
@@ -260,7 +262,7 @@ ENTRY CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes
 }
 
 ENTRY CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, CUstream stream) {
-  stream_issue(stream);
+  stream_work(stream, work_of_copying((void *)to, (void *)to, 2 * count));
   for (size_t i = 0; i < count && 4 * count <= COPIED; i++)
     ((unsigned *)to)[i] = value;
   return CUDA_SUCCESS;

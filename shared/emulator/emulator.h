@@ -23,7 +23,9 @@ extern struct card {
   int capability;                      // 80 is 8.0
   int multiprocessors, threads, cache; // threads resident on each, bytes of L2 cache
   int devices;
-  bool host_ahead; // work is done when the host waits for it, not at once
+  int64_t launch; // ns that the host takes to start a piece of work; 0: work is done at once
+  double fp32, tf32, half;   // floating-point operations per ns
+  double memory, link, gpus; // bytes per ns: its memory, to the host, to other GPUs
   bool ascending;  // addresses ascend, as in traces from Windows
   bool alone;      // the other ranks of a communicator are copies of this one
 } card;
@@ -41,8 +43,14 @@ bool memory_on_device(const void *pointer);
 // Copy between host and device if it is small: what is large has no values.
 void memory_copy(void *to, const void *from, size_t bytes);
 
-// Add a piece of work to a stream.
-void stream_issue(cudaStream_t stream);
+// Add a piece of work to a stream, which lasts so long there.
+void stream_work(cudaStream_t stream, double ns);
+#define LEAST 2e3 // ns of the shortest kernel
+// Return the ns of a kernel of so many threads, if it moves bytes and computes little.
+double work_of_threads(dim3 grid, dim3 block);
+// Return the ns of copying bytes, and of sending them between GPUs.
+double work_of_copying(const void *to, const void *from, size_t bytes);
+double work_of_sending(double bytes);
 
 // Remember that a function was called that is known by its name alone.
 void called_by_name(const char *name);

@@ -12,6 +12,9 @@ from pathlib import Path
 from shared.emulator import build
 from shared.emulator.cards import CONTEXT_GB, DEFAULT
 
+# Microseconds that a host takes to start a kernel from Python, by updates that were published in
+# 2023 and that it sets the pace of: see evidence/published, `clock`.
+LAUNCH = 41.5
 MOST = 64  # GPUs that a process sees; DEVICES in emulator.h
 INSIDE = Path(__file__).with_name("inside")
 
@@ -21,7 +24,7 @@ def is_emulated():
     return "EMULATED_DEVICES" in os.environ
 
 
-def environment(card=DEFAULT, devices=1, *, host_ahead=False, alone=False):
+def environment(card=DEFAULT, devices=1, *, clock=0, alone=False):
     """Return the environment variables for a program with emulated GPUs; see settings().
 
     Raises:
@@ -39,7 +42,7 @@ def environment(card=DEFAULT, devices=1, *, host_ahead=False, alone=False):
         "LD_LIBRARY_PATH": before("LD_LIBRARY_PATH", library.parent),  # programs load NVML by name
         "TRITON_LIBCUDA_PATH": str(library.parent),
         "TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT": "1",  # seconds, for threads that wait forever then
-        **settings(card, devices, host_ahead=host_ahead, alone=alone),
+        **settings(card, devices, clock=clock, alone=alone),
     }
     variables.pop("CUDA_VISIBLE_DEVICES", None)  # it names real GPUs
     return variables
@@ -51,13 +54,14 @@ def without_gpus():
     return {**kept, "CUDA_VISIBLE_DEVICES": ""}
 
 
-def settings(card=DEFAULT, devices=1, *, host_ahead=False, alone=False):
+def settings(card=DEFAULT, devices=1, *, clock=0, alone=False):
     """Return the variables that say which GPUs are emulated, and how.
 
     Args:
         card: emulator.cards.Card.
         devices: their number; with alone=True that of the ranks, of which the program is rank 0.
-        host_ahead: work is done when the host waits for it, instead of at once.
+        clock: microseconds that the host takes to start a piece of work, which then lasts as long
+            as on the card; 0: all work is done at once.
     """
     variables = {
         "EMULATED_FOLDER": "-emulated",  # ends the name of a folder that nothing else should read
@@ -69,9 +73,13 @@ def settings(card=DEFAULT, devices=1, *, host_ahead=False, alone=False):
         "EMULATED_THREADS": str(card.threads),
         "EMULATED_CACHE": str(int(card.rates.cache * 2**20)),
         "EMULATED_DEVICES": str(1 if devices > MOST else devices),
-        "EMULATED_HOST_AHEAD": str(int(host_ahead)),
+        "EMULATED_LAUNCH": str(round(clock * 1e3)),
         "EMULATED_ALONE": str(int(alone)),
     }
+    if rates := card.rates:
+        flops = (1e3 * (rate or 0) for rate in (rates.fp32, rates.tf32, rates.half))
+        per_ns = (*flops, rates.memory, rates.host, rates.gpus or rates.host)
+        variables["EMULATED_RATES"] = " ".join(map(str, per_ns))
     if alone:  # as torchrun would set it
         ranks = {"WORLD_SIZE": devices, "LOCAL_WORLD_SIZE": devices, "RANK": 0, "LOCAL_RANK": 0}
         ranks |= {"GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}

@@ -33,12 +33,6 @@ ENTRY cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *description,
   return CUBLAS_STATUS_SUCCESS;
 }
 
-ENTRY cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType type,
-                                                uint64_t rows, uint64_t columns, int64_t leading) {
-  *layout = object_new(OBJECT);
-  return CUBLAS_STATUS_SUCCESS;
-}
-
 ENTRY cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t description) {
   free(description);
   return CUBLAS_STATUS_SUCCESS;

@@ -381,9 +381,9 @@ void memory_copy(void *to, const void *from, size_t bytes) {
 
 // A copy to memory of the host that is not pinned makes the host wait.
 static void copy(void *to, const void *from, size_t bytes, cudaStream_t stream, bool waits) {
-  stream_issue(stream);
+  stream_work(stream, work_of_copying(to, from, bytes));
   bool to_host = !memory_on_device(to) && type_of(to) == cudaMemoryTypeUnregistered;
-  if (waits || (card.host_ahead && to_host))
+  if (waits || to_host)
     cudaStreamSynchronize(stream);
   memory_copy(to, from, bytes);
 }
@@ -408,7 +408,7 @@ ENTRY cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from,
 ENTRY cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
                                     size_t width, size_t height, enum cudaMemcpyKind kind,
                                     cudaStream_t stream) {
-  stream_issue(stream);
+  stream_work(stream, work_of_copying(to, from, width * height));
   for (size_t row = 0; row < height && width * height <= COPIED; row++)
     memory_copy((char *)to + row * to_pitch, (const char *)from + row * from_pitch, width);
   return cudaSuccess;
@@ -419,7 +419,7 @@ ENTRY cudaError_t cudaMemset(void *to, int value, size_t bytes) {
 }
 
 ENTRY cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream) {
-  stream_issue(stream);
+  stream_work(stream, work_of_copying(to, to, bytes / 2));
   if (bytes <= COPIED)
     memset(to, value, bytes);
   return cudaSuccess;

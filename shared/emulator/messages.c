@@ -92,13 +92,13 @@ static ncclResult_t add(call new) {
 
 ENTRY ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer,
                             ncclComm_t c, cudaStream_t stream) {
-  stream_issue(stream);
+  stream_work(stream, work_of_sending((double)count * ranks_size_of(type)));
   return add((call){true, (void *)from, count * ranks_size_of(type), peer, c, NULL});
 }
 
 ENTRY ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t c,
                             cudaStream_t stream) {
-  stream_issue(stream);
+  stream_work(stream, work_of_sending((double)count * ranks_size_of(type)));
   return add((call){false, to, count * ranks_size_of(type), peer, c, NULL});
 }
 

@@ -46,7 +46,10 @@ __attribute__((constructor)) ENTRY void emulator_start(void) {
   card.multiprocessors = number("EMULATED_MULTIPROCESSORS", 108);
   card.threads = number("EMULATED_THREADS", 2048);
   card.cache = number("EMULATED_CACHE", 40 * MIB);
-  card.host_ahead = number("EMULATED_HOST_AHEAD", 0);
+  card.launch = number("EMULATED_LAUNCH", 0);
+  const char *rates = getenv("EMULATED_RATES");
+  sscanf(rates ? rates : "19500 156000 312000 2039 31.5 300", "%lf %lf %lf %lf %lf %lf", &card.fp32,
+         &card.tf32, &card.half, &card.memory, &card.link, &card.gpus);
   card.ascending = number("EMULATED_ASCENDING", 0);
   card.alone = number("EMULATED_ALONE", 0);
   int devices = number("EMULATED_DEVICES", 1);
@@ -312,26 +315,26 @@ ENTRY cudaError_t __cudaGetKernel(void **kernel, const void *function) {
 
 ENTRY cudaError_t __cudaLaunchKernel(void *kernel, dim3 grid, dim3 block, void **arguments,
                                      size_t shared, cudaStream_t stream) {
-  stream_issue(stream);
+  stream_work(stream, work_of_threads(grid, block));
   return cudaSuccess;
 }
 
 ENTRY cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments,
                                    size_t shared, cudaStream_t stream) {
-  stream_issue(stream);
+  stream_work(stream, work_of_threads(grid, block));
   return cudaSuccess;
 }
 
 ENTRY cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *how, const void *function,
                                       void **arguments) {
-  stream_issue(how->stream);
+  stream_work(how->stream, work_of_threads(how->gridDim, how->blockDim));
   return cudaSuccess;
 }
 
 ENTRY cudaError_t cudaLaunchCooperativeKernel(const void *function, dim3 grid, dim3 block,
                                               void **arguments, size_t shared,
                                               cudaStream_t stream) {
-  stream_issue(stream);
+  stream_work(stream, work_of_threads(grid, block));
   return cudaSuccess;
 }
 

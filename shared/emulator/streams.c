@@ -1,34 +1,28 @@
-// Streams, events and graphs: when work counts as done. Nothing is ever computed.
+// Streams and events: when work counts as done. Nothing is ever computed.
 #include "emulator.h"
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
-// Work of a stream has numbers, from 1 on. It is done at once, or, with the host ahead, as soon as
-// the host waits for it or for later work, together with what it had to wait for.
-typedef struct stream stream;
-typedef struct wait {
-  uint64_t at;    // the number of the work that waits
-  stream *on;     // for work of this stream,
-  uint64_t until; // up to this number
-  struct wait *next;
-} wait;
-struct stream {
-  _Atomic uint64_t issued, done;
+// Time is virtual. The host's goes on with whatever it starts, and to the end of work that it waits
+// for; each stream is busy until its last work ends. So no time of this machine decides what is
+// done. Without a clock (card.launch is 0) time stands still, and all work is done at once.
+typedef struct stream {
+  _Atomic int64_t until;    // in ns
   _Atomic uint64_t capture; // the number of the capture that it takes part in, 0 for none
-  wait *waits;
   int priority, on;
-  stream *next; // in the list of all
-};
+  struct stream *next; // in the list of all
+} stream;
 typedef struct event {
   stream *of;
-  uint64_t number, capture;
-  struct timespec time;
+  _Atomic int64_t at; // in ns
+  uint64_t capture;
+  struct timespec time; // of the machine
 } event;
 
 static stream defaults[DEVICES]; // the default stream of each device
 static stream *streams;
 static uint64_t captures;
+static _Atomic int64_t host; // in ns
 
 // 0, cudaStreamLegacy and cudaStreamPerThread name the default stream.
 static stream *stream_of(cudaStream_t handle) {
@@ -46,47 +40,32 @@ static time_t seconds(void) {
   return now.tv_sec;
 }
 
-void stream_issue(cudaStream_t handle) {
-  if (!card.host_ahead)
+static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
+
+void stream_work(cudaStream_t handle, double ns) {
+  if (!card.launch)
     return;
   atomic_store(&busy, seconds());
-  atomic_fetch_add(&stream_of(handle)->issued, 1);
+  stream *s = stream_of(handle);
+  pthread_mutex_lock(&lock);
+  host += card.launch;
+  s->until = later(s->until, host) + (int64_t)ns;
+  pthread_mutex_unlock(&lock);
 }
 
-typedef struct task {
-  stream *of;
-  uint64_t until;
-  struct task *next;
-} task;
-
-static task *push(task *tasks, stream *of, uint64_t until) {
-  task *new = object_new(sizeof *new);
-  *new = (task){of, until, tasks};
-  return new;
+// Let the host wait until a time.
+static void wait_until(int64_t time) {
+  pthread_mutex_lock(&lock);
+  host = later(host, time);
+  pthread_mutex_unlock(&lock);
 }
 
-// Let work be done, and what it waited for. The lock is held.
-static void finish(stream *of, uint64_t until) {
-  task *tasks = push(NULL, of, until);
-  while (tasks) {
-    task current = *tasks;
-    free(tasks);
-    tasks = current.next;
-    if (atomic_load(&current.of->done) >= current.until)
-      continue;
-    atomic_store(&current.of->done, current.until);
-    wait **link = &current.of->waits;
-    while (*link) {
-      wait *w = *link;
-      if (w->at <= current.until) {
-        tasks = push(tasks, w->on, w->until);
-        *link = w->next;
-        free(w);
-      } else {
-        link = &w->next;
-      }
-    }
-  }
+// The time, in ns, when all work that was started has ended.
+ENTRY double emulator_now(void) {
+  int64_t time = later(host, defaults[device].until);
+  for (stream *s = streams; s; s = s->next)
+    time = later(time, s->until);
+  return time;
 }
 
 // ---- Streams: https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__STREAM.html
@@ -124,25 +103,21 @@ ENTRY cudaError_t cudaStreamGetDevice(cudaStream_t handle, int *on) {
 }
 
 ENTRY cudaError_t cudaStreamQuery(cudaStream_t handle) {
-  stream *s = stream_of(handle);
-  return atomic_load(&s->done) >= atomic_load(&s->issued) ? cudaSuccess : cudaErrorNotReady;
+  return stream_of(handle)->until <= host ? cudaSuccess : cudaErrorNotReady;
 }
 
 ENTRY cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
-  stream *s = stream_of(handle);
-  pthread_mutex_lock(&lock);
-  finish(s, atomic_load(&s->issued));
-  pthread_mutex_unlock(&lock);
+  wait_until(stream_of(handle)->until);
   return cudaSuccess;
 }
 
 ENTRY cudaError_t cudaDeviceSynchronize(void) {
+  int64_t until = defaults[device].until;
   pthread_mutex_lock(&lock);
-  finish(&defaults[device], atomic_load(&defaults[device].issued));
   for (stream *s = streams; s; s = s->next)
-    if (s->on == device)
-      finish(s, atomic_load(&s->issued));
+    until = s->on == device ? later(until, s->until) : until;
   pthread_mutex_unlock(&lock);
+  wait_until(until);
   return cudaSuccess;
 }
 
@@ -151,16 +126,8 @@ ENTRY cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t of, unsig
   event *e = (event *)of;
   if (e->capture && atomic_load(&e->of->capture) == e->capture)
     atomic_store(&s->capture, e->capture); // a stream that is captured takes others along
-  if (!card.host_ahead || !e->of || e->of == s)
-    return cudaSuccess;
-  wait *new = object_new(sizeof *new);
   pthread_mutex_lock(&lock);
-  if (atomic_load(&e->of->done) >= e->number) {
-    free(new);
-  } else {
-    *new = (wait){atomic_fetch_add(&s->issued, 1) + 1, e->of, e->number, s->waits};
-    s->waits = new;
-  }
+  s->until = later(s->until, e->at);
   pthread_mutex_unlock(&lock);
   return cudaSuccess;
 }
@@ -197,7 +164,7 @@ ENTRY cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t on) {
   pthread_mutex_lock(&lock);
   e->of = s;
   e->capture = atomic_load(&s->capture);
-  e->number = card.host_ahead ? atomic_fetch_add(&s->issued, 1) + 1 : 0;
+  e->at = later(s->until, host);
   clock_gettime(CLOCK_MONOTONIC, &e->time);
   pthread_mutex_unlock(&lock);
   return cudaSuccess;
@@ -207,7 +174,7 @@ ENTRY cudaError_t cudaEventRecordWithFlags(cudaEvent_t handle, cudaStream_t on, 
   return cudaEventRecord(handle, on);
 }
 
-static bool is_done(const event *e) { return !e->of || atomic_load(&e->of->done) >= e->number; }
+static bool is_done(const event *e) { return e->at <= host; }
 
 ENTRY cudaError_t cudaEventQuery(cudaEvent_t handle) {
   event *e = (event *)handle;
@@ -218,26 +185,25 @@ ENTRY cudaError_t cudaEventQuery(cudaEvent_t handle) {
 
 ENTRY cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
   event *e = (event *)handle;
-  pthread_mutex_lock(&lock);
-  if (!is_done(e))
-    finish(e->of, e->number);
-  pthread_mutex_unlock(&lock);
+  wait_until(e->at);
   return cudaSuccess;
 }
 
-// The time that the host took between the two records, and at least the resolution of a GPU's
-// clock, so that nobody divides by zero.
+// The time between the two records, without a clock of the host, and at least the resolution of a
+// GPU's clock, so that nobody divides by zero.
 ENTRY cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to) {
   const event *a = (event *)from, *b = (event *)to;
   if (!is_done(a) || !is_done(b))
     return cudaErrorNotReady;
   double passed = (b->time.tv_sec - a->time.tv_sec) * 1e3;
   passed += (b->time.tv_nsec - a->time.tv_nsec) / 1e6;
+  if (card.launch)
+    passed = (b->at - a->at) / 1e6;
   *milliseconds = passed > -0.0005 && passed < 0.0005 ? 0.0005 : passed;
   return cudaSuccess;
 }
 
-// ---- Graphs: capturing runs through, and notes nothing; a graph that is launched does nothing.
+// ---- Capturing a graph runs through, and notes nothing; graphs.c has the rest.
 // https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__GRAPH.html
 ENTRY cudaError_t cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMode mode) {
   pthread_mutex_lock(&lock);
@@ -292,54 +258,5 @@ ENTRY cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle,
 }
 
 ENTRY cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode) {
-  return cudaSuccess;
-}
-
-ENTRY cudaError_t cudaGraphInstantiate(cudaGraphExec_t *instance, cudaGraph_t graph,
-                                       unsigned long long flags) {
-  *instance = object_new(8);
-  return cudaSuccess;
-}
-
-ENTRY cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *instance, cudaGraph_t graph,
-                                                unsigned long long flags) {
-  return cudaGraphInstantiate(instance, graph, flags);
-}
-
-// PyTorch warns of a graph without nodes.
-ENTRY cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count) {
-  if (!nodes)
-    *count = 1;
-  return cudaSuccess;
-}
-
-ENTRY cudaError_t cudaGraphLaunch(cudaGraphExec_t instance, cudaStream_t handle) {
-  stream_issue(handle);
-  return cudaSuccess;
-}
-
-ENTRY cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
-  free(graph);
-  return cudaSuccess;
-}
-
-ENTRY cudaError_t cudaGraphExecDestroy(cudaGraphExec_t instance) {
-  free(instance);
-  return cudaSuccess;
-}
-
-ENTRY cudaError_t cudaUserObjectCreate(cudaUserObject_t *object, void *data, cudaHostFn_t destroy,
-                                       unsigned count, unsigned flags) {
-  *object = object_new(8);
-  return cudaSuccess;
-}
-
-ENTRY cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned count) {
-  free(object);
-  return cudaSuccess;
-}
-
-ENTRY cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object,
-                                            unsigned count, unsigned flags) {
   return cudaSuccess;
 }

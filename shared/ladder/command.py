@@ -47,9 +47,7 @@ def on_emulated(card, args, argv):
         command = [sys.executable, "-m", "shared.ladder", *(sys.argv[1:] if argv is None else argv)]
         sys.stdout.flush()
         os.execve(sys.executable, command, variables)
-    if args.preset != "tiny":
-        args.data = args.data or "fake"
-        args.pretrained = False
+    args.dry_run |= args.preset != "tiny"
     args.max_steps = args.max_steps or UPDATES
     print(f"- on emulated GPUs: {card.title}. Nothing is measured on a real one", flush=True)
 

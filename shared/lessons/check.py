@@ -27,6 +27,8 @@ HINTS = {
     "gradients": "is zero_grad() missing, or only after the forward pass?",
     "optimizer states": "another optimizer, such as Adam, or precision?",
     "activations": "micro-batches, precision, or a graph that is kept?",
+    "gathered": "is fully_shard called for each block first?",
+    "recomputed": "is each block checkpointed, or the whole model?",
 }
 
 
@@ -136,8 +138,26 @@ def losses(mine, own, _):
     if all(alike) and mine["precision"] == own["precision"]:
         return True, f"losses agree, {texts[0]}"
     hint = "precision, optimizer, step(), learning rate, schedule, zero_grad(), or batch size?"
-    share = "is each loss, in fp32, its share of the batch's, and is there one step per batch?"
-    return False, f"losses {texts[0]} instead of {texts[1]}: {hint if alike[0] else share}"
+    if not alike[0]:
+        hint = "is each loss, in fp32, its share of the batch's, and is there one step per batch?"
+    elif mine["last_loss"] == mine["first_loss"]:
+        hint = "nothing is learned; does the optimizer hold the model's own parameters?"
+    return False, f"losses {texts[0]} instead of {texts[1]}: {hint}"
+
+
+def uneven(mine, own):
+    """Compare the losses where the last micro-batch is smaller than the others."""
+    right, text = losses(
+        *run_jobs([(train_uneven, script) for script in (mine, own)], emulated=False), None
+    )
+    return right, f"with a smaller last micro-batch, {text}"
+
+
+def train_uneven(script):
+    """Train a script with batches that its micro-batches do not divide; return its record."""
+    module = script.load()
+    module.BATCH_SIZE += module.MICRO_BATCH_SIZE // 2
+    return module.main(OPTIONS)
 
 
 def peak(mine, own, before, phase="train"):
@@ -197,6 +217,8 @@ def check(mine, own):
     yield losses(*records)
     yield peak(*records)
     yield peak(*records, "load")
+    if "MICRO_BATCH_SIZE" in parts(own.path).constants.keys() - parts(trio[2].path).constants:
+        yield uneven(mine, own)
     if own.load().DEVICES > 1:
         asked = Wanted("tiny")
         try:
@@ -221,7 +243,7 @@ def main(argv=None):
             break  # what follows needs the functions
     number, wrong = own.name[:2], [text for right, text in results if not right]
     if wrong:
-        print(f"this is not stage {number} yet: {len(wrong)} of {len(results)} lines are wrong")
+        print(f"this is not stage {number} yet: {len(wrong)} of {len(results)} checks failed")
         return 1
     print(f"this is stage {number}: {', '.join(text for _, text in results[1:4])}")
     return 0

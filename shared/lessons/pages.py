@@ -8,8 +8,17 @@ import re
 import shlex
 
 from shared.cli import Parser
-from shared.evidence import hugging_face, lost_updates, profiled, variants
-from shared.lessons import exercises, on_gpus, parts, pictures, published, side_roads
+from shared.evidence import hugging_face, lost_updates, on_cards, profiled, variants
+from shared.lessons import (
+    exercises,
+    misconceptions,
+    on_gpus,
+    parts,
+    pictures,
+    published,
+    side_roads,
+)
+from shared.lessons.fit import sheet
 from shared.records import scripts
 from shared.records.atomic_files import write_text
 from shared.records.scripts import ROOT
@@ -19,6 +28,7 @@ PARTS = {
     "answer": exercises.part,
     "checked_gpu": on_gpus.part,
     "diff": parts.diff,
+    "fit": sheet.part,
     "glance": parts.glance,
     "grown": variants.grown,
     "how_right": published.how_right,
@@ -29,6 +39,8 @@ PARTS = {
     "map": side_roads.overview,
     "measured_ladder": parts.measured_ladder,
     "misses": published.misses,
+    "misconceptions": misconceptions.part,
+    "on_a_card": on_cards.part,
     "one_by_one": parts.one_by_one,
     "origin": parts.origin,
     "picture": parts.picture,

@@ -1,7 +1,9 @@
 """Generated parts of pages that show diffs and records; each function takes the page's folder."""
 
+import json
 import os
 import re
+from pathlib import Path
 
 from shared.memory.blocks import CATEGORIES
 from shared.predict.tables import needs
@@ -46,7 +48,7 @@ def glance(folder):
             lines.append((f"while loading, on the {place}", *amounts))
     one = views.unit(rows[-1]).removesuffix("s")
     least = (views.duration(views.least_ms(r)) for r in rows)
-    lines.append((f"least time for one {one}{on_each}", *least))
+    lines.append((f"time for one {one}{on_each}, lower bound", *least))
     tiny_peaks = _amounts([r["train"] for r in tiny], "device_peak_gb")
     lines.append(("tiny model on a CPU, measured: peak", *tiny_peaks))
     lines.append(("its test accuracy", *map(views.learned, tiny)))
@@ -120,19 +122,31 @@ def ladder(folder):
     records = [every[name] for name in scripts.ladder()]
     fastest = min(map(views.least_ms, records))
     heading = ("stage", "idea", "changed lines", "tensors, GB")
-    table = [(*heading, "card, GB", "speed (bound)")]
+    published = _published_times(records)
+    table = [(*heading, "card, GB", "speed (bound)", "speed, 2023")]
     for r in records:
         script = scripts.get(r["script"])
         lines = str(markdown.changed(script.parent, script.name)) if script.parent else ""
         # The bound leaves out what the host computes, so the speed is below this.
         below = "<" if views.computes_on_host(r) else ""
         speed = f"{below}{fastest / views.least_ms(r):.0%}"
-        table.append((_link(script), script.idea, lines, *_per_gpu(r), speed))
+        time = published.get(r["script"])
+        real = f"{min(published.values()) / time:.0%}" if time else ""
+        table.append((_link(script), script.idea, lines, *_per_gpu(r), speed, real))
     last = scripts.get(scripts.stages()[-1])
     before = every[last.parent]["train"]["device_peak_gb"]
     idea = f"{last.idea}, on text: from {before:.2f} GB"
-    table.append((_link(last), idea, "", *_per_gpu(every[last.name]), ""))
+    table.append((_link(last), idea, "", *_per_gpu(every[last.name]), "", ""))
     return markdown.text(table, markdown.sources(records, stored.PREDICTED))
+
+
+def _published_times(records):
+    """Return the ms per image of the article's runs of the same steps, {script: ms}."""
+    runs = json.loads(stored.PUBLISHED.read_text())
+    timed = [r for r in runs if r["source"] == stored.ARTICLE_RUNS and r["published_ms"]]
+    ms = {Path(r["script"]).name[:2]: r["published_ms"] for r in timed}
+    here = {r["script"]: r["batch_size"] for r in records}
+    return {name: ms[name[:2]] / images for name, images in here.items() if name[:2] in ms}
 
 
 def _link(script):

@@ -14,7 +14,7 @@ def records():
 def table(folder):
     """Return a short table of a folder's side roads; their docstrings explain them."""
     measured, every = views.by_script(views.read(stored.TINY_SIDE_ROADS)[0]), records()
-    rows = [("file", "lines", "peak", "change", "least time", "tiny", "what it costs")]
+    rows = [("file", "lines", "peak", "change", "time (bound)", "tiny", "what it costs")]
     for name in scripts.side_roads({folder.name}):
         script = scripts.get(name)
         r, parent = every[name], every[script.parent]
@@ -30,9 +30,8 @@ def table(folder):
             cells += [views.setting(r), views.duration(times[1])]
         rows.append((link, *cells, views.learned(measured[name]), script.cost))
     note = (
-        "Each of these techniques is one file, explained in its docstring, and compared with the "
-        "script that it changes: lines, predicted peak and least time. The tiny model's accuracy "
-        f"is measured (`python -m shared.ladder {folder.name[:2]} --side-roads`)."
+        "One file each, explained in its docstring, beside the script that it changes. Memory "
+        "and time are predicted, the tiny model's accuracy is measured."
     )
     return markdown.text(note, rows)
 

@@ -247,7 +247,10 @@ def table(records, card):
     what, found = unit(records[0]), ways(records)
     size = found[-1][1]["batch_size"]
     above = f"Configurations for {size} {what} per update on {card.title}, {card.gb:.4g} GB:"
-    below = [f"Fits {tables.TIGHTLY}."] if any(w["at_once"] and tight(w) for _, w in found) else []
+    fitting = [way for _, way in found if way["at_once"]]
+    below = [f"Fits {tables.TIGHTLY}."] if any(map(tight, fitting)) else []
+    if any(card.gb - way["needs_gb"] < tables.OPEN_GB for way in fitting):
+        below.append(f"With less than {tables.OPEN_GB} GB to spare it may fail: {tables.ALLOWED}")
     return [above, *aligned(heading(what), rows(found)), *below]
 
 

@@ -22,6 +22,9 @@ from shared.records.views import by_model
 from shared.text.cli import TASK as TEXTS
 from shared.text.cli import add_model_options
 
+# Side roads that a search for what fits on a card tries besides the stages.
+WAYS = "08_fsdp/ddp", "09_act_ckpt/one_gpu"
+
 
 def make_parser():
     parser = options.Parser(description=__doc__)
@@ -73,7 +76,8 @@ def suited(args):
         UserError: an option is for images, but a named script trains on texts, or the reverse.
     """
     named = scripts.selected(args)
-    chosen = scripts.plain(named) if args.plain else named or scripts.stages()
+    default = [*scripts.stages(), *(WAYS if args.ways else ())]
+    chosen = scripts.plain(named) if args.plain else named or default
     if args.side_roads:
         chosen = scripts.with_side_roads(chosen)
     of_images = [model.startswith("vit_") for model in args.models if model]

@@ -53,6 +53,7 @@ class WatchedPhases(Phases):
         with self.watch.at_work(), super().update(inputs, labels):
             yield
         self.ends.append(len(self.watch.places))
+        self.watch.place()  # what comes after, such as validation, does not belong to the update
 
 
 class Stage:
@@ -77,7 +78,7 @@ class Stage:
         options, full = self.options, self.options.preset == "full"
         words = ["--preset", options.preset, "--max-steps", UPDATES]
         if full or options.model:  # noise and random weights, in place of what would be downloaded
-            words += ["--data", "fake", "--no-pretrained"]
+            words += ["--dry-run"]
         words += ["--model", options.model] if options.model else []
         words += ["--max-length", options.max_length] if options.max_length else []
         words += ["--trust-remote-code"] * options.trust_remote_code

@@ -11,6 +11,8 @@ from shared.records.views import name, setting, unit
 # 0.7 GB with up to four GPUs, more with more communicators:
 # https://github.com/NVIDIA/nccl/issues/964, https://github.com/NVIDIA/nccl/issues/864.
 NCCL_GB = 0.8
+OPEN_GB = 2  # to spare; with less, it is open whether something fits
+ALLOWED = "the CUDA context and NCCL's buffers are allowances."
 PLENTY_GB = 2048  # a card that everything fits on
 TIGHTLY = "tightly: PyTorch has to give idle memory back, which takes time"
 

@@ -17,6 +17,7 @@ import matplotlib.pyplot as plt
 MARK = {"marker": "v", "color": "black", "ms": 6, "linestyle": "none"}  # at the peak
 PEAK = matplotlib.lines.Line2D([], [], label="peak", **MARK)
 SHADES = {"forward": "#ffffff", "backward": "#eeeeee", "step": "#dcdcdc"}
+APART = 5  # peaks that differ by this factor are not shown on one scale
 ABOVE = {"textcoords": "offset points", "fontsize": 9}  # a text above a point
 
 
@@ -34,16 +35,20 @@ def draw_all(every, out):
 
 
 def beside(every, file):
-    """Draw what scripts hold on the device beside each other, on one scale."""
+    """Draw what scripts hold on the device beside each other, on one scale unless one is tiny."""
     figure, axes = _figure(1, len(every), 8.5, 3.6)
     held = [expanded(moments) for moments in every]
-    top = max(moments["device"].sum(1).max() for moments in held)
+    tops = [moments["device"].sum(1).max() for moments in held]
+    together = max(tops) < APART * min(tops)
     for n, (ax, moments) in enumerate(zip(axes[0], held)):
-        gb_or_mb, factor = _area(ax, moments, top)
+        gb_or_mb, factor = _area(ax, moments, max(tops) if together else tops[n])
         _mark_peak(ax, moments["at"], moments["device"].sum(1) * factor, gb_or_mb)
         ax.set_title(moments["script"], fontsize=10)
         ax.set_xticks([])
-        ax.set_yticklabels([]) if n else ax.set_ylabel(f"{gb_or_mb} on the GPU")
+        if n and together:
+            ax.set_yticklabels([])
+        else:
+            ax.set_ylabel(f"{gb_or_mb} on the GPU")
     records = [moments["record"] for moments in held]
     _legend(figure, records)
     title = "One update: allocations and frees in order, not time. White: forward pass, gray: "

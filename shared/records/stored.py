@@ -12,17 +12,19 @@ PREDICTED = RESULTS / "predicted.jsonl"
 STAGES, SIDE_ROADS, VITS = "stages", "side roads", "other vision transformers"
 TEXT, VARIANTS = "language models", "variants"
 TIMELINES = RESULTS / "timelines.json.gz"  # by the same command: of the stages
-# Measured on a CPU by `python -m shared.ladder 04-11 --preset full --data fake --no-pretrained
-# --max-steps 3`:
+# Measured on a CPU by `python -m shared.ladder 04-11 --preset full --dry-run`:
 FULL_CPU = RESULTS / "full-cpu.jsonl"
 # Side roads measured by `python -m shared.ladder --preset tiny --side-roads`:
 TINY_SIDE_ROADS = RESULTS / "tiny-cpu-side-roads.jsonl"
 # Stored by the command of that name in shared.lessons or shared.evidence:
 WAYS = RESULTS / "ways.json"  # card_fits
 EXERCISES = RESULTS / "exercises.json"
+MISCONCEPTIONS = RESULTS / "misconceptions.json"
+FIT = RESULTS / "fit.json"  # fit --sheet
 TINY_VARIANTS = RESULTS / "tiny-cpu-variants.json"
 PUBLISHED = RESULTS / "published.json"
 TRACES = RESULTS / "traces.json"
+ON_CARDS = RESULTS / "on-cards.json"
 HUGGING_FACE = RESULTS / "hugging-face.json"  # two records for each technique
 PROFILED = RESULTS / "profiled.json"
 LOST_UPDATES = RESULTS / "lost-updates.json"
@@ -32,6 +34,7 @@ SHARED = "versions", "git_commit", "command", "date"  # by the records of a grou
 
 # GB reserved, with Fabric, in the article of 2023 that the ladder follows, by the script of the
 # same step.
+ARTICLE_RUNS = "Raschka 2023, one GPU"  # its title in published/sources.toml
 ARTICLE = {
     "01_baseline/train": 26.84,
     "02_mixed_precision/train": 18.21,

@@ -67,7 +67,7 @@ def explained(args):
         elif not os.path.exists(args.model):
             why = "there is no such folder, and the Hugging Face hub does not have it or cannot be"
             why += f" reached; pass a model's folder, or {args.task.tiny}"
-            why += ", or --no-pretrained --data fake" if args.model in KNOWN else ""
+            why += ", or --dry-run" if args.model in KNOWN else ""
         elif not os.path.exists(f"{args.model}/config.json"):
             why = "pass a folder with a config.json; merge an adapter (LoRA) into its model first"
         raise UserError(f"--model {args.model}: {why}") from None

@@ -28,6 +28,10 @@ labels[i : i + MICRO_BATCH_SIZE]) for i in range(0, len(images), MICRO_BATCH_SIZ
 05_grad_accum/plain | * len(x) / len(images) => | is each loss, in fp32, its share of the batch's
 05_grad_accum/train | meter.add => optimizer.step() or meter.add | and is there one step per batch?
 05_grad_accum/train | backward(loss => backward(loss, retain_graph=True | activations 6.7 MB, 3.5 MB
+05_grad_accum/train | * len(x) / len(images) => / 4 | with a smaller last micro-batch, losses 2.8
+06_sgd/train | SGD(model.parameters() => SGD([p.detach().clone() for p in model.parameters()] \
+| does the optimizer hold the model's own parameters?
+08_fsdp/train | [*model.encoder.layers, model] => [model] | is fully_shard called for each block
 06_sgd/train | T_max=args => args; len(x) / len(images) => (len(y) / BATCH_SIZE) |
 06_sgd/train | SGD( => Adam( | optimizer states 1.8 MB, new: another optimizer, such as Adam
 06_sgd/train | scheduler.step() => pass | learning rate, schedule, zero_grad(), or batch size?

@@ -19,7 +19,7 @@ from shared.records.views import by_script, read
 
 HERE = torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
 # As many updates as the ledger sees.
-SHORT = ["--preset", "full", "--data", "fake", "--no-pretrained", "--max-steps", 3]
+SHORT = ["--preset", "full", "--dry-run"]
 EMULATED = [] if HERE else ["--card", "a100"]
 pytestmark = pytest.mark.skipif(not HERE and bool(lacking()), reason=lacking())
 

@@ -101,7 +101,7 @@ def test_one_process_of_512(tmp_path):
 
 def test_work_ends_even_if_the_host_only_asks(tmp_path):
     """As the thread does that watches NCCL's work, when a process group is destroyed."""
-    assert "right\n" in emulate(SHARDS, tmp_path, "--devices", "2", "--alone", "--host-ahead")
+    assert "right\n" in emulate(SHARDS, tmp_path, "--devices", "2", "--alone", "--clock", "10")
 
 
 @pytest.fixture(scope="module")
@@ -124,14 +124,14 @@ def test_rank_0_alone_has_the_memory_of_rank_0_of_four(alone, stage, tmp_path):
 
 def test_a_stage_on_one_device_for_each_image_and_more():
     """With more devices than the batch has images, each has one."""
-    options = "--preset full --model vit_b_16 --data fake --no-pretrained --max-steps 2".split()
+    options = "--preset full --model vit_b_16 --dry-run --max-steps 2".split()
     command = ["-m", "shared.emulator", "--devices", 64, "--alone", "08_fsdp/train.py", *options]
     printed = run(*command, limit=200)
     assert "A100-SXM4-80GB (emulated) x 64" in printed and "rank 0 alone" in printed
 
 
 def test_scripts_that_need_values():
-    options = "--preset full --data fake --no-pretrained --max-steps 2".split()
+    options = "--preset full --dry-run --max-steps 2".split()
     for script in ("11_llm/train.py", "08_fsdp/hsdp.py"):
         model = ["--model", "vit_b_16"] if "hsdp" in script else []
         command = ["-m", "shared.emulator", "--devices", 4, script, *options, *model]

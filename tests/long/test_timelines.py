@@ -71,3 +71,12 @@ def test_lines_of_a_script():
     optimizer.step(closure)
     ((running, chosen),) = seen
     assert running is None and "optim.SGD(" in scripts.get("06_sgd/train").lines[chosen - 1]
+
+
+@pytest.mark.parametrize("name", NAMES + TEXT)
+def test_a_timeline_ends_with_its_update(name):
+    """What the validation after it allocates is not shown as a part of the optimizer step."""
+    moments = STORED[name]
+    held = moments["device"].get("activations", [0] * len(moments["at"]))
+    step = [mb for mb, phase in zip(held, moments["phases"]) if phase == "step"]
+    assert step == sorted(step, reverse=True)

@@ -83,7 +83,7 @@ def main(argv=None):
     python(
         folder / "outside.log", "shared.evidence.calibrate.outside", folder / "outside.json", gpus
     )
-    options = ["--preset", args.preset, "--data", "fake", "--no-pretrained"]
+    options = ["--preset", args.preset, "--dry-run"]
     ladder = [sys.executable, "-m", "shared.ladder", *args.stages, *options]
     ladder += ["--max-steps", str(UPDATES)]
     if args.side_roads:

@@ -144,7 +144,7 @@ TIMES = ("published per update", "bound", "by", "reached")
 
 def main(argv=None):
     parser = Parser(description=__doc__.splitlines()[0])
-    which = "only sources with this word in the title; print them, and store nothing"
+    which = "only sources with this word in the title; the records of others are kept"
     parser.add_argument("--only", metavar="WORD", help=which)
     where = (
         "folder for the scripts of others, and for the versions of PyTorch that they have used; "
@@ -169,10 +169,11 @@ def main(argv=None):
     again = [] if args.stored else again
     known = [*json.loads(stored.PUBLISHED.read_text()), *emulated(again, args.folder)]
     by_row = {(r["source"], r["what"]): r for r in known}
+    if again:
+        stays = [by_row[row["title"], row["words"]] for source in SOURCES for row in rows(source)]
+        write_text(stored.PUBLISHED, json.dumps(stays, indent=1) + "\n")
+        print(f"{stored.PUBLISHED.name}: {len(again)} of {len(stays)} records are new")
     records = [by_row[row["title"], row["words"]] for row in every]
-    if not args.only and not args.stored:
-        write_text(stored.PUBLISHED, json.dumps(records, indent=1) + "\n")
-        print(f"{stored.PUBLISHED.name}: {len(records)} records")
     for source in chosen:
         mine = [r for r in records if r["source"] == source["title"]]
         print("\n{title}: {url}\n{note}".format(**source))

@@ -21,15 +21,16 @@ FIGURE = re.compile(r"^figure ?(.*): ([\d.]+) (\w+)$", re.M)
 ERROR = re.compile(r"^[\w.]*(?:Error|Exception): .*$", re.M)
 KINDS = ("allocated", "active", "reserved")
 # Python code that runs before a script, for those of before July 2023.
-OLD_ADAM = """
+AS_OF_2023 = """
 from sitecustomize import once_imported
 
 def change(torch):
-    from shared.evidence.published import old_adam
-    old_adam.use_adam_of_2023()
+    from shared.evidence.published import as_of_2023
+    as_of_2023.{function}()
 
 once_imported("torch", change)
 """
+CHANGES = {"old_adam": "use_adam_of_2023", "old_fsdp": "use_fsdp_of_2023"}
 
 
 def name(row):
@@ -90,6 +91,7 @@ def measured(row, folder):
         python = others.python(folder, row["torch"], row.get("packages", ()))
     options = ["--card", row["card"]]
     options += ["--devices", str(row["devices"]), "--alone"] if row["devices"] > 1 else []
+    options += ["--clock", row["clock"]] if "clock" in row else []
     runner = [HERE / "older.py"] if "script" in row else []  # which ends it after a few updates
     with tempfile.TemporaryDirectory() as out:
         peaks = Path(out, "peaks.json")
@@ -112,8 +114,8 @@ def script(row, folder):
 def _output(command, row):
     """Run a command; return what it printed, on standard output and on the other one."""
     with tempfile.TemporaryDirectory() as startup:
-        if row.get("old_adam"):
-            Path(startup, "sitecustomize.py").write_text(OLD_ADAM)
+        changes = (AS_OF_2023.format(function=f) for key, f in CHANGES.items() if row.get(key))
+        Path(startup, "sitecustomize.py").write_text("".join(changes))
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), startup])}
         done = subprocess.run([*map(str, command)], env=env, capture_output=True, text=True)
     if done.returncode:

@@ -1,4 +1,4 @@
-"""Adam as it was when figures were published."""
+"""Adam and FSDP as they were when figures were published."""
 
 import torch
 
@@ -20,3 +20,18 @@ def use_adam_of_2023():
         copies.clear()
 
     torch._foreach_add_, torch._foreach_addcdiv_ = new_add, new_divide
+
+
+def use_fsdp_of_2023():
+    """Let FSDP gather as far ahead as the host does.
+
+    Until July 2023 that was its default: https://github.com/pytorch/pytorch/pull/104900
+    """
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    begin = FullyShardedDataParallel.__init__
+
+    def __init__(self, *args, **options):
+        begin(self, *args, **{"limit_all_gathers": False, **options})
+
+    FullyShardedDataParallel.__init__ = __init__

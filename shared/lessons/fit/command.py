@@ -1,0 +1,210 @@
+"""Make it fit: scripts that run out of memory on a card. Change them until they do not.
+
+Without WHAT, list the levels. A number writes the script of that level into this folder. The name
+of a file judges it: does it fit on the emulated card, and does it still learn the same?
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from shared.cli import Parser, UserError, positive
+from shared.emulator import cards
+from shared.evidence.on_cards import numbers
+from shared.lessons.check import parts
+from shared.lessons.fit import levels
+from shared.predict.tables import set_aside
+from shared.records.atomic_files import write_text
+from shared.records.views import size
+
+RUN = "python -m shared.lessons.fit"
+BEST = {"needs_gb": "{:.2f} GB", "lines": "changed lines: {}", "ms": "{:.3g} ms per image at least"}
+
+
+class Kept:
+    """What is kept in fit.json of a folder: by level, the best on each card, and hints shown."""
+
+    def __init__(self, folder):
+        self.file = folder / "fit.json"
+        self.levels = {}
+        if self.file.exists():
+            try:
+                self.levels = json.loads(self.file.read_text())
+                [(kept["hints"], kept["best"].items()) for kept in self.levels.values()]
+            except (ValueError, AttributeError, TypeError, KeyError):
+                raise UserError(f"{self.file} is not a record of this game; remove it") from None
+
+    def of(self, level):
+        """Return what is kept of a level, to be changed: {"hints": number, "best": {card: ...}}."""
+        return self.levels.setdefault(str(level.number), {"hints": 0, "best": {}})
+
+    def save(self):
+        write_text(self.file, json.dumps(self.levels, indent=1) + "\n")
+
+
+def words(values):
+    """Return what was reached as text; values are of BEST."""
+    return ", ".join(form.format(values[name]) for name, form in BEST.items())
+
+
+def listed(kept):
+    """Return the levels, and one's best, as lines of text."""
+    lines = []
+    for level in levels.LEVELS:
+        lines.append(f"{level.number}  {level.title}: {level.setting(level.card)}")
+        for card, best in kept.of(level)["best"].items():
+            lines.append(f"   your best on {cards.CARDS[card].title}: {words(best)}")
+    return [*lines, "", f"{RUN} 1   begins level 1"]
+
+
+def begin(level, card, folder):
+    """Write the script of a level into a folder, and tell what to do."""
+    path = folder / f"fit_{level.number}.py"
+    if path.exists():
+        raise UserError(f"{path.name} is there; judge it: {RUN} {path.name}, or move it away")
+    if card != level.card:
+        suits(level, card)
+    path.write_text(level.text(card=card))
+    gb = cards.CARDS[card].gb
+    print(f"Level {level.number}, {level.title}: {level.setting(card)}.")
+    print(level.story.strip())
+    print(f"\nYour script is {path.name}. Change it until it fits into {gb:.2f} GB, and learns the")
+    print("same: the same model, batch, precision and losses.\n")
+    print(f"{RUN} {path.name}          runs it on the emulated card, and judges")
+    print(f"{RUN} {path.name} --hint   gives a hint, of {len(level.hints)}")
+    model = f" --model {level.model}" if level.model else ""
+    look = f"python -m shared.emulator --card {card} {path.name} --dry-run{model}"
+    print(f"\nTo see what it prints: {look}")
+
+
+def suits(level, card):
+    """Raise UserError if a level cannot be played on a card."""
+    from shared.lessons.fit.sheet import verdicts
+
+    asked = [(level, card, change) for change in (None, *level.solutions)]
+    start, *solutions = verdicts(asked)
+    title, own = cards.CARDS[card].title, cards.CARDS[level.card].title
+    if "said" not in start:
+        raise UserError(f"level {level.number} fits on {title} as it is; its own card is {own}")
+    if all("said" in verdict for verdict in solutions):
+        least = min(verdict["needs_gb"] for verdict in solutions)
+        raise UserError(
+            f"no solution known here of level {level.number} fits on {title}: "
+            f"{least:.2f} GB at least; its own card is {own}"
+        )
+
+
+def hint(level, number, kept):
+    """Print a hint, by default the next one."""
+    mine, last = kept.of(level), len(level.hints)
+    number = min(number or mine["hints"] + 1, last)
+    print(f"hint {number} of {last}: {level.hints[number - 1]}")
+    mine["hints"] = max(mine["hints"], number)
+    kept.save()
+
+
+def told(verdict, path):
+    """Return a verdict as lines of text."""
+    lines = [f"changed lines: {verdict['lines']}"]
+    if "failed" in verdict:
+        lines.append(f"error: {verdict['failed']}")
+    elif verdict["refused"]:
+        lines.append(f"refused: {verdict['refused']}")
+    elif "said" in verdict:
+        lines += ran_out(verdict, path)
+    else:
+        left = size(verdict["card_gb"] - verdict["needs_gb"])
+        lines.append(f"fits: it needs {verdict['needs_gb']:.2f} GB, {left} are left")
+        if verdict["on_host"]:
+            lines.append("the host does a part of the update; the least time leaves that out")
+    return lines
+
+
+def ran_out(verdict, path):
+    """Return where a file ran out of memory, what PyTorch said, and how far it is, as lines."""
+    gb = {name: size(n / 1e9) for name, n in numbers(verdict["said"]).items()}
+    devices, where = verdict["world_size"], "somewhere"
+    if line := verdict["line"]:
+        where = (
+            f"in line {line}: {path.read_text().splitlines()[line - 1].partition('  #')[0].strip()}"
+        )
+    aside = f"{size(set_aside(devices))} are set aside for CUDA{' and NCCL' * (devices > 1)}"
+    needs = verdict["needs_gb"], size(verdict["needs_gb"] - verdict["card_gb"])
+    return [
+        f"out of memory {where}",
+        f"PyTorch asked for {gb['tried']}; {gb['free']} of the card's {gb['capacity']} were free",
+        f"{gb['allocated']} were in tensors, {gb['idle']} reserved but idle; {aside}",
+        "with room for all of it, the script needs {:.2f} GB, {} more than there is".format(*needs),
+    ]
+
+
+def play(path, level, card, kept):
+    """Judge a file, and keep what is best; return the exit code."""
+    from shared.lessons.fit.judge import Play, judge  # not for hints: it imports much
+
+    print(f"{path.name}, level {level.number}, {level.title}: {level.setting(card)}", flush=True)
+    (verdict,) = judge([Play(level, card, path)])
+    if "failed" in verdict:
+        raise UserError(verdict["failed"])
+    print("\n".join(told(verdict, path)))
+    if verdict["refused"] or "said" in verdict:
+        print(f"not yet; a hint: {RUN} {path.name} --hint")
+        return 1
+    if not verdict["lines"]:
+        print("nothing is changed, so this is no solution")
+        return 1
+    best = kept.of(level)["best"].setdefault(card, {})
+    for name in BEST:
+        best[name] = min(verdict[name], best.get(name, verdict[name]))
+    kept.save()
+    print(f"level {level.number} is done: {words(verdict)}\nyour best: {words(best)}")
+    if level.number < len(levels.LEVELS):
+        print(f"next: {RUN} {level.number + 1}")
+    return 0
+
+
+def key(text):
+    """Return the name in CARDS of a card, as emulator.cards.get() accepts it."""
+    cards.get(text)
+    return text.lower().replace(" ", "")
+
+
+def parse(argv):
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog=RUN, description=__doc__, formatter_class=formatter)
+    add = parser.add_argument
+    add("what", nargs="?", metavar="WHAT", help="a level, such as 1, or a file, such as fit_1.py")
+    own = "another card than the level's own, or than the one in the file's first line"
+    add("--card", type=key, metavar="NAME", help=f"{own}: {', '.join(cards.CARDS)}")
+    hints = "show the next of a level's hints, or hint N; nothing is judged"
+    add("--hint", nargs="?", type=positive, const=0, metavar="N", help=hints)
+    sheet = "for teachers: judge all known solutions and mistakes, and store what comes out"
+    add("--sheet", action="store_true", help=sheet)
+    args = parser.parse_args(argv)
+    if not args.what and (args.card or args.hint is not None):
+        parser.error("name a level or a file")
+    return args
+
+
+def main(argv=None):
+    args = parse(argv)
+    if args.sheet:
+        from shared.lessons.fit import sheet
+
+        return sheet.store(argv)
+    if not args.what:
+        print("\n".join(listed(Kept(Path()))))
+        return 0
+    if args.what.isdecimal():
+        level = levels.get(args.what)
+        if args.hint is None:
+            return begin(level, args.card or level.card, Path())
+        return hint(level, args.hint, Kept(Path()))
+    path = Path(args.what)
+    if path.suffix != ".py":
+        raise UserError(f"{path} is neither a level nor a .py file; see --help")
+    level, card = levels.of_file(path, parts(path).docstring)
+    kept = Kept(path.parent)
+    if args.hint is not None:
+        return hint(level, args.hint, kept)
+    return play(path, level, args.card or card, kept)

@@ -1,0 +1,91 @@
+"""Promise: every level of "Make it fit" can be won as its teacher's sheet says, and no other way."""
+
+import json
+
+import pytest
+
+from shared.cli import UserError
+from shared.lessons.fit import command, judge, levels, sheet
+from shared.records import stored
+
+HANDED = levels.get("3").text()
+FAILING = [  # line 43 is that of the step
+    (
+        HANDED.replace("return meter", "meter"),
+        "main\\(\\) has to return what meter.test\\(\\) returns",
+    ),
+    (HANDED.replace("    optimizer.step()", "    exit()"), "line 43: it ended itself, with exit"),
+    (HANDED.replace("    optimizer.step()", "    while True: pass"), "is there a loop without end"),
+    ('"""Level 3 on rtx3060, empty."""', "has no attribute 'main'"),
+]
+
+
+@pytest.fixture(scope="module")
+def verdicts():
+    """The verdicts on all solutions and tries: [(level, change or None, verdict)]."""
+    asked = sheet.everything()
+    return [(level, change, v) for (level, _, change), v in zip(asked, sheet.verdicts(asked))]
+
+
+def test_what_is_handed_out_runs_out_of_memory(verdicts):
+    starts = [verdict for _, change, verdict in verdicts if not change]
+    assert len(starts) == len(levels.LEVELS)
+    for verdict in starts:
+        assert verdict["needs_gb"] > verdict["card_gb"] and not verdict["refused"], verdict
+        code, asked, *_ = verdict["printed"][1:]
+        assert code.startswith("out of memory in line ") and asked.startswith("PyTorch asked for ")
+
+
+def test_solutions_fit_and_other_ways_do_not(verdicts):
+    for level, change, verdict in verdicts:
+        if change:
+            said = "\n".join(verdict["printed"][1:])
+            fits = change in level.solutions
+            assert said.startswith("fits") == fits and change.outcome in said, (change.words, said)
+            assert verdict["lines"]
+
+
+def test_the_sheet_tells_what_the_command_prints(verdicts):
+    """Sizes may differ with PyTorch; that a script fits, or why it is refused, does not."""
+    kept = json.loads(stored.FIT.read_text())
+    assert len(kept) == len(verdicts)
+    for entry, (level, _, verdict) in zip(kept, verdicts):
+        assert entry["level"] == level.number and entry["lines"] == verdict["lines"]
+        first = [v["printed"][1].partition(":")[0] for v in (entry, verdict)]
+        assert first[0] == first[1], entry["words"]
+
+
+@pytest.mark.parametrize("text, said", FAILING)
+def test_a_script_that_fails(text, said, tmp_path, monkeypatch):
+    (tmp_path / "fit_3.py").write_text(text)
+    monkeypatch.setattr(judge, "SMALL_LIMIT", 30)
+    with pytest.raises(UserError, match=said):
+        command.main([str(tmp_path / "fit_3.py")])
+
+
+def test_ones_best_is_kept(tmp_path, capsys):
+    level, file = levels.get("2"), tmp_path / "fit_2.py"
+    for change in level.solutions:
+        file.write_text(level.text(change))
+        assert command.main([str(file)]) == 0
+    best = json.loads((tmp_path / "fit.json").read_text())["2"]["best"][level.card]
+    assert best["lines"] == 2  # of the second; the first has three
+    printed = capsys.readouterr().out
+    assert (
+        printed.count("level 2 is done") == 2 and "next: python -m shared.lessons.fit 3" in printed
+    )
+    file.write_text(level.text())
+    assert command.main([str(file)]) == 1
+    kept = json.loads((tmp_path / "fit.json").read_text())["2"]["best"][level.card]
+    assert kept == best
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [("1 --card a100", "fits on A100 80 GB as it is"), ("3 --card rtx3050-laptop", "no solution")],
+)
+def test_a_card_on_which_a_level_is_no_game(options, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=said):
+        command.main(options.split())
+    assert not [*tmp_path.iterdir()]
