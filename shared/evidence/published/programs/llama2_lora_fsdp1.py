@@ -24,9 +24,11 @@ what = sys.argv[1]
 torch.cuda.set_device(0)
 dist.init_process_group("nccl")
 torch.nn.init.kaiming_uniform_ = torch.nn.init.normal_ = lambda tensor, *_, **__: tensor
+torch.set_default_dtype(torch.bfloat16)
 model = LlamaForCausalLM(LlamaConfig()).train()
 lora = LoraConfig(r=8, lora_alpha=32, lora_dropout=0.05, target_modules=["q_proj", "v_proj"])
 model = get_peft_model(model, lora).to(torch.bfloat16)
+torch.set_default_dtype(torch.float32)
 is_trained = functools.partial(
     wrap.lambda_auto_wrap_policy,
     lambda_fn=lambda m: not [*m.children()] and getattr(m, "weight", None) is not None
