@@ -6,8 +6,13 @@
 // Time is virtual. The host's goes on with whatever it starts, and to the end of work that it waits
 // for; each stream is busy until its last work ends. So no time of this machine decides what is
 // done. Without a clock (card.launch is 0) time stands still, and all work is done at once.
+// Pieces of work that a stream holds; then the host waits until one has ended. "About 1000":
+// https://forums.developer.nvidia.com/t/cuda-stream-are-blocked-when-luanch-lots-of-kernels-1000/68937
+#define QUEUE 1024
 typedef struct stream {
-  _Atomic int64_t until;    // in ns
+  _Atomic int64_t until; // in ns
+  int64_t ends[QUEUE];   // of the last pieces of work
+  unsigned issued;
   _Atomic uint64_t capture; // the number of the capture that it takes part in, 0 for none
   int priority, on;
   struct stream *next; // in the list of all
@@ -48,8 +53,9 @@ void stream_work(cudaStream_t handle, double ns) {
   atomic_store(&busy, seconds());
   stream *s = stream_of(handle);
   pthread_mutex_lock(&lock);
-  host += card.launch;
-  s->until = later(s->until, host) + (int64_t)ns;
+  int64_t *end = &s->ends[s->issued++ % QUEUE]; // until now, of the work that must have ended
+  host = later(host + card.launch, *end);
+  *end = s->until = later(s->until, host) + (int64_t)ns;
   pthread_mutex_unlock(&lock);
 }
 
