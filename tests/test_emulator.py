@@ -175,6 +175,38 @@ print("right")
 """
 
 
+# A tensor that another stream still uses: its memory comes back when that work has ended.
+OTHER_STREAM = """
+import torch
+x, w = (torch.empty(8192, 8192, device="cuda") for _ in range(2))
+side = torch.cuda.Stream()
+side.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(side):
+    y = x @ w
+x.record_stream(side)
+address = x.data_ptr()
+del x
+torch.zeros(1, device="cuda")  # takes the host its time
+reused = torch.empty(8192, 8192, device="cuda").data_ptr() == address
+torch.cuda.synchronize()
+print("reused" if reused else "waits", torch.cuda.memory_stats()["active_bytes.all.peak"])
+"""
+
+
+def test_a_clock_decides_when_memory_comes_back(tmp_path):
+    size, at_once, *with_clock = (
+        8192 * 8192 * 4,
+        *(
+            re.search(r"(reused|waits) (\d+)", emulate(OTHER_STREAM, tmp_path, *options)).groups()
+            for options in ((), ("--clock", "10"), ("--clock", "10"), ("--clock", "1e6"))
+        ),
+    )
+    assert at_once[0] == "reused" and int(at_once[1]) // size == 3
+    # The same twice; and a host that takes longer than the product finds it done.
+    assert [what for what, _ in with_clock] == ["waits", "waits", "reused"]
+    assert int(with_clock[0][1]) // size == 4 and with_clock[0] == with_clock[1]
+
+
 @pytest.mark.parametrize("ascending", ["0", "1"])
 def test_addresses_are_in_the_order_of_a_drivers(ascending, tmp_path):
     assert "right\n" in emulate(ADDRESSES, tmp_path, EMULATED_ASCENDING=ascending)
