@@ -167,10 +167,9 @@ def choose(args, task):
         because = f"preset {args.preset}, because there is {'a' if cuda else 'no'} CUDA device"
         args.notes.append(f"{because}; --preset {other} overrides this")
     if args.dry_run:
-        args.data, args.pretrained = args.data or "fake", False
-        args.max_steps = args.max_steps or 3
+        args.pretrained, args.max_steps = False, args.max_steps or 3
     args.model = args.model or task.presets[args.preset]["model"]
-    args.data = args.data or task.presets[args.preset]["data"]
+    args.data = args.data or ("fake" if args.dry_run else task.presets[args.preset]["data"])
     task.choose(args)
 
 

@@ -56,10 +56,8 @@ def device_name(device):
 def versions(task, script=None):
     """Return the versions of Python and of the packages that a task or a script depends on."""
     names = (*PACKAGES, *task.packages, *imported(script))
-    return {
-        "python": platform.python_version(),
-        **{n: importlib.metadata.version(n) for n in names},
-    }
+    packages = {name: importlib.metadata.version(name) for name in names}
+    return {"python": platform.python_version(), **packages}
 
 
 def imported(script):

@@ -1,4 +1,4 @@
-"""Promise: every level of "Make it fit" can be won as its teacher's sheet says, and no other way."""
+"""Promise: every level of "Make it fit" is won as its teacher's sheet says, and in no other way."""
 
 import json
 

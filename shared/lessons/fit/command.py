@@ -10,12 +10,9 @@ from pathlib import Path
 
 from shared.cli import Parser, UserError, positive
 from shared.emulator import cards
-from shared.evidence.on_cards import numbers
 from shared.lessons.check import parts
-from shared.lessons.fit import levels
-from shared.predict.tables import set_aside
+from shared.lessons.fit import levels, report
 from shared.records.atomic_files import write_text
-from shared.records.views import size
 
 RUN = "python -m shared.lessons.fit"
 BEST = {"needs_gb": "{:.2f} GB", "lines": "changed lines: {}", "ms": "{:.3g} ms per image at least"}
@@ -103,41 +100,6 @@ def hint(level, number, kept):
     kept.save()
 
 
-def told(verdict, path):
-    """Return a verdict as lines of text."""
-    lines = [f"changed lines: {verdict['lines']}"]
-    if "failed" in verdict:
-        lines.append(f"error: {verdict['failed']}")
-    elif verdict["refused"]:
-        lines.append(f"refused: {verdict['refused']}")
-    elif "said" in verdict:
-        lines += ran_out(verdict, path)
-    else:
-        left = size(verdict["card_gb"] - verdict["needs_gb"])
-        lines.append(f"fits: it needs {verdict['needs_gb']:.2f} GB, {left} are left")
-        if verdict["on_host"]:
-            lines.append("the host does a part of the update; the least time leaves that out")
-    return lines
-
-
-def ran_out(verdict, path):
-    """Return where a file ran out of memory, what PyTorch said, and how far it is, as lines."""
-    gb = {name: size(n / 1e9) for name, n in numbers(verdict["said"]).items()}
-    devices, where = verdict["world_size"], "somewhere"
-    if line := verdict["line"]:
-        where = (
-            f"in line {line}: {path.read_text().splitlines()[line - 1].partition('  #')[0].strip()}"
-        )
-    aside = f"{size(set_aside(devices))} are set aside for CUDA{' and NCCL' * (devices > 1)}"
-    needs = verdict["needs_gb"], size(verdict["needs_gb"] - verdict["card_gb"])
-    return [
-        f"out of memory {where}",
-        f"PyTorch asked for {gb['tried']}; {gb['free']} of the card's {gb['capacity']} were free",
-        f"{gb['allocated']} were in tensors, {gb['idle']} reserved but idle; {aside}",
-        "with room for all of it, the script needs {:.2f} GB, {} more than there is".format(*needs),
-    ]
-
-
 def play(path, level, card, kept):
     """Judge a file, and keep what is best; return the exit code."""
     from shared.lessons.fit.judge import Play, judge  # not for hints: it imports much
@@ -146,7 +108,7 @@ def play(path, level, card, kept):
     (verdict,) = judge([Play(level, card, path)])
     if "failed" in verdict:
         raise UserError(verdict["failed"])
-    print("\n".join(told(verdict, path)))
+    print("\n".join(report.lines(verdict, path)))
     if verdict["refused"] or "said" in verdict:
         print(f"not yet; a hint: {RUN} {path.name} --hint")
         return 1

@@ -25,8 +25,8 @@ from shared.records.running import side_by_side
 from shared.records.views import computes_on_host
 
 LIMIT, SMALL_LIMIT = 300, 120  # seconds of a run at full size, and of one with the small model
-# After eight updates, the same sums in another order change the loss by 4e-5 of it at most, a missing
-# zero_grad() by 3e-3 at least; ROUNDING is between the two.
+# After eight updates, the same sums in another order change the loss by 4e-5 of it at most, a
+# missing zero_grad() by 3e-3 at least; ROUNDING is between the two.
 SMALL = ["--preset", "tiny", "--max-steps", "8"]
 PROCESSES = 2  # on a CPU, of a script for several GPUs
 LEAST_WORK = 0.99  # of the arithmetic of the level's script

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from shared.cli import command_of
-from shared.lessons.fit import command, judge, levels
+from shared.lessons.fit import judge, levels, report
 from shared.records import markdown, stored
 from shared.records.atomic_files import write_text
 from shared.records.views import origin, read_list
@@ -24,7 +24,7 @@ def verdicts(asked):
             plays.append(judge.Play(level, card, path))
         found = judge.judge(plays)
         for play, verdict in zip(plays, found):
-            verdict["printed"] = command.told(verdict, play.path)
+            verdict["printed"] = report.lines(verdict, play.path)
         return found
 
 

@@ -1,0 +1,40 @@
+"""What the game says about a script."""
+
+from shared.evidence.on_cards import numbers
+from shared.predict.tables import set_aside
+from shared.records.views import size
+
+
+def lines(verdict, path):
+    """Return a verdict as lines of text."""
+    shown = [f"changed lines: {verdict['lines']}"]
+    if "failed" in verdict:
+        shown.append(f"error: {verdict['failed']}")
+    elif verdict["refused"]:
+        shown.append(f"refused: {verdict['refused']}")
+    elif "said" in verdict:
+        shown += ran_out(verdict, path)
+    else:
+        left = size(verdict["card_gb"] - verdict["needs_gb"])
+        shown.append(f"fits: it needs {verdict['needs_gb']:.2f} GB, {left} are left")
+        if verdict["on_host"]:
+            shown.append("the host does a part of the update; the least time leaves that out")
+    return shown
+
+
+def ran_out(verdict, path):
+    """Return where a file ran out of memory, what PyTorch said, and how far it is, as lines."""
+    gb = {name: size(n / 1e9) for name, n in numbers(verdict["said"]).items()}
+    devices, where = verdict["world_size"], "somewhere"
+    if line := verdict["line"]:
+        where = (
+            f"in line {line}: {path.read_text().splitlines()[line - 1].partition('  #')[0].strip()}"
+        )
+    aside = f"{size(set_aside(devices))} are set aside for CUDA{' and NCCL' * (devices > 1)}"
+    needs = verdict["needs_gb"], size(verdict["needs_gb"] - verdict["card_gb"])
+    return [
+        f"out of memory {where}",
+        f"PyTorch asked for {gb['tried']}; {gb['free']} of the card's {gb['capacity']} were free",
+        f"{gb['allocated']} were in tensors, {gb['idle']} reserved but idle; {aside}",
+        "with room for all of it, the script needs {:.2f} GB, {} more than there is".format(*needs),
+    ]
