@@ -1,13 +1,28 @@
-"""Promise: the notebook for Colab runs from top to bottom, here on a CPU; no outputs are stored."""
+"""Promise: notebooks for Colab run from top to bottom, here on a CPU; no outputs are stored."""
 
 import re
 import shutil
 
 import pytest
 from conftest import ROOT, arguments, cpu_only, run
+from emulated import NEEDS
 
 nbformat, nbclient, _ = map(pytest.importorskip, ("nbformat", "nbclient", "ipykernel"))
 FILE = "shared/notebook/memory_on_colab.ipynb"
+
+
+@NEEDS
+def test_the_notebook_of_emulated_gpus_runs(tmp_path):
+    shutil.copytree(ROOT, tmp_path / "copy", ignore=shutil.ignore_patterns(".*", "out"))
+    file = tmp_path / "copy" / "shared/notebook/emulated_gpus.ipynb"
+    notebook = nbformat.read(file, 4)
+    client = nbclient.NotebookClient(notebook, resources={"metadata": {"path": file.parent}})
+    client.execute(env=cpu_only(PIP_NO_INDEX="1", PYTHONPATH="", EMULATE=""))
+    said = ["".join(o.get("text", "") for o in c.get("outputs", ())) for c in notebook.cells]
+    first, second, own = said[3], said[5], said[8]
+    assert "CUDA out of memory" in first and "CUDA out of memory" not in second
+    assert "3 updates in" in second and "emulated RTX 3060 12 GB, peaks:" in own
+    assert re.search(r"^RTX 3060 12 GB, 12.49 GB: ", own, re.MULTILINE)
 
 
 def test_the_notebook_runs(tmp_path):
