@@ -13,11 +13,15 @@ from shared.records import scripts
 from shared.records.scripts import ROOT
 
 SECTIONS = ("The script", "The change", "Run it", "Why the memory changes", "What it costs")
+SECTIONS += ("In your own script",)
 # The page draws diffs itself, including the folded one of page 01.
 FOLD = r"(<details><summary>[^\n]*\n\n)?{}(\n</details>\n)?"
 DIFF = re.compile(FOLD.format(r"<!-- generated: diff.*?<!-- end -->\n"), re.DOTALL)
 COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
-HEAD = re.compile(r"# .*?\n\n(.*?)\n\n<!-- generated: glance -->\n(.*?)<!-- end -->", re.DOTALL)
+PART = r"<!-- generated: {} -->\n(.*?)<!-- end -->"
+HEAD = re.compile(
+    rf"# .*?\n\n(.*?)\n\n{PART.format('on_a_card')}.*?{PART.format('glance')}", re.DOTALL
+)
 # The pages are trusted: their HTML, which makes sections collapsible, stays HTML.
 MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable("table")
 # A wide table scrolls, not the whole page.
@@ -38,9 +42,10 @@ def sections(folder):
 
 
 def head(folder):
-    """Return the first sentence of a lesson, and its table at a glance, as HTML."""
-    sentence, glance = HEAD.match(_source(folder)).groups()
-    return _html(MARKDOWN.parseInline(sentence), folder), markdown(glance, folder)
+    """Return the first sentence of a lesson, how it ends on a card, and its glance, as HTML."""
+    sentence, card, glance = HEAD.match(_source(folder)).groups()
+    inline = _html(MARKDOWN.parseInline(sentence), folder)
+    return inline, markdown(card, folder), markdown(glance, folder)
 
 
 def markdown(text, folder):

@@ -21,16 +21,15 @@ from shared.predict import card_fit, tables
 from shared.records import scripts, stored, views
 from shared.records.bars import COLORS
 from shared.records.record import git_commit
-from shared.records.views import name
-from shared.report import calculator, charts, lesson, price, side_by_side, timelines
+from shared.report import calculator, charts, lesson, side_by_side, timelines
 
 SIZES = (8, 12, 16, 24, 40, 80, 141)  # GB
 FIRST_CARD = "rtx4090"  # chosen when the page opens
 TEMPLATE = Path(__file__).parent / "template"
 # In this order: a later file may use what an earlier one defines.
-STYLES = "base ladder price diff stages timeline quiz mistakes ways calculator "
+STYLES = "base ladder diff stages timeline quiz mistakes ways calculator "
 STYLES += "present print"
-SCRIPTS = "base address ladder price stages canvas timeline quiz compare formulas advice "
+SCRIPTS = "base address ladder stages canvas timeline quiz compare formulas advice "
 SCRIPTS += "mistakes calculator ways theme present paper touch"
 
 
@@ -56,37 +55,23 @@ def configurations():
 
 
 def models():
-    """Return what each model needs on a card: a list of dictionaries."""
-    stages = [r for r in stored.predicted(stored.STAGES) if "image_px" in r]  # else among the texts
-    others = stored.predicted(stored.VITS), stored.predicted(stored.TEXT)
+    """Return the models, and what fits of them on cards: a list of dictionaries."""
+    groups = stored.VITS, stored.TEXT
+    records = [
+        r for r in stored.predicted(stored.STAGES) if "image_px" in r
+    ]  # else among the texts
+    first = [
+        group[0] for g in (records, *map(stored.predicted, groups)) for group in views.by_model(g)
+    ]
     ways = configurations()
     return [
-        needs(group, ways.get(views.setting(group[0]), []))
-        for records in (stages, *others)
-        for group in views.by_model(records)
+        {
+            "model": views.setting(r),
+            "name": shlex.quote(r["model"]),
+            "ways": ways.get(views.setting(r), []),
+        }
+        for r in first
     ]
-
-
-def needs(records, ways):
-    """Return what one model, with these records, needs on a card: a dictionary.
-
-    A row is one script or technique: its name, GPUs, GB needed, GB on the host, and the most
-    images or texts per second.
-    """
-    rows = []
-    for r in records:
-        host = views.size(r["train"]["host_peak_gb"]) if views.on_host(r) else ""
-        fast = f"{views.most_per_second(r):,.0f}"
-        rows.append((name(r), r["world_size"], tables.needs(r), host, fast))
-    card = views.listed(r["device"].removeprefix("emulated ") for r in records)
-    return {
-        "model": views.setting(records[0]),
-        "name": shlex.quote(records[0]["model"]),
-        "origin": views.origin(records, stored.PREDICTED),
-        "ways": ways,
-        "rows": rows,
-        "per_second": f"at most {views.unit(records[0])}/s on {card}",
-    }
 
 
 @functools.cache
@@ -191,7 +176,6 @@ def render(files, own=()):
         datasets=chosen,
         diffs=diffs(tuple(sorted(others))),
         neighbours=neighbours,
-        price=price.chart(),
         quiz=questions(),
         mistakes=questions_of_code,
         mistakes_origins=origins,

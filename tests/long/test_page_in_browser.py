@@ -60,19 +60,6 @@ def test_compare_any_two(visit):
     assert compared.inner_text() == "Choose two different scripts."
 
 
-def verdict(card, rows):
-    """Return the expected text of the page on a card, from the rows of page.models()."""
-    said = []
-    for gpus in sorted({row[1] for row in rows}):
-        those = [(name, card - needs) for name, n, needs, *_ in rows if n == gpus]
-        safe = [name for name, spare in those if spare >= 2]
-        perhaps = [f"{name}, perhaps" for name, spare in those if 0 <= spare < 2]
-        on = "one GPU" if gpus == 1 else f"{gpus} GPUs, each"
-        first = [*safe, *perhaps, "none of these"][0]
-        said.append(f"The first that fits on {on} of {card} GB: {first}.")
-    return " ".join(said)
-
-
 def test_what_fits_my_gpu(visit):
     page, shown = visit(), ".of-way:not([hidden]) "
     ways = {(w["setting"], w["card"]): w for w in json.loads(stored.WAYS.read_text())}
@@ -81,7 +68,6 @@ def test_what_fits_my_gpu(visit):
         page.get_by_label("Model").select_option(str(n))
         for card in (8, 24, 141):
             page.locator("#card").select_option(str(card))
-            assert page.locator("#verdict").inner_text() == verdict(card, m["rows"])
         assert asked.inner_text() == f"python -m shared.predict --fits 141 --model {m['name']}"
         page.locator("#card").select_option("t4")
         if its := ways.get((m["model"], "t4")):

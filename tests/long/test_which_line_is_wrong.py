@@ -7,7 +7,7 @@ from shared.lessons import mistakes
 from shared.predict.jobs import run_jobs
 
 pytest_plugins = "browsing"
-HARMLESS = {"`losses.append(loss)`", "without it, but `loss.detach()` added up"}
+HARMLESS = {"`losses.append(loss)`", "two batches without `no_grad()`, `loss.detach()` added up"}
 
 
 def test_the_record_is_what_is_measured_today():

@@ -1,6 +1,7 @@
 // Guess, then look: the quiz hides what a stage or an exercise needs until it has been guessed.
 const Quiz = (() => {
   const ASKED = data("quiz"); // stage, or folder/number of an exercise -> what is known and what is true
+  const LEAST = 0.1; // MB: less is shown as nothing
   let on = false;
   let guesses = new Map(); // the same keys -> MB
   let looked = new Set();
@@ -23,20 +24,27 @@ const Quiz = (() => {
     panels.get(key).verdict.focus();
   }
 
+  // Return how far a guess is from the truth, as a part of it; what the page shows alike is right.
+  function wrong(key) {
+    const [mine, now] = [guesses.get(key), ASKED[key].now_mb];
+    return size(mine) === size(now) ? 0 : Math.abs(mine / now - 1);
+  }
+
   // Return how far a guess is from the truth, as text.
   function judged(key) {
     const { now_mb: now } = ASKED[key];
     if (!guesses.has(key)) return `It is ${size(now)}.`;
     const mine = guesses.get(key);
-    const off = Math.abs(mine / now - 1);
-    const far = off < 0.005 ? "That is right." : `Your guess is ${(100 * off).toFixed(0)} % too ${mine > now ? "high" : "low"}.`;
+    const off = wrong(key);
+    const far = size(mine) === size(now) || off < 0.005 ? "That is right." : `Your guess is ${(100 * off).toFixed(0)} % too ${mine > now ? "high" : "low"}.`;
     return `You guessed ${size(mine)}; it is ${size(now)}. ${far}`;
   }
 
   // Make the panel of one question; what it hides has data-hidden-by.
   function panel(key, times) {
     const { before, before_mb: known } = ASKED[key];
-    const top = Math.max(times * known, Math.ceil(ASKED[key].now_mb / known / 4) * 4 * known * (ASKED[key].now_mb > times * known));
+    // A round number well above what is known and what is true, so that it tells neither.
+    const top = 10 ** Math.ceil(Math.log10(2 * Math.max(times * known, ASKED[key].now_mb, LEAST)));
     const input = element("input", { type: "range", "aria-label": "Your guess", min: "0", max: String(top), step: String(top / 400), value: "0" });
     const told = element("output", {});
     const label = element("label", {}, "Your guess ", told, input);
@@ -44,7 +52,7 @@ const Quiz = (() => {
     bar.style.width = `${(100 * known) / top}%`;
     const button = element("button", { type: "button" }, "Look");
     const verdict = element("p", { class: "verdict", tabindex: "-1", "aria-live": "polite" });
-    const question = element("p", {}, `Known: ${before} needs ${size(known)}. What does this one need? Move the slider`,
+    const question = element("p", {}, `Known: ${before} needs ${known < LEAST ? "next to nothing" : size(known)}. What does this one need? Move the slider`,
       MOMENTS[key] ? ", or drag the line in the picture." : ".");
     const made = element("div", { class: "guess", "data-key": key }, question, bar, label, button, verdict);
     input.addEventListener("input", () => guess(key, Number(input.value)));
@@ -107,7 +115,7 @@ const Quiz = (() => {
 
   function score() {
     const done = [...looked].filter((key) => guesses.has(key) && ASKED[key]);
-    const off = done.map((key) => Math.abs(guesses.get(key) / ASKED[key].now_mb - 1));
+    const off = done.map(wrong);
     const mean = off.length ? `, ${((100 * off.reduce((a, b) => a + b)) / off.length).toFixed(0)} % off on average` : "";
     return `${looked.size} of ${panels.size} answered${mean}`;
   }
