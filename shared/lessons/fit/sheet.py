@@ -8,7 +8,7 @@ from shared.cli import command_of
 from shared.lessons.fit import judge, levels, report
 from shared.records import markdown, stored
 from shared.records.atomic_files import write_text
-from shared.records.views import origin, read_list
+from shared.records.views import origin, read_list, size
 
 START = "as handed out"
 
@@ -51,11 +51,12 @@ def store(argv=None):
 
 
 def outcome(verdict):
-    """Return what the command prints on a verdict, in one line."""
+    """Return what a verdict comes to, in one line."""
+    gb = f"{verdict['needs_gb']:.2f} GB" if "needs_gb" in verdict else ""
     if "said" in verdict:
-        return f"out of memory, {verdict['printed'][-1].partition('script ')[2]}"
+        return f"{gb}: {size(verdict['needs_gb'] - verdict['card_gb'])} too much"
     if verdict["printed"][1].startswith("fits"):
-        return f"{verdict['printed'][1]}; {verdict['ms']:.3g} ms per image at least"
+        return f"fits: {gb}, {verdict['ms']:.3g} ms per image"
     return verdict["printed"][1]
 
 
@@ -64,7 +65,7 @@ def part(folder, level=None):
     records = read_list(stored.FIT)
     if not level:
         return origin([r for r in records if "device" in r], stored.FIT, what="the levels")
-    rows = [("tried", "changed lines", "the command says", "why")]
+    rows = [("tried", "changed lines", "outcome", "why")]
     mine = [r for r in records if r["level"] == int(level)]
     tried = [change for each, _, change in everything() if each.number == int(level)]
     for change, r in zip(tried, mine, strict=True):
