@@ -156,3 +156,16 @@ def test_present(visit):
     assert where.inner_text().startswith(f"{NAMES[0]}: 2 of ")
     page.keyboard.press("Escape")
     assert page.locator("#presenter").is_hidden() and page.locator("#ladder").is_visible()
+
+
+def test_a_short_show_has_no_long_texts(visit):
+    page, steps = visit(1920, 1080), []
+    page.locator("#numbers a[data-script='02_mixed_precision/train']").click()
+    page.get_by_role("button", name="Present").click()
+    page.get_by_label("short").check()
+    while (where := page.locator("#where").inner_text()).startswith("02_"):
+        steps.append(page.locator("[data-slide]:visible h4").first.inner_text())
+        assert page.locator("[data-long]:visible").count() == 0
+        page.keyboard.press("ArrowRight")
+    told = ["On an emulated card", "The change", "What holds the memory during one update"]
+    assert list(dict.fromkeys(steps)) == told and where.startswith("03_bf16/train: 1 of ")

@@ -1,13 +1,14 @@
 // For a workshop: one stage per screen, revealed step by step. Elements with data-slide in an article
 // are shown one after the other, the first below the article's idea; a slide's parts with data-step
-// appear one at a time.
+// appear one at a time. A short show leaves out slides with data-long.
 const Present = (() => {
   let stage = null; // the article that is shown
   let at = 0; // which of its steps
 
   const articles = () => all("#stages article");
   const slides = (article) => all("[data-slide]", article)
-    .filter((slide) => !slide.hidden && !slide.matches(".unseen.tells, .exercise.unseen"));
+    .filter((slide) => !slide.hidden && !slide.matches(".unseen.tells, .exercise.unseen"))
+    .filter((slide) => !one("#short").checked || !("long" in slide.dataset));
 
   // Return a stage's steps: [slide, how many of its parts are shown].
   function steps(article) {
@@ -78,6 +79,12 @@ const Present = (() => {
   one("#previous").addEventListener("click", () => go(-1));
   one("#next").addEventListener("click", () => go(1));
   one("#end").addEventListener("click", end);
+  one("#short").addEventListener("change", ({ target }) => {
+    target.blur(); // so that the arrow keys move on
+    at = 0;
+    tell();
+    show();
+  });
   Address.keep("present", "", (value) => {
     const [script, step] = value.split("@");
     stage = articles().find((article) => article.dataset.script === script) ?? null;
