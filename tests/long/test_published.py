@@ -82,8 +82,7 @@ def test_no_published_training_is_faster_than_its_bound():
     assert len(found) >= 15 and all(r["bound"] for r in found)
     fractions = [command.reached(r) for r in found]
     assert fractions == sorted(fractions, reverse=True) and fractions[0] < 1
-    shown = published.speeds(ROOT / "shared").splitlines()
-    assert sum(line.count(" | ") == 6 for line in shown) == len(found) + 1
+    assert f"Of {len(found)} published runs" in published.speeds(ROOT / "shared")
 
 
 def test_only_some_with_the_bound_worked_out_by_hand(capsys):
