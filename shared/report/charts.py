@@ -106,8 +106,9 @@ def dataset(records, name, from_where, published):
 def held(phase):
     """Return the visible parts of what a phase held at its peak, as (category, GB, share)."""
     peak = phase["device_peak_gb"]
+    least = max(5e-5 * peak, views.LEAST)
     parts = [(label, phase["breakdown_gb"].get(label, 0)) for label in CATEGORIES]
-    return [(label, gb, gb / peak) for label, gb in parts if gb >= 5e-5 * peak]
+    return [(label, gb, gb / peak) for label, gb in parts if gb >= least]
 
 
 def table(rows, measured):

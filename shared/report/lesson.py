@@ -17,6 +17,12 @@ SECTIONS += ("In your own script",)
 # The page draws diffs itself, including the folded one of page 01.
 FOLD = r"(<details><summary>[^\n]*\n\n)?{}(\n</details>\n)?"
 DIFF = re.compile(FOLD.format(r"<!-- generated: diff.*?<!-- end -->\n"), re.DOTALL)
+LINK = r"\[[^]]*\]\([^)]*\)"
+# A sentence that only leads elsewhere.
+POINTER = re.compile(rf"(?:(?<=[.!?])|^) ?{LINK}(?:, and {LINK})*\.(?=\s|$)", re.MULTILINE)
+# Sections of other pages that are parts of this one.
+PARTS = {("shared", "how-memory-is-measured"): "#words"}
+PARTS |= {("shared/memory", "which-line-is-wrong"): "#wrong"}
 COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 PART = r"<!-- generated: {} -->\n(.*?)<!-- end -->"
 HEAD = re.compile(
@@ -75,8 +81,18 @@ def target(link, folder):
     path, _, anchor = link.partition("#")
     there = posixpath.normpath(posixpath.join(folder, path.removesuffix("README.md")))
     if there not in scripts.folders():
-        return None
+        return PARTS.get((there.rstrip("/"), anchor))
     return f"#{place(there, anchor)}" if not anchor or anchor in _anchors(there) else None
+
+
+def without_pointers(text, folder):
+    """Return Markdown without the sentences that only lead to what is not on the page."""
+
+    def kept(match):
+        links = re.findall(r"\]\(([^)]*)\)", match[0])
+        return match[0] if any(target(link, folder) for link in links) else ""
+
+    return POINTER.sub(kept, text)
 
 
 def cut(html):
@@ -89,7 +105,8 @@ def cut(html):
 
 def _anchors(folder):
     numbers = [f"exercise-{exercise.number}" for exercise in exercises.of_page(folder)]
-    return {*numbers, *(slug(title) for title in _parsed(folder) if title in SECTIONS)}
+    titles = re.findall(r"^## (.*)$", _source(folder), re.MULTILINE)
+    return {*numbers, *(slug(title) for title in titles if title in SECTIONS)}
 
 
 def _source(folder):
@@ -99,7 +116,8 @@ def _source(folder):
 @functools.cache
 def _parsed(folder):
     """Return the tokens of a README.md's sections, {title: list}."""
-    tokens = MARKDOWN.parse(COMMENT.sub("", DIFF.sub("", _source(folder))))
+    source = COMMENT.sub("", DIFF.sub("", _source(folder)))
+    tokens = MARKDOWN.parse(without_pointers(source, folder))
     starts = [i for i, t in enumerate(tokens) if t.type == "heading_open" and t.tag == "h2"]
     ends = [*starts[1:], len(tokens)]
     return {tokens[i + 1].content: tokens[i + 3 : end] for i, end in zip(starts, ends)}

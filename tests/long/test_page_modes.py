@@ -91,6 +91,23 @@ def test_one_scale_for_all_stages_or_its_own(visit):
     assert own > 3 * drawn[1]
 
 
+def test_the_stage_before_is_behind_it_only_where_the_passes_match(visit):
+    page = visit()
+    page.evaluate("document.documentElement.classList.remove('one-stage')")  # shows all stages
+    for script, ghosts in {"02_mixed_precision": 1, "05_grad_accum": 0, "06_sgd": 1}.items():
+        stage = article(page, f"{script}/train")
+        assert stage.locator(".ghost").count() == ghosts
+        assert stage.locator(".of-ghost:not([hidden])").count() == 2 * ghosts
+    for label in (
+        "gathered",
+        "workspaces",
+    ):  # 11 on its own scale: the stage before has 14 times it
+        assert area(page, "11_llm/train", label) > 40
+    tick = slider(page, "02_mixed_precision/train").locator(".tick").last.bounding_box()
+    canvas = slider(page, "02_mixed_precision/train").bounding_box()
+    assert tick["x"] + tick["width"] <= canvas["x"] and tick["y"] < canvas["y"] + 80
+
+
 def test_guess_then_look(visit):
     page, script = visit(place="#05_grad_accum-train"), "05_grad_accum/train"
     page.get_by_role("button", name="Quiz").click()
@@ -118,12 +135,14 @@ def test_guess_then_look(visit):
     assert panel.locator("output").inner_text() == guessed and not hidden.is_visible()
     # An exercise may reveal the peak of its stage, so it comes later.
     question = page.locator(".exercise[data-exercise='05_grad_accum/2']")
-    assert question.is_hidden()
+    heading = stage.get_by_role("heading", name="Exercises")
+    assert question.is_hidden() and heading.is_hidden()
     panel.get_by_role("button", name="Look").click()
     told = panel.locator(".verdict").inner_text()
     assert f"it is {size(true)}" in told and re.search(r"(19|20|21) % too high", told)
     assert hidden.is_visible() and size(true) in bar.locator("a").get_attribute("aria-label")
     assert question.is_visible() and question.locator("details").is_hidden()
+    assert heading.is_visible()
     question.get_by_role("button", name="Look").click()
     assert question.locator("details").is_visible()
 

@@ -78,7 +78,7 @@ const Canvas = (() => {
     const picture = svg("svg", { viewBox: `0 0 ${UNITS} ${UNITS}`, preserveAspectRatio: "none", "aria-hidden": "true" },
       svg("path", { d: grid, class: "grid" }), ...behind.slice(0, 1), ...areas(moments, part, top), ...behind.slice(1));
     const marks = ticks(top).map((mb) => {
-      const mark = element("span", { class: "tick gb" }, round(mb));
+      const mark = element("span", { class: "tick" }, round(mb));
       mark.style.top = `${100 * (1 - mb / top)}%`;
       return mark;
     });

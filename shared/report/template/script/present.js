@@ -1,4 +1,4 @@
-// For a workshop: one stage per screen, revealed step by step. Elements with data-slide in an article
+// For a workshop: one step of a stage per screen. Elements with data-slide in an article
 // are shown one after the other, the first below the article's idea; a slide's parts with data-step
 // appear one at a time. A short show leaves out slides with data-long.
 const Present = (() => {

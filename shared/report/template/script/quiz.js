@@ -27,7 +27,7 @@ const Quiz = (() => {
   // Return how far a guess is from the truth, as a part of it; what the page shows alike is right.
   function wrong(key) {
     const [mine, now] = [guesses.get(key), ASKED[key].now_mb];
-    return size(mine) === size(now) ? 0 : Math.abs(mine / now - 1);
+    return size(mine) === size(now) ? 0 : Math.abs(mine - now) / Math.max(now, LEAST);
   }
 
   // Return how far a guess is from the truth, as text.

@@ -4,10 +4,12 @@ const { categories: CATEGORIES, scripts: MOMENTS } = data("moments");
 const Timeline = (() => {
   const PLACES = { device: "on the emulated GPU", host: "on the host" };
   const KEYS = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10 };
+  const LEAST = 0.05; // MB; a category that never holds more is not listed
   const mounted = [];
 
   const parts = (moments) => ["device", "host"].filter((part) => moments[part]);
   const most = (moments, part = "device") => Math.max(...Canvas.total(moments[part]));
+  const passes = ({ phases }) => phases.filter((phase, i) => phase !== phases[i - 1]).length;
   const peak = (moments) => Canvas.total(moments.device).indexOf(most(moments));
 
   // Return the top of the scale: of a stage and the one before, or of all stages of the model. It
@@ -37,6 +39,8 @@ const Timeline = (() => {
       // In the quiz, unseen means: still to be guessed.
       Object.assign(this, { figure, script, scale, moments: MOMENTS[script], category: null, part: "device", unseen: false });
       this.before = before && MOMENTS[before]?.setting === this.moments.setting ? before : null;
+      // Stretched to the same width, a forward pass must not lie behind a backward pass.
+      this.ghost = this.before && passes(MOMENTS[before]) === passes(this.moments) ? MOMENTS[before] : null;
       this.boxes = parts(this.moments).map((part) => this.box(part));
       one(".canvases", figure).replaceChildren(...this.boxes.flatMap(({ title, box }) => [title, box]), this.under());
       this.at = peak(this.moments);
@@ -110,7 +114,7 @@ const Timeline = (() => {
       const scale = this.scale(this);
       const button = one(".ruler", this.figure);
       if (button) button.textContent = Address.get("ruler") === "all" ? "Scale of this stage" : "One scale for all stages";
-      for (const { part, box } of this.boxes) Canvas.draw(box, this.moments, part, scale, MOMENTS[this.before]);
+      for (const { part, box } of this.boxes) Canvas.draw(box, this.moments, part, scale, this.ghost);
       this.show(this.at);
     }
 
@@ -145,7 +149,7 @@ const Timeline = (() => {
 
     list(part, n) {
       const held = this.moments[part];
-      const items = CATEGORIES.filter((label) => held[label]).map((label) => {
+      const items = CATEGORIES.filter((label) => held[label]?.some((mb) => mb >= LEAST)).map((label) => {
         const pressed = String(this.category === label && this.part === part);
         const swatch = element("i", {});
         swatch.style.background = color(label);
@@ -204,7 +208,12 @@ const Timeline = (() => {
   function start() {
     for (const figure of all("article .moments")) {
       const { script } = figure.dataset;
-      mounted.push(new Figure(figure, script, { before: MOMENTS[script].before }));
+      const { before } = MOMENTS[script];
+      // Beside a stage before that needs far more, this one would be a line at the bottom.
+      const far = before && most(MOMENTS[before]) > 5 * most(MOMENTS[script]);
+      const made = new Figure(figure, script, { before: far ? null : before });
+      mounted.push(made);
+      for (const text of all(".of-ghost", figure.parentElement)) text.hidden = !made.ghost;
     }
     Address.keep("ruler", "pair", () => {
       mounted.forEach((figure) => figure.draw());
