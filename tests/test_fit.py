@@ -33,8 +33,9 @@ def test_hints_come_one_after_the_other(tmp_path, monkeypatch, capsys):
     for _ in range(4):
         command.main(["2", "--hint"])
     command.main(["2", "--hint", "1"])
-    numbers = [line.split()[1] for line in capsys.readouterr().out.splitlines()]
-    assert numbers == ["1", "2", "3", "3", "1"]
+    first = [line.split(":")[0] for line in capsys.readouterr().out.splitlines()]
+    all_three = [f"hint {n} of 3" for n in (1, 2, 3)]
+    assert first == [*all_three, "there are 3 hints; solutions", "hint 1 of 3"]
 
 
 HANDED = levels.get("3").text()
@@ -54,6 +55,11 @@ def test_a_mistake_in_using_it_is_one_line(what, text, line, tmp_path):
         (tmp_path / what).write_text(text)
     printed = run(*GAME, tmp_path / what if text is not None else what, code=2)
     assert line in printed.splitlines()[-1] and "Traceback" not in printed
+
+
+def test_the_card_of_a_file_is_in_its_first_line():
+    printed = run(*GAME, "fit_3.py", "--card", "t4", code=2)
+    assert "--card begins a level, by its number" in printed.splitlines()[-1]
 
 
 def test_another_batch_is_refused(tmp_path):

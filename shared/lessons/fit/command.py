@@ -12,10 +12,15 @@ from shared.cli import Parser, UserError, positive
 from shared.emulator import cards
 from shared.lessons.check import parts
 from shared.lessons.fit import levels, report
+from shared.memory import bf16
 from shared.records.atomic_files import write_text
 
 RUN = "python -m shared.lessons.fit"
-BEST = {"needs_gb": "{:.2f} GB", "lines": "changed lines: {}", "ms": "{:.3g} ms per image at least"}
+BEST = {
+    "needs_gb": "{:.2f} GB",
+    "lines": "changed lines: {}",
+    "ms": "{:.3g} ms of a GPU per image at least",
+}
 
 
 class Kept:
@@ -50,7 +55,7 @@ def listed(kept):
     for level in levels.LEVELS:
         lines.append(f"{level.number}  {level.title}: {level.setting(level.card)}")
         for card, best in kept.of(level)["best"].items():
-            lines.append(f"   your best on {cards.CARDS[card].title}: {words(best)}")
+            lines.append(f"   your best on {cards.CARDS[card].title}, each: {words(best)}")
     return [*lines, "", f"{RUN} 1   begins level 1"]
 
 
@@ -69,6 +74,8 @@ def begin(level, card, folder):
     print("same: the same model, batch, precision and losses.\n")
     print(f"{RUN} {path.name}          runs it on the emulated card, and judges")
     print(f"{RUN} {path.name} --hint   gives a hint, of {len(level.hints)}")
+    if '"bf16' in level.text() and not cards.CARDS[card].bf16:
+        print(f"\nA {cards.CARDS[card].title} has {bf16.NOTE}{bf16.SLOW}.")
     model = f" --model {level.model}" if level.model else ""
     look = f"python -m shared.emulator --card {card} {path.name} --dry-run{model}"
     print(f"\nTo see what it prints: {look}")
@@ -94,7 +101,9 @@ def suits(level, card):
 def hint(level, number, kept):
     """Print a hint, by default the next one."""
     mine, last = kept.of(level), len(level.hints)
-    number = min(number or mine["hints"] + 1, last)
+    number = number or mine["hints"] + 1
+    if number > last:
+        return print(f"there are {last} hints; solutions: shared/lessons/fit/teacher.md")
     print(f"hint {number} of {last}: {level.hints[number - 1]}")
     mine["hints"] = max(mine["hints"], number)
     kept.save()
@@ -119,9 +128,10 @@ def play(path, level, card, kept):
     for name in BEST:
         best[name] = min(verdict[name], best.get(name, verdict[name]))
     kept.save()
-    print(f"level {level.number} is done: {words(verdict)}\nyour best: {words(best)}")
-    if level.number < len(levels.LEVELS):
-        print(f"next: {RUN} {level.number + 1}")
+    print(f"level {level.number} is done: {words(verdict)}")
+    print(f"your best of each, of all your files: {words(best)}")
+    last = level.number == len(levels.LEVELS)
+    print("that was the last level" if last else f"next: {RUN} {level.number + 1}")
     return 0
 
 
@@ -136,7 +146,7 @@ def parse(argv):
     parser = Parser(prog=RUN, description=__doc__, formatter_class=formatter)
     add = parser.add_argument
     add("what", nargs="?", metavar="WHAT", help="a level, such as 1, or a file, such as fit_1.py")
-    own = "another card than the level's own, or than the one in the file's first line"
+    own = "begin a level on another card than its own"
     add("--card", type=key, metavar="NAME", help=f"{own}: {', '.join(cards.CARDS)}")
     hints = "show the next of a level's hints, or hint N; nothing is judged"
     add("--hint", nargs="?", type=positive, const=0, metavar="N", help=hints)
@@ -145,6 +155,8 @@ def parse(argv):
     args = parser.parse_args(argv)
     if not args.what and (args.card or args.hint is not None):
         parser.error("name a level or a file")
+    if args.card and not args.what.isdecimal():
+        parser.error("--card begins a level, by its number; a file's card is in its first line")
     return args
 
 
@@ -169,4 +181,4 @@ def main(argv=None):
     kept = Kept(path.parent)
     if args.hint is not None:
         return hint(level, args.hint, kept)
-    return play(path, level, args.card or card, kept)
+    return play(path, level, card, kept)

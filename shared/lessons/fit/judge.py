@@ -1,6 +1,5 @@
 """The judge: does a script fit on the emulated card, and is it still the same training?"""
 
-import json
 import re
 import signal
 import tempfile
@@ -10,26 +9,21 @@ from typing import NamedTuple
 from unittest import mock
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from shared import metrics
 from shared.cli import UserError
 from shared.emulator.cards import CARDS
-from shared.lessons.check import ROUNDING, changed, parts
+from shared.lessons.check import changed, parts
 from shared.lessons.fit.levels import Level
-from shared.memory.torch_private import wrapped
+from shared.lessons.fit.same import other_training, other_work, train
 from shared.predict import tables
 from shared.predict.jobs import Failed, Wanted, run_jobs
 from shared.predict.stage import predict
 from shared.records import scripts
-from shared.records.running import side_by_side
 from shared.records.views import computes_on_host
 
 LIMIT, SMALL_LIMIT = 300, 120  # seconds of a run at full size, and of one with the small model
-# After eight updates, the same sums in another order change the loss by 4e-5 of it at most, a
-# missing zero_grad() by 3e-3 at least; ROUNDING is between the two.
-SMALL = ["--preset", "tiny", "--max-steps", "8"]
 PROCESSES = 2  # on a CPU, of a script for several GPUs
-LEAST_WORK = 0.99  # of the arithmetic of the level's script
 KEPT = "device world_size versions git_commit date".split()
 
 
@@ -75,57 +69,31 @@ def line_of(error, script):
     return int(lines[-1]) if lines else None
 
 
-def train(script, processes):
-    """Train the small model on a CPU; return what must not change.
-
-    That is {"batch_size", "precision", "trained" (the number of weights), "first_loss",
-    "last_loss"}.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "seen.json")
-        if processes > 1:
-            side_by_side(processes, train_here, script, file)
-        else:
-            torch.set_num_threads(1)
-            train_here(script, file)
-        return json.loads(file.read_text())
-
-
-def train_here(script, file):
-    """Train the small model in this process; the first of several writes what it has seen."""
-    seen = {}
-
-    def training(original, meter, model, *others):
-        seen["trained"] = sum(p.numel() for p in model.parameters() if p.requires_grad)
-        return original(meter, model, *others)
-
-    with wrapped(metrics.Meter, "training", training):
-        record = script.load().main(SMALL)
-    if not isinstance(record, dict) or "last_loss" not in record:
-        raise UserError(f"{script.path.name}: main() has to return what meter.test() returns")
-    seen |= {name: record[name] for name in "batch_size precision first_loss last_loss".split()}
-    if torch.distributed.is_initialized() and torch.distributed.get_rank():
-        return
-    file.write_text(json.dumps(seen))
-
-
 def run(script, options):
     """Run a script at full size on an emulated card; return its record.
 
-    If the card is too small, it has only what PyTorch said, as "said", and "line".
+    If the card is too small, it has only what PyTorch said, as "said", "line", and in which
+    "update".
     """
+    steps = []
+    register_optimizer_step_post_hook(lambda *_: steps.append(1))
     with mock.patch.dict(scripts.every(), {script.name: script}):
         try:
             return predict(script.name, options)
         except torch.OutOfMemoryError as error:
-            return {"said": str(error), "line": line_of(error, script)}
+            where = {"line": line_of(error, script), "update": len(steps) + 1}
+            return {"said": str(error), **where}
 
 
 def results(jobs, emulated):
     """Return {job: what it returns}."""
     jobs = list(dict.fromkeys(jobs))
+    if not jobs:
+        return {}
+    kind = "at full size, on emulated GPUs" if emulated else "of the small model, on the CPU"
+    print(f"... {len(jobs)} runs {kind}", flush=True)
     try:
-        return dict(zip(jobs, run_jobs(jobs, emulated))) if jobs else {}
+        return dict(zip(jobs, run_jobs(jobs, emulated)))
     except Failed as error:
         if "SIGALRM" in str(error):
             raise UserError("the script does not end: is there a loop without end?") from None
@@ -137,9 +105,9 @@ def judge(plays):
 
     A verdict has "lines", the number of changed ones, and "card_gb". "refused" is why, or None, and
     "failed" is why, if the script ended with an error. If it ran at full size, "needs_gb" and "ms",
-    the least time for an image, are there, and "on_host", whether the host does a part of the work,
-    which is not in that time. If the card was too small, "said" is what PyTorch said, and "line"
-    where.
+    the least time of a GPU for an image, are there, and "on_host", whether the host does a part of
+    the work, which is not in that time. If the card was too small, "said" is what PyTorch said, in
+    which "update" and "line".
 
     Raises:
         UserError: a script does not end, or no GPU can be emulated here.
@@ -186,7 +154,7 @@ def _judged(plays, starts):
             verdict["refused"] = other_work(record, start, play.level)
         verdict |= {
             "needs_gb": tables.needs(record),
-            "ms": record["bound"]["ms"] / record["batch_size"],
+            "ms": record["bound"]["ms"] * record["world_size"] / record["batch_size"],
             "on_host": computes_on_host(record),
         }
         verdict |= {name: record[name] for name in KEPT}
@@ -203,34 +171,3 @@ def _large(play, path=None, room=False):
     script, card = as_script(path or play.path), CARDS[play.card]
     options = Wanted("full", model=play.level.model, card=card, card_gb=None if room else card.gb)
     return attempt, script.name, LIMIT, run, script, options
-
-
-def other_training(mine, start):
-    """Return why the training of the small model is not the level's, None if it is."""
-    if mine["batch_size"] != start["batch_size"]:
-        batch = f"{mine['batch_size']} images per update instead of {start['batch_size']}"
-        return f"{batch}: the batch has to stay"
-    if mine["trained"] != start["trained"]:
-        weights = f"{mine['trained']:,} instead of {start['trained']:,} weights are trained"
-        return f"in the small model, {weights}: the model has to stay, and all of it to learn"
-    if mine["precision"] != start["precision"]:
-        precision = f"{mine['precision']} instead of {start['precision']}"
-        return f"precision {precision}: weights and computation have to keep theirs"
-    pairs = [(run["first_loss"], run["last_loss"]) for run in (mine, start)]
-    if all(abs(a - b) <= ROUNDING * b for a, b in zip(*pairs)):
-        return None
-    losses, level = ("{:.4f} to {:.4f}".format(*pair) for pair in pairs)
-    return f"losses {losses} instead of {level}: it does not learn the same"
-
-
-def other_work(mine, start, level):
-    """Return why an update at full size is not the level's, None if it is."""
-    if mine["world_size"] > level.gpus:
-        return f"{mine['world_size']} GPUs: this level has {level.gpus}"
-    for name in ("batch_size", "model", "image_px"):
-        if mine[name] != start[name]:
-            return f"at full size, {name} is {mine[name]} instead of {start[name]}"
-    work, least = (r["cost"]["tflop"] * r["world_size"] for r in (mine, start))
-    if work < LEAST_WORK * least:
-        return f"an update takes {work:.3g} TFLOP instead of {least:.3g}: something is left out"
-    return None

@@ -1,13 +1,14 @@
 """What the game says about a script."""
 
 from shared.evidence.on_cards import numbers
+from shared.predict.stage import UPDATES
 from shared.predict.tables import set_aside
 from shared.records.views import size
 
 
 def lines(verdict, path):
     """Return a verdict as lines of text."""
-    shown = [f"changed lines: {verdict['lines']}"]
+    shown = [f"changed lines: {verdict['lines']}, removed or added"]
     if "failed" in verdict:
         shown.append(f"error: {verdict['failed']}")
     elif verdict["refused"]:
@@ -25,16 +26,15 @@ def lines(verdict, path):
 def ran_out(verdict, path):
     """Return where a file ran out of memory, what PyTorch said, and how far it is, as lines."""
     gb = {name: size(n / 1e9) for name, n in numbers(verdict["said"]).items()}
-    devices, where = verdict["world_size"], "somewhere"
+    devices, where = verdict["world_size"], f"in update {verdict['update']}"
     if line := verdict["line"]:
-        where = (
-            f"in line {line}: {path.read_text().splitlines()[line - 1].partition('  #')[0].strip()}"
-        )
+        text = path.read_text().splitlines()[line - 1].partition("  #")[0].strip()
+        where = f"{where}, in line {line}: {text}"
     aside = f"{size(set_aside(devices))} are set aside for CUDA{' and NCCL' * (devices > 1)}"
     needs = verdict["needs_gb"], size(verdict["needs_gb"] - verdict["card_gb"])
     return [
         f"out of memory {where}",
         f"PyTorch asked for {gb['tried']}; {gb['free']} of the card's {gb['capacity']} were free",
         f"{gb['allocated']} were in tensors, {gb['idle']} reserved but idle; {aside}",
-        "with room for all of it, the script needs {:.2f} GB, {} more than there is".format(*needs),
+        f"with room for all of it, {UPDATES} updates need {needs[0]:.2f} GB, {needs[1]} more",
     ]
