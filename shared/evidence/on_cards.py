@@ -112,21 +112,25 @@ def part(folder):
     for r in runs:
         says = textwrap.wrap(r["message"], 100) if r["message"] else ["(it fits)"]
         lines += [f"$ {r['command']}", *says, ""]
-    several = scripts.get(entry["stage"]).load().DEVICES > 1
-    note = f"With NCCL's buffers, about {NCCL_GB:g} GB less are free." if several else ""
-    return markdown.text(["```text", *lines[:-1], "```"], table(entry, runs), note)
+    notes = []
+    if ON[entry["stage"]][1] == LARGE:
+        notes.append("ViT-L/16 would fit with both.")
+    if scripts.get(entry["stage"]).load().DEVICES > 1:
+        notes.append(f"`--alone` runs one process; NCCL would take {NCCL_GB:g} GB more.")
+    return markdown.text(["```text", *lines[:-1], "```"], table(entry, runs), " ".join(notes))
 
 
 def table(entry, runs):
     """Return the rows of a table: what held the card when a run failed, or at its peak."""
     card = CARDS[entry["card"]]
     names = [r["script"].removesuffix("/train").split("/")[-1] for r in runs]
-    rows = [(f"emulated {card.title}: {card.gb:.2f} GB", *names)]
+    _, model = ON[entry["stage"]][1] or ("--model", IMAGES.presets["full"]["model"])
+    model = model.rpartition("/")[-1]
+    rows = [(f"{model} on emulated {card.title}: {card.gb:.2f} GB", *names)]
     rows.append(("allocated by PyTorch", *(gb(allocated(r)) for r in runs)))
     rows.append(("reserved, but unallocated", *(gb(reserved(r) - allocated(r)) for r in runs)))
     rows.append(("CUDA context, about", *(gb(CONTEXT_GB * 1e9) for r in runs)))
-    left = (card.gb * 1e9 - CONTEXT_GB * 1e9 - reserved(r) for r in runs)
-    rows.append(("free", *(gb(max(size, 0)) for size in left)))
+    rows.append(("free", *(gb(free(r, card)) for r in runs)))
     if any(r["message"] for r in runs):
         asked = (gb(r["numbers"]["tried"]) if r["numbers"] else views.NOTHING for r in runs)
         rows.append(("tried to allocate", *asked))
@@ -144,6 +148,12 @@ def reserved(run):
     if run["numbers"]:
         return run["numbers"]["allocated"] + run["numbers"]["idle"]
     return run["peak"]["reserved"]
+
+
+def free(run, card):
+    if run["numbers"]:
+        return run["numbers"]["free"]
+    return card.gb * 1e9 - CONTEXT_GB * 1e9 - run["peak"]["reserved"]
 
 
 def gb(size):
