@@ -33,7 +33,9 @@ def test_what_is_handed_out_runs_out_of_memory(verdicts):
     for verdict in starts:
         assert verdict["needs_gb"] > verdict["card_gb"] and not verdict["refused"], verdict
         code, asked, *_ = verdict["printed"][1:]
-        assert code.startswith("out of memory in line ") and asked.startswith("PyTorch asked for ")
+        assert code.startswith("out of memory in update ") and asked.startswith(
+            "PyTorch asked for "
+        )
 
 
 def test_solutions_fit_and_other_ways_do_not(verdicts):
@@ -63,10 +65,12 @@ def test_a_script_that_fails(text, said, tmp_path, monkeypatch):
         command.main([str(tmp_path / "fit_3.py")])
 
 
-def test_ones_best_is_kept(tmp_path, capsys):
+def test_ones_best_is_kept(verdicts, tmp_path, monkeypatch, capsys):
     level, file = levels.get("2"), tmp_path / "fit_2.py"
+    found = {change: verdict for of, change, verdict in verdicts if of == level}
     for change in level.solutions:
         file.write_text(level.text(change))
+        monkeypatch.setattr(judge, "judge", lambda plays: [found[change]])
         assert command.main([str(file)]) == 0
     best = json.loads((tmp_path / "fit.json").read_text())["2"]["best"][level.card]
     assert best["lines"] == 2  # of the second; the first has three
@@ -75,16 +79,23 @@ def test_ones_best_is_kept(tmp_path, capsys):
         printed.count("level 2 is done") == 2 and "next: python -m shared.lessons.fit 3" in printed
     )
     file.write_text(level.text())
+    monkeypatch.setattr(judge, "judge", lambda plays: [found[None]])
     assert command.main([str(file)]) == 1
     kept = json.loads((tmp_path / "fit.json").read_text())["2"]["best"][level.card]
     assert kept == best
 
 
 @pytest.mark.parametrize(
-    "options, said",
-    [("1 --card a100", "fits on A100 80 GB as it is"), ("3 --card rtx3050-laptop", "no solution")],
+    "options, which, said",
+    [
+        ("2 --card a100", 1, "fits on A100 80 GB as it is"),
+        ("2 --card rtx3050-laptop", 0, "no solution"),
+    ],
 )
-def test_a_card_on_which_a_level_is_no_game(options, said, tmp_path, monkeypatch):
+def test_a_card_on_which_a_level_is_no_game(options, which, said, verdicts, tmp_path, monkeypatch):
+    """The verdicts are those of the level's own card: the first is as handed out, the second fits."""
+    found = [verdict for of, _, verdict in verdicts if of.number == 2]
+    monkeypatch.setattr(sheet, "verdicts", lambda asked: [found[which]] * len(asked))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=said):
         command.main(options.split())
