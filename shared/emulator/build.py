@@ -44,7 +44,7 @@ def library():
         BuildError: this is not Linux, or a compiler or a CUDA build of PyTorch is missing.
     """
     if platform.system() != "Linux":
-        elsewhere = "a container or Colab's free CPU machine has all that is needed"
+        elsewhere = "a container, or shared/notebook/emulated_gpus.ipynb on Colab, has it"
         raise BuildError(f"the emulated GPU needs Linux, not {platform.system()}; {elsewhere}")
     torch = torch_folder()
     compiler = shlex.split(os.environ.get("CC") or "cc")

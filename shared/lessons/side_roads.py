@@ -37,16 +37,12 @@ def table(folder):
 
 
 def overview(folder):
-    """Return the map: each stage with its side roads, and their GB at full size."""
-    rows, root = [("stage", "GB", "side roads")], os.path.relpath(ROOT, folder)
+    """Return the map: the side roads of each stage."""
+    rows, root = [("stage", "side roads")], os.path.relpath(ROOT, folder)
     for name in (name for name in scripts.stages() if name.endswith("/train")):
         stage = scripts.get(name)
-        roads = []
-        for road in map(scripts.get, scripts.side_roads({stage.folder})):
-            gb = records()[road.name]["train"]["device_peak_gb"]
-            roads.append(f"[{road.file}]({root}/{road.name}.py) {gb:.2f}")
-        if roads:
-            gb = records()[name]["train"]["device_peak_gb"]
-            link = f"[{stage.folder}]({root}/{stage.folder}/)"
-            rows.append((link, f"{gb:.2f}", ", ".join(roads)))
+        roads = map(scripts.get, scripts.side_roads({stage.folder}))
+        links = [f"[{road.file}]({root}/{road.name}.py)" for road in roads]
+        if links:
+            rows.append((f"[{stage.folder}]({root}/{stage.folder}/)", ", ".join(links)))
     return markdown.text(rows)
