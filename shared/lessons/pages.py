@@ -51,7 +51,6 @@ PARTS = {
     "traces": published.traces,
     "unedited": published.unedited,
     "variants": variants.part,
-    "versions": parts.versions,
 }
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 from pathlib import Path
 
 from shared.memory.blocks import CATEGORIES
@@ -215,14 +214,4 @@ def one_by_one(folder):
             ms = views.duration(views.least_ms(r)).removesuffix(" ms")
             cells.append(f"{views.number(r['train']['device_peak_gb'])}; {ms}")
         table.append((f"+ {rows[0]['technique']}" if n else "before.py", *cells))
-    return markdown.text(table)
-
-
-def versions(folder):
-    """Return a table of the files of records: their number, PyTorch and dates."""
-    table = [("file", "records", "PyTorch", "made on")]
-    for file in sorted([*views.RESULTS.glob("*.json"), *views.RESULTS.glob("*.jsonl")]):
-        text = file.read_text()
-        torch, dates = (sorted(re.findall(rf'"{key}": "(.+?)"', text)) for key in ("torch", "date"))
-        table.append((file.name, str(len(torch)), *map(views.listed, (torch, dates))))
     return markdown.text(table)

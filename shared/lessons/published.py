@@ -57,49 +57,45 @@ def how_right(folder):
 
 def misses(folder):
     """Return the table of the sizes that are not near, by cause, in Markdown."""
-    rows = {(source["title"], row["words"]): row for source in SOURCES for row in _rows(source)}
+    rows = {(s["title"], row["words"]): row for s in SOURCES for row in s["rows"]}
     causes = {}
     for r in _sized():
         if abs(error(r)) > NEAR:
-            row = rows[r["source"], r["what"]]
-            causes.setdefault(row["cause"], []).append((error(r), row["url"]))
-    lines = [("cause", "figures", "errors", "where")]
-    for cause, found in sorted(causes.items(), key=lambda item: -len(item[1])):
-        low, high = (f(e for e, _ in found) for f in (min, max))
-        errors = f"{low:+.0%}" if len(found) == 1 else f"{low:+.0%} to {high:+.0%}"
-        links = views.listed(f"[{_place(url)}]({url})" for _, url in found)
-        lines.append((cause, str(len(found)), errors, links))
+            causes.setdefault(rows[r["source"], r["what"]]["cause"], []).append(error(r))
+    lines = [("cause", "figures", "errors")]
+    for cause, errors in sorted(causes.items(), key=lambda item: -len(item[1])):
+        low, high = min(errors), max(errors)
+        both = f"{low:+.0%}" if len(errors) == 1 else f"{low:+.0%} to {high:+.0%}"
+        lines.append((cause, str(len(errors)), both))
     return markdown.text(lines)
 
 
 def part(folder):
     """Return the table of the sources of published sizes and of the reports, in Markdown."""
     records = _sized()
-    lines = [("source", "PyTorch here", "figures", f"within {NEAR:.0%}", "errors")]
+    lines = [("source", "PyTorch here", "figures", "errors")]
     for source in SOURCES:
         mine = [r for r in records if r["source"] == source["title"]]
         if not mine:
             continue
         errors = [error(r) for r in mine]
         torch = views.listed(r["torch"].partition("+")[0] for r in mine)
-        near = sum(abs(e) <= NEAR for e in errors)
         both = f"{min(errors):+.1%} to {max(errors):+.1%}" if len(mine) > 1 else f"{errors[0]:+.1%}"
         link = "[{title}]({url})".format(**source)
-        lines.append((link, torch, str(len(mine)), str(near), both))
+        lines.append((link, torch, str(len(mine)), both))
     return markdown.text(lines, _origin(json.loads(stored.PUBLISHED.read_text())))
 
 
 def traces(folder):
     """Return the table of the repositories whose allocators' events were compared, in Markdown."""
     records = json.loads(stored.TRACES.read_text())
-    lines = [("repository", "runs", "PyTorch", "snapshots", "events", "equal", "reserved, equal")]
+    lines = [("repository", "runs", "PyTorch", "events", "not equal")]
     for repository in dict.fromkeys(r["repository"] for r in records):
         mine = [r for r in records if r["repository"] == repository]
         link = f"[{urlsplit(repository).path[1:]}]({repository}/tree/{mine[0]['commit']})"
         what, torch = (views.listed(r[key] for r in mine) for key in ("what", "torch"))
-        sums = (f"{sum(r[key] for r in mine):,}" for key in ("events", "equal"))
-        same = sum(r["reserved"] == r["emulated_reserved"] for r in mine)
-        lines.append((link, what, torch, str(len(mine)), *sums, str(same)))
+        events, equal = (sum(r[key] for r in mine) for key in ("events", "equal"))
+        lines.append((link, what, torch, f"{events:,}", str(events - equal or "")))
     seconds = sum(r["seconds"] for r in records)
     dates, commits = (views.listed(r[key] for r in records) for key in ("date", "git_commit"))
     made = "Made with `python -m shared.evidence.traces --folder DIR`"
@@ -127,12 +123,16 @@ def speeds(folder):
     records = timed()
     fractions = [reached(r) for r in records]
     ladder = [r for r in records if r["source"].startswith(LADDER)]
-    lines = [("script", *command.TIMES)]
-    lines += [(r["script"].rpartition("/")[2], *command.times(r)) for r in ladder]
+    lines = [("script", "published per update", "bound", "reached")]
+    for r in ladder:
+        published, bound, _, share = command.times(r)
+        lines.append((r["script"].rpartition("/")[2], published, bound, share))
+    limits = views.listed(r["bound"]["by"] for r in ladder)
     summary = (
         f"Of {len(records)} published runs, the median reaches "
         f"{statistics.median(fractions):.0%} of the speed that the bound allows, the best "
-        f"{max(fractions):.0%}, the last {min(fractions):.0%}. Those that the ladder follows:"
+        f"{max(fractions):.0%}, the last {min(fractions):.0%}. Those that the ladder follows, "
+        f"with the bound by {limits}:"
     )
     return markdown.text(summary, lines)
 
@@ -143,10 +143,6 @@ def _sized():
     return [*{(r["source"], r["published_gb"]): r for r in reversed(records)}.values()][::-1]
 
 
-def _rows(source):
-    return ({"url": source["url"], **row} for row in source["rows"])
-
-
 def _sources(records):
     """Return the number of sources, and of reports, that records are of, in words."""
     titles = {r["source"] for r in records}
@@ -155,15 +151,6 @@ def _sources(records):
         urls = {row["url"].partition("#")[0] for row in REPORTS["rows"]}
         words.append(f"{len(urls)} reports")
     return " and ".join(words)
-
-
-def _place(url):
-    """Return a short text for an address: the path on GitHub, elsewhere the host."""
-    parts = urlsplit(url)
-    if parts.netloc != "github.com":
-        return parts.netloc
-    owner, name, *rest = parts.path[1:].split("/")
-    return f"{name}#{rest[1]}" if rest[:1] in (["issues"], ["pull"]) else name
 
 
 def _origin(records):
