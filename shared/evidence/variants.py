@@ -115,7 +115,13 @@ def part(folder, table=None):
     host = any(on_host(records[v.words]) for v in mine)
     tiny = measured() if mine[0].tiny else {}
     what = unit(records[mine[0].words]).removesuffix("s")
-    heading = ["GB", "allocated", "change", "reserved"]
+    tight = mine[0].card != Variant.card  # memory of this card is scarce
+    compared = any(v.against for v in mine)
+    heading = ["GB", "allocated"]
+    if compared:
+        heading.append("change")
+    if tight:
+        heading.append("reserved")
     if host:
         heading.append("host")
     if tiny:
@@ -126,10 +132,14 @@ def part(folder, table=None):
     for v in mine:
         train = records[v.words]["train"]
         peak = train["device_peak_gb"]
-        change = ""
+        cells = [v.words, number(peak)]
         if v.against:
-            change = markdown.against(records[v.against]["train"]["device_peak_gb"], peak)
-        cells = [v.words, number(peak), change, number(train["device_reserved_gb"])]
+            before = records[v.against]["train"]["device_peak_gb"]
+            cells.append(markdown.against(before, peak))
+        elif compared:
+            cells.append("")
+        if tight:
+            cells.append(number(train["device_reserved_gb"]))
         if host:
             cells.append(number(train["host_peak_gb"]))
         if tiny:
@@ -146,14 +156,12 @@ def grown(folder):
     # The last record of a model has all techniques.
     default = {key(r): r for r in stored.predicted(stored.STAGES, stored.TEXT)}
     mine = {v.words: recorded()[v.words] for v in VARIANTS if v.expandable}
-    lines = [("GB", "allocated", "reserved", "expandable: reserved", "change")]
+    lines = [("GB reserved", "by default", "expandable", "change")]
     for words, r in mine.items():
         usual, expandable = default[key(r)]["train"], r["train"]
         reserved = [phase["device_reserved_gb"] for phase in (usual, expandable)]
-        cells = map(number, (usual["device_peak_gb"], *reserved))
-        lines.append((words, *cells, markdown.compared(*reserved)))
-    note = "Model, batch and card are those of the other tables unless a row names others."
-    return kept.table(lines, [*mine.values()], stored.PREDICTED, note)
+        lines.append((words, *map(number, reserved), markdown.compared(*reserved)))
+    return kept.table(lines, [*mine.values()], stored.PREDICTED)
 
 
 def main(argv=None):
