@@ -60,7 +60,8 @@ def part(folder):
         says = thing["says"].format(*shown, error=error)
         pieces += [f"**{number}. {thing['title']}.** {says}", ["```text", *commands, "```"]]
     records = [record for records in printed.values() for record in records]
-    return markdown.text(*pieces, markdown.sources(records, stored.MISCONCEPTIONS))
+    origin = views.origin(records, stored.MISCONCEPTIONS, commands="the commands above")
+    return markdown.text(*pieces, markdown.folded(markdown.ORIGIN, [origin]))
 
 
 def main(argv=None):

@@ -178,12 +178,13 @@ def is_prediction(record):
     return record["device"].startswith("emulated")
 
 
-def origin(records, file, what=None):
+def origin(records, file, what=None, commands=None):
     """Return the commands and the machine that made the records in a file, in Markdown.
 
-    All are measured, or all predicted. `what` is the subject, by default their models.
+    All are measured, or all predicted. `what` is the subject, by default their models; `commands`
+    replaces the list of commands where a page shows them.
     """
-    commands = [f"`{r.get('ladder') or r['command']}`" for r in records]
+    commands = commands or listed(f"`{r.get('ladder') or r['command']}`" for r in records)
     models = what or listed(map(setting, records))
     torch = listed(r["versions"]["torch"] for r in records)
     lightning = listed(r["versions"]["lightning"] for r in records)
@@ -194,8 +195,8 @@ def origin(records, file, what=None):
         most = max(r["world_size"] for r in records)
         device = listed(r["device"] for r in records)
         gpus = f"; where GPUs share the work, on each of {most}" if most > 1 else ""
-        return f"Predicted with {listed(commands)}: {models}, {device}{gpus}; {made}"
+        return f"Predicted with {commands}: {models}, {device}{gpus}; {made}"
     device = listed(one_line(r["device"]) for r in records)
     data = listed(r["dataset"] and one_line(r["dataset"]) for r in records)
     runs = "one run each" if len(records) > 1 else "one run"
-    return f"Measured with {listed(commands)}: {models}, {data}, {device}, {runs}; {made}"
+    return f"Measured with {commands}: {models}, {data}, {device}, {runs}; {made}"
