@@ -44,7 +44,7 @@ def every():
 
 
 def part(folder):
-    """Return the entries for the page: title, three sentences, and the command."""
+    """Return the entries for the page: title, two or three sentences, and the command."""
     printed = json.loads(stored.MISCONCEPTIONS.read_text())
     pieces = []
     for number, thing in enumerate(every(), 1):
