@@ -100,18 +100,22 @@ def measured(techniques=TECHNIQUES, *options):
 def part(folder):
     """Return the table of options and peaks."""
     records = read_list(stored.HUGGING_FACE)
-    table = [
-        ("technique", "in the Trainer", "in Accelerate", "Trainer: peak", "before.py, changed")
-        + ("loss after 3 updates: Trainer", "before.py")
-    ]
+    table = [("technique", "in the Trainer", "in Accelerate", "peak", "loss after 3 updates")]
     for t, in_trainer, in_before in zip(TECHNIQUES, records[::2], records[1::2], strict=True):
         option = "`" + _argument(t.trainer) + "`" if t.trainer else "–"
-        peaks = (size(r["train"]["device_peak_gb"]) for r in (in_trainer, in_before))
-        losses = (f"{r['last_loss']:.4f}" for r in (in_trainer, in_before))
-        table.append((t.words, option, t.accelerate, *peaks, *losses))
+        both = in_trainer, in_before
+        peak = _if_equal(*(size(r["train"]["device_peak_gb"]) for r in both))
+        loss = _if_equal(*(f"{r['last_loss']:.4f}" for r in both))
+        table.append((t.words, option, t.accelerate, peak, loss))
     sharded = ("`fsdp=True`", "`FullyShardedDataParallelPlugin(fsdp_version=2)`")
-    table.append(("sharding", *sharded, "not measured", "not measured", "", ""))
-    return kept.table(table, records, stored.HUGGING_FACE)
+    table.append(("sharding", *sharded, "not measured", ""))
+    note = "One figure where both are equal."
+    return kept.table(table, records, stored.HUGGING_FACE, note)
+
+
+def _if_equal(in_trainer, in_before):
+    """Return one text for two figures that are the same, else both."""
+    return in_trainer if in_trainer == in_before else f"{in_trainer}, before.py {in_before}"
 
 
 def _argument(option):

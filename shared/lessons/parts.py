@@ -183,21 +183,19 @@ def measured_ladder(folder):
 
 
 def language_models(folder):
-    """Return a table of what language models need before and after, on four GPUs and on one."""
-    heading = ("GB", "tokens", "before.py: allocated", "reserved")
-    for each in ("each of 4 GPUs", "1 GPU"):
-        heading += (f"train.py, {each}: allocated", "reserved", "host")
-    table = [heading]
+    """Return a table of what language models need before and after, on four GPUs."""
+    heading = ("GB", "before.py: allocated", "reserved")
+    table = [(*heading, "train.py, each of 4 GPUs: allocated", "reserved", "host")]
+    peaks = ("device_peak_gb", "device_reserved_gb")
+    everything = []
     for model, records in stored.text_records().items():
-        before = records[0]["train"]
-        peaks = ("device_peak_gb", "device_reserved_gb")
-        row = [model, str(records[0]["max_length"]), *(views.number(before[key]) for key in peaks)]
-        for n in (4, 1):
-            trained = (r for r in reversed(records) if r["script"].endswith("/train"))
-            after = next(r["train"] for r in trained if r["world_size"] == n)
-            row += [views.number(after[key]) for key in (*peaks, "host_peak_gb")]
-        table.append(tuple(row))
-    everything = [r for records in stored.text_records().values() for r in records]
+        before = records[0]
+        trained = (r for r in reversed(records) if r["script"].endswith("/train"))
+        after = next(r for r in trained if r["world_size"] == 4)
+        cells = [views.number(before["train"][key]) for key in peaks]
+        cells += [views.number(after["train"][key]) for key in (*peaks, "host_peak_gb")]
+        table.append((model, *cells))
+        everything += [before, after]
     return markdown.text(table, markdown.sources(everything, stored.PREDICTED, "language models"))
 
 
