@@ -183,19 +183,19 @@ def measured_ladder(folder):
 
 
 def language_models(folder):
-    """Return a table of what language models need before and after, on four GPUs."""
-    heading = ("GB", "before.py: allocated", "reserved")
-    table = [(*heading, "train.py, each of 4 GPUs: allocated", "reserved", "host")]
+    """Return a table of what language models need before and after, on four GPUs and on one."""
+    heading = ("GB", "before.py: allocated", "reserved", "train.py, each of 4 GPUs: allocated")
+    table = [(*heading, "reserved", "host", "on one GPU: allocated")]
     peaks = ("device_peak_gb", "device_reserved_gb")
     everything = []
     for model, records in stored.text_records().items():
         before = records[0]
-        trained = (r for r in reversed(records) if r["script"].endswith("/train"))
-        after = next(r for r in trained if r["world_size"] == 4)
+        trained = {r["world_size"]: r for r in records if r["script"].endswith("/train")}
+        after, alone = trained[4], trained[1]
         cells = [views.number(before["train"][key]) for key in peaks]
         cells += [views.number(after["train"][key]) for key in (*peaks, "host_peak_gb")]
-        table.append((model, *cells))
-        everything += [before, after]
+        table.append((model, *cells, views.number(alone["train"]["device_peak_gb"])))
+        everything += [before, after, alone]
     return markdown.text(table, markdown.sources(everything, stored.PREDICTED, "language models"))
 
 
