@@ -164,8 +164,7 @@ def measured_ladder(folder):
         stages = [records[name] for name in scripts.stages() if name in records]
         for rows in views.by_model(stages):
             name, per_gb = views.scale(rows)
-            first = rows[0]["train"]["device_peak_gb"]
-            table = [(f"peaks in {name}", "loading", "training", f"of {rows[0]['script']}")]
+            table = [(f"peaks in {name}", "loading", "training")]
             learns = rows[0]["dataset"] != "fake"
             if learns:
                 table[0] += ("test accuracy", f"{views.unit(rows[0])}/s")
@@ -174,7 +173,7 @@ def measured_ladder(folder):
                 link = f"[{r['script']}]({os.path.relpath(ROOT / views.folder(r), folder)}/)"
                 peaks = (f"{gb * per_gb:.{1 if per_gb > 1 else 2}f}" for gb in (load, train))
                 learned = (views.learned(r), f"{views.speed(r):.0f}") if learns else ()
-                table.append((link, *peaks, f"{train / first:.1%}", *learned))
+                table.append((link, *peaks, *learned))
             title = f"{views.setting(rows[0])}, on {markdown.device(rows[0])}:"
             pieces += [title, table]
         if stages:
