@@ -182,18 +182,16 @@ def measured_ladder(folder):
 
 
 def language_models(folder):
-    """Return a table of what language models need before and after, on four GPUs and on one."""
-    heading = ("GB", "before.py: allocated", "reserved", "train.py, each of 4 GPUs: allocated")
-    table = [(*heading, "reserved", "host", "on one GPU: allocated")]
-    peaks = ("device_peak_gb", "device_reserved_gb")
+    """Return a table of what language models reserve before and after, on four GPUs and on one."""
+    table = [("GB", "before.py", "train.py, each of 4 GPUs", "and host", "train.py, one GPU")]
     everything = []
     for model, records in stored.text_records().items():
         before = records[0]
         trained = {r["world_size"]: r for r in records if r["script"].endswith("/train")}
         after, alone = trained[4], trained[1]
-        cells = [views.number(before["train"][key]) for key in peaks]
-        cells += [views.number(after["train"][key]) for key in (*peaks, "host_peak_gb")]
-        table.append((model, *cells, views.number(alone["train"]["device_peak_gb"])))
+        reserved = [r["train"]["device_reserved_gb"] for r in (before, after, alone)]
+        reserved.insert(2, after["train"]["host_peak_gb"])
+        table.append((model, *map(views.number, reserved)))
         everything += [before, after, alone]
     return markdown.text(table, markdown.sources(everything, stored.PREDICTED, "language models"))
 
