@@ -16,7 +16,7 @@ from shared.evidence import kept
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.stage import predict
 from shared.records import markdown, scripts, stored
-from shared.records.views import duration, least_ms, number, on_host, origin, read_list, size, unit
+from shared.records.views import duration, least_ms, number, on_host, origin, read_list, unit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +113,6 @@ def part(folder, table=None):
         return origin([*records.values()], stored.PREDICTED, what="the variants")
     mine = [v for v in VARIANTS if v.table == table]
     host = any(on_host(records[v.words]) for v in mine)
-    tiny = measured() if mine[0].tiny else {}
     what = unit(records[mine[0].words]).removesuffix("s")
     tight = mine[0].card != Variant.card  # memory of this card is scarce
     compared = any(v.against for v in mine)
@@ -124,10 +123,7 @@ def part(folder, table=None):
         heading.append("reserved")
     if host:
         heading.append("host")
-    if tiny:
-        heading += ["tiny: measured", "correction"]
-    else:
-        heading.append(f"ms per {what} (bound)")
+    heading.append("correction" if mine[0].tiny else f"ms per {what} (bound)")
     rows = [tuple(heading)]
     for v in mine:
         train = records[v.words]["train"]
@@ -142,10 +138,8 @@ def part(folder, table=None):
             cells.append(number(train["device_reserved_gb"]))
         if host:
             cells.append(number(train["host_peak_gb"]))
-        if tiny:
-            cells += [size(tiny[v.words]["train"]["device_peak_gb"]), v.mend or ""]
-        else:
-            cells.append(duration(least_ms(records[v.words])).removesuffix(" ms"))
+        ms = duration(least_ms(records[v.words])).removesuffix(" ms")
+        cells.append((v.mend or "") if v.tiny else ms)
         rows.append(tuple(cells))
     return markdown.text(rows)
 
@@ -156,12 +150,17 @@ def grown(folder):
     # The last record of a model has all techniques.
     default = {key(r): r for r in stored.predicted(stored.STAGES, stored.TEXT)}
     mine = {v.words: recorded()[v.words] for v in VARIANTS if v.expandable}
-    lines = [("GB reserved", "by default", "expandable", "change")]
+    lines, shares = [], []
     for words, r in mine.items():
         usual, expandable = default[key(r)]["train"], r["train"]
         reserved = [phase["device_reserved_gb"] for phase in (usual, expandable)]
-        lines.append((words, *map(number, reserved), markdown.compared(*reserved)))
-    return kept.table(lines, [*mine.values()], stored.PREDICTED)
+        if r["script"] in scripts.ladder():
+            shares.append(reserved[1] / reserved[0] - 1)
+        else:
+            lines.append((words, *map(number, reserved), markdown.compared(*reserved)))
+    heading = ("GB reserved", "by default", "expandable", "change")
+    ladder = ("01 to 10", "", "", f"{max(shares):+.1%} to {min(shares):+.1%}")
+    return kept.table([heading, ladder, *lines], [*mine.values()], stored.PREDICTED)
 
 
 def main(argv=None):

@@ -123,10 +123,11 @@ def speeds(folder):
     records = timed()
     fractions = [reached(r) for r in records]
     ladder = [r for r in records if r["source"].startswith(LADDER)]
-    lines = [("script", "published per update", "bound", "reached")]
+    lines = [("script", "ms per update, published", "bound", "reached")]
     for r in ladder:
         published, bound, _, share = command.times(r)
-        lines.append((r["script"].rpartition("/")[2], published, bound, share))
+        ms = (time.removesuffix(" ms") for time in (published, bound))
+        lines.append((r["script"].rpartition("/")[2], *ms, share))
     limits = views.listed(r["bound"]["by"] for r in ladder)
     summary = (
         f"Of {len(records)} published runs, the median reaches "
