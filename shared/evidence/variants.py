@@ -16,7 +16,7 @@ from shared.evidence import kept
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.stage import predict
 from shared.records import markdown, scripts, stored
-from shared.records.views import duration, least_ms, number, on_host, origin, read_list, unit
+from shared.records.views import duration, least_ms, number, on_host, origin, read_list
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +113,6 @@ def part(folder, table=None):
         return origin([*records.values()], stored.PREDICTED, what="the variants")
     mine = [v for v in VARIANTS if v.table == table]
     host = any(on_host(records[v.words]) for v in mine)
-    what = unit(records[mine[0].words]).removesuffix("s")
     tight = mine[0].card != Variant.card  # memory of this card is scarce
     compared = any(v.against for v in mine)
     heading = ["GB", "allocated"]
@@ -123,7 +122,7 @@ def part(folder, table=None):
         heading.append("reserved")
     if host:
         heading.append("host")
-    heading.append("correction" if mine[0].tiny else f"ms per {what} (bound)")
+    heading.append("correction" if mine[0].tiny else "ms (bound)")
     rows = [tuple(heading)]
     for v in mine:
         train = records[v.words]["train"]

@@ -60,7 +60,8 @@ def part(folder):
         says = thing["says"].format(*shown, error=error)
         pieces += [f"**{number}. {thing['title']}.** {says}", ["```text", *commands, "```"]]
     records = [record for records in printed.values() for record in records]
-    origin = views.origin(records, stored.MISCONCEPTIONS, commands="the commands above")
+    names = {"what": "their models", "commands": "the commands above"}
+    origin = views.origin(records, stored.MISCONCEPTIONS, **names)
     return markdown.text(*pieces, markdown.folded(markdown.ORIGIN, [origin]))
 
 

@@ -73,16 +73,15 @@ def misses(folder):
 def part(folder):
     """Return the table of the sources of published sizes and of the reports, in Markdown."""
     records = _sized()
-    lines = [("source", "PyTorch here", "figures", "errors")]
+    lines = [("source", "figures", "errors")]
     for source in SOURCES:
         mine = [r for r in records if r["source"] == source["title"]]
         if not mine:
             continue
         errors = [error(r) for r in mine]
-        torch = views.listed(r["torch"].partition("+")[0] for r in mine)
         both = f"{min(errors):+.1%} to {max(errors):+.1%}" if len(mine) > 1 else f"{errors[0]:+.1%}"
         link = "[{title}]({url})".format(**source)
-        lines.append((link, torch, str(len(mine)), both))
+        lines.append((link, str(len(mine)), both))
     return markdown.text(lines, _origin(json.loads(stored.PUBLISHED.read_text())))
 
 
