@@ -8,7 +8,6 @@ import json
 import statistics
 from urllib.parse import urlsplit
 
-from shared.evidence.published import command
 from shared.evidence.published.command import REPORTS, SOURCES, error, reached
 from shared.records import markdown, stored, views
 from shared.records.scripts import ROOT
@@ -37,7 +36,6 @@ def how_right(folder):
             r for r in published if r["source"] not in complete
         ],
         "public reports": reports,
-        "**all sizes together**": records,
     }
     for words, group in groups.items():
         errors = [abs(error(r)) for r in group]
@@ -88,16 +86,17 @@ def part(folder):
 def traces(folder):
     """Return the table of the repositories whose allocators' events were compared, in Markdown."""
     records = json.loads(stored.TRACES.read_text())
-    lines = [("repository", "runs", "PyTorch", "events", "not equal")]
+    lines = [("repository", "runs", "events", "not equal")]
     for repository in dict.fromkeys(r["repository"] for r in records):
         mine = [r for r in records if r["repository"] == repository]
         link = f"[{urlsplit(repository).path[1:]}]({repository}/tree/{mine[0]['commit']})"
-        what, torch = (views.listed(r[key] for r in mine) for key in ("what", "torch"))
+        what = views.listed(r["what"] for r in mine)
         events, equal = (sum(r[key] for r in mine) for key in ("events", "equal"))
-        lines.append((link, what, torch, f"{events:,}", str(events - equal or "")))
+        lines.append((link, what, f"{events:,}", str(events - equal or "")))
     seconds = sum(r["seconds"] for r in records)
     dates, commits = (views.listed(r[key] for r in records) for key in ("date", "git_commit"))
-    made = "Made with `python -m shared.evidence.traces --folder DIR`"
+    torch = views.listed(r["torch"] for r in records)
+    made = f"Made with `python -m shared.evidence.traces --folder DIR`, torch {torch}"
     made += f", {seconds / 60:.0f} minutes, {dates}, commit {commits}"
     file = stored.TRACES.relative_to(ROOT)
     return markdown.text(lines, markdown.folded(markdown.ORIGIN, [f"{made}; records in `{file}`."]))
@@ -122,11 +121,8 @@ def speeds(folder):
     records = timed()
     fractions = [reached(r) for r in records]
     ladder = [r for r in records if r["source"].startswith(LADDER)]
-    lines = [("script", "ms per update, published", "bound", "reached")]
-    for r in ladder:
-        published, bound, _, share = command.times(r)
-        ms = (time.removesuffix(" ms") for time in (published, bound))
-        lines.append((r["script"].rpartition("/")[2], *ms, share))
+    lines = [("script", "reached")]
+    lines += [(r["script"].rpartition("/")[2], f"{reached(r):.0%}") for r in ladder]
     limits = views.listed(r["bound"]["by"] for r in ladder)
     summary = (
         f"Of {len(records)} published runs, the median reaches "
