@@ -1,4 +1,4 @@
-"""Tables that hold emulated figures to those of real GPUs: traces, published figures, reports.
+"""Tables that compare emulated figures with those of real GPUs: traces, published figures, reports.
 
 The records are those of evidence.traces and evidence.published, whose option --stored prints all of
 them. Times are bounded.
@@ -17,11 +17,11 @@ LADDER = "Raschka 2023"  # the sources whose scripts the ladder follows
 
 
 def how_right(folder):
-    """Return the table of all that emulated figures were held to, in Markdown."""
+    """Return the table of all that emulated figures were compared with, in Markdown."""
     traces = json.loads(stored.TRACES.read_text())
     events, equal = (sum(r[key] for r in traces) for key in ("events", "equal"))
     same = sum(r["reserved"] == r["emulated_reserved"] for r in traces)
-    lines = [("held to", "", "equal or near", "median error", "worst")]
+    lines = [("compared with", "", "equal or near", "median error", "worst")]
     of = f"{len(traces)} snapshots of {len({r['repository'] for r in traces})} repositories"
     near = f"{equal:,} of {events:,} events; {same} reserve the same bytes"
     share = f"{max(1 - r['equal'] / r['events'] for r in traces):.1%} of the events"
