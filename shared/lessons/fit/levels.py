@@ -15,7 +15,7 @@ FIRST_LINE = re.compile(r"Level (\d+) on (\S+), ")
 SHARED = "sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Change:
     """A way to change a level's script."""
 
