@@ -93,7 +93,7 @@ def test_ones_best_is_kept(verdicts, tmp_path, monkeypatch, capsys):
     ],
 )
 def test_a_card_on_which_a_level_is_no_game(options, which, said, verdicts, tmp_path, monkeypatch):
-    """The verdicts are those of the level's own card: the first is as handed out, the second fits."""
+    """Verdicts of its own card: the first is of what is handed out, the second fits."""
     found = [verdict for of, _, verdict in verdicts if of.number == 2]
     monkeypatch.setattr(sheet, "verdicts", lambda asked: [found[which]] * len(asked))
     monkeypatch.chdir(tmp_path)
