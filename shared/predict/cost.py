@@ -26,6 +26,8 @@ NOTHING = re.compile(
 # These read only as much of their first operand as they return, or write only as much of it as
 # they are given.
 SOME = re.compile(r"embedding|index|index_select|gather|take|index_put_")
+# Convolutions, and batch norm, which takes their results: cuDNN may convert their layout.
+LAYOUT = re.compile(r"conv(?!ert)|batch_norm")
 COPY = re.compile(r"(_foreach_)?copy_|_to_copy")  # possibly between devices
 # Communication: a part of the operation's name; whether tensors are gathered or reduced; and the
 # share of them that each of n devices receives.
@@ -65,6 +67,7 @@ class Operation:
     received: float = 0  # the part of these that comes from other devices
     to_device: int = 0
     to_host: int = 0
+    layout: bool = False  # whether a library may convert the layout of its operands
 
 
 class Cost:
@@ -129,7 +132,7 @@ class Cost:
         if self.device not in {t.device.type for t in (*read, *written)}:
             self.on_host += sum(map(touched, (*read, *written)))
             return None
-        operation = Operation(self.stream())
+        operation = Operation(self.stream(), layout=bool(LAYOUT.search(name)))
         if COPY.fullmatch(name) and {t.device.type for t in read} not in ({*on}, set()):
             copied = sum(map(touched, read))
             if self.device in on:

@@ -199,10 +199,11 @@ def show(found, args):
     print(f"\nThe peak: {views.where(r)}; line {line}; {active} active")
     print(f"{title}, {gb:.4g} GB: with CUDA's context, {needs:.2f} GB if there is room: {fits}")
     if host_ms and r["bound"]:
-        longer = max(host_ms, r["bound"]["ms"])
+        gpu_ms = r["estimate"]["ms"]
         print(
-            f"Launching an update took this computer {host_ms:.0f} ms, the GPU takes at least "
-            f"{r['bound']['ms']:.0f} ms: so an update takes at least about {longer:.0f} ms"
+            f"Launching an update took this computer {host_ms:.0f} ms; the GPU takes at least "
+            f"{r['bound']['ms']:.0f} ms, estimated {gpu_ms:.0f} ms: so an update takes about "
+            f"{max(host_ms, gpu_ms):.0f} ms"
         )
     if found["eager_gb"]:
         print(

@@ -94,9 +94,10 @@ def costs(records):
         "operations": lambda r: r["cost"]["operations"],
     }
     if all(r["bound"] for r in records):
-        above += ", and the least time it takes, at the highest rates"
+        above += ", the least time it takes, at the highest rates, and an estimate"
         columns |= {
             "at least ms": lambda r: f"{r['bound']['ms']:.4g}",
+            "estimate": lambda r: f"{r['estimate']['ms']:.3g}",
             f"at most {unit(records[0])}/s": lambda r: f"{views.most_per_second(r):,.0f}",
             "bounded by": lambda r: r["bound"]["by"],
         }

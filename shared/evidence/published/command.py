@@ -13,6 +13,7 @@ from shared.cli import Parser, UserError, location
 from shared.emulator import cards
 from shared.evidence import others
 from shared.evidence.published import runs
+from shared.predict.estimate import total
 from shared.predict.jobs import run_jobs
 from shared.records import stored
 from shared.records.atomic_files import write_text
@@ -88,7 +89,7 @@ def emulated(every, folder=None):
         }
         if "why" in figures:  # it has not run, so there is nothing to compare
             record |= dict.fromkeys(("counter", "published_gb", "published_ms"))
-        kept = ("allocated_gb", "active_gb", "reserved_gb", "bound", "notes", "why")
+        kept = ("allocated_gb", "active_gb", "reserved_gb", "bound", "estimate", "notes", "why")
         record |= {key: figures[key] for key in kept if key in figures}
         records.append({**record, **common})
     return records
@@ -132,14 +133,23 @@ def scripts(records):
 
 
 def times(record):
-    """Return texts for a record with a time: published, bound, the limiting part, the share."""
+    """Return texts for a record with a time; see TIMES."""
     bound, published = record["bound"], record["published_ms"]
-    return (f"{published:.1f} ms", f"{bound['ms']:.1f} ms", bound["by"], f"{reached(record):.0%}")
+    guess = (NOTHING, NOTHING)
+    if "estimate" in record:
+        guess = f"{total(record['estimate']['work_ms']):.1f} ms", f"{estimated(record):+.0%}"
+    shown = f"{published:.1f} ms", f"{bound['ms']:.1f} ms", bound["by"], f"{reached(record):.0%}"
+    return (*shown, *guess)
+
+
+def estimated(record):
+    """Return the error of an estimated time relative to the published one."""
+    return total(record["estimate"]["work_ms"]) / record["published_ms"] - 1
 
 
 SCRIPTS = ("script", "trains", "allocated", "reserved", "published")
 HEADING = ("", "PyTorch here", "counter", "published", "emulated", "error")
-TIMES = ("published per update", "bound", "by", "reached")
+TIMES = ("published per update", "bound", "by", "reached", "estimated", "error")
 
 
 def main(argv=None):

@@ -50,17 +50,18 @@ def prepare(source, folder):
 
 
 def run(row, folder):
-    """Return the figures of a row: GB by counter, those that a program has printed, and the bound.
+    """Return the figures of a row: GB by counter, those that a program has printed, and times.
 
     Where it does not run, they are {"why": its error}. A row with a version of PyTorch runs under
-    that; the bound on an update's time is that of the installed one.
+    that; the bound on an update's time, and its estimate, are those of the installed one.
     """
     try:
         if "script" in row and "torch" not in row:
             return predicted(row, folder)
         figures = measured(row, folder)
         if "seconds" in row:
-            figures["bound"] = predicted(row, folder)["bound"]
+            now = predicted(row, folder)
+            figures |= {"bound": now["bound"], "estimate": now["estimate"]}
         return figures
     except Failed as failed:
         return {"why": str(failed)}
@@ -80,7 +81,7 @@ def predicted(row, folder):
     train = record["train"]
     figures = {f"{kind}_gb": train[f"device_{kind}_gb"] for kind in ("active", "reserved")}
     figures["allocated_gb"] = train["device_peak_gb"]
-    kept = {key: record[key] for key in ("bound", "notes", "model", "inputs")}
+    kept = {key: record[key] for key in ("bound", "estimate", "notes", "model", "inputs")}
     return {**figures, **kept, "printed": _read(printed), "torch": record["versions"]["torch"]}
 
 

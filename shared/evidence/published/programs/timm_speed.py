@@ -1,6 +1,7 @@
-"""A vision transformer with the attention that timm had in 2022, fp16 mixed precision, SGD.
+"""A model of torchvision with the shapes of timm's, fp16 mixed precision, SGD.
 
-Its arguments are the name of torchvision's model of the same shapes, and the number of images.
+A vision transformer has the attention that timm had in 2022. The arguments are the name of the
+model, the number of images, and their width in pixels.
 """
 
 import sys
@@ -28,12 +29,14 @@ class Attention(nn.Module):
         return self.proj((weights @ value).transpose(1, 2).reshape(batch, length, width)), None
 
 
-model, images = get_model(sys.argv[1]), int(sys.argv[2])
-for block in model.encoder.layers:
-    block.self_attention = Attention(model.hidden_dim, heads=16)
+name, images, px = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+# timm's Inception has no auxiliary classifier.
+model = get_model(name, **({"aux_logits": False} if name == "inception_v3" else {}))
+for block in model.encoder.layers if name.startswith("vit") else ():
+    block.self_attention = Attention(model.hidden_dim, heads=block.num_heads)
 model = model.cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-inputs = torch.rand(images, 3, 224, 224, device="cuda")
+inputs = torch.rand(images, 3, px, px, device="cuda")
 for _ in range(3):
     with torch.autocast("cuda", torch.float16):
         labels = torch.zeros(images, dtype=torch.long, device="cuda")

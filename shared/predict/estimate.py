@@ -1,0 +1,46 @@
+"""An estimate of the time of an update on a GPU, beside the lower bound.
+
+Work takes longer than at the highest rates, by a factor for each kind of it:
+
+- products: matrix products and convolutions that take longer to compute than to move their bytes;
+- layout: the bytes of convolutions and of batch norm, which cuDNN moves several times, to convert
+  layouts and to compute means before it uses them;
+- memory: the bytes of all else;
+- links: bytes from other GPUs and from or to the host.
+
+The factors follow from published speeds, by least squares of the relative error: `python -m
+shared.evidence.published --stored` prints them, and how near they come to other published speeds.
+As in bound.py, streams run concurrently, and what the host does is not in it.
+"""
+
+import collections
+
+FACTORS = {"products": 1.06, "layout": 2.92, "memory": 1.39, "links": 1.25}
+
+
+def estimate(operations, rates):
+    """Return the estimate of the time of a Cost's operations, as a record's Estimate.
+
+    That is "ms", and "work_ms", what each kind of work takes at the highest rates.
+    """
+    between = rates.gpus or rates.host
+    streams = collections.defaultdict(lambda: dict.fromkeys(FACTORS, 0))
+    for o in operations:
+        work = streams[o.stream]
+        products = o.flop / rates.flops(o.kind) * 1e3
+        memory = (sum(o.read.values()) + sum(o.written.values())) / rates.memory / 1e6
+        links = max(o.received / between, max(o.to_device, o.to_host) / rates.host) / 1e6
+        if o.layout:
+            work["products"] += products
+            work["layout"] += memory
+        else:
+            times = {"products": products, "memory": memory, "links": links}
+            kind = max(times, key=times.get)
+            work[kind] += times[kind]
+    longest = max(streams.values(), key=total)
+    return {"ms": total(longest), "work_ms": longest}
+
+
+def total(work):
+    """Return the milliseconds that a stream's work takes, given by kind at the highest rates."""
+    return sum(FACTORS[kind] * ms for kind, ms in work.items())
