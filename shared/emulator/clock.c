@@ -13,20 +13,27 @@
 // tensors into a third.
 #define OF_THREAD 24
 
-static double at_least(double ns) { return ns > LEAST ? ns : LEAST; }
+_Thread_local const char *work_kind = "kernel";
+
+static double at_least(const char *kind, double ns) {
+  work_kind = kind;
+  return ns > LEAST ? ns : LEAST;
+}
 
 double work_of_threads(dim3 grid, dim3 block) {
   double threads = (double)grid.x * grid.y * grid.z * block.x * block.y * block.z;
-  return at_least(threads * OF_THREAD / (card.memory * OF_BANDWIDTH));
+  return at_least("kernel", threads * OF_THREAD / (card.memory * OF_BANDWIDTH));
 }
 
 double work_of_copying(const void *to, const void *from, size_t bytes) {
   bool inside = memory_on_device(to) && memory_on_device(from);
   double rate = inside ? card.memory / 2 : card.link;
-  return at_least(bytes / (rate * OF_BANDWIDTH));
+  return at_least(inside ? "kernel" : "copy", bytes / (rate * OF_BANDWIDTH));
 }
 
-double work_of_sending(double bytes) { return at_least(bytes / (card.gpus * OF_BANDWIDTH)); }
+double work_of_sending(double bytes) {
+  return at_least("send", bytes / (card.gpus * OF_BANDWIDTH));
+}
 
 // ---- Products: https://docs.nvidia.com/cuda/cublas/
 // The beginning of a cublasHandle_t, and of a cublasLtMatrixLayout_t.
@@ -43,7 +50,8 @@ typedef struct layout {
 static void product(cudaStream_t stream, cudaDataType type, bool tf32, double products) {
   bool cores = type != CUDA_R_32F || (tf32 && card.tf32);
   double rate = type != CUDA_R_32F ? card.half : cores ? card.tf32 : card.fp32;
-  stream_work(stream, at_least(2 * products / (rate * (cores ? OF_TENSOR_CORES : OF_FP32))));
+  double ns = 2 * products / (rate * (cores ? OF_TENSOR_CORES : OF_FP32));
+  stream_work(stream, at_least("product", ns));
 }
 
 ENTRY cublasStatus_t cublasSetStream_v2(cublasHandle_t of, cudaStream_t stream) {

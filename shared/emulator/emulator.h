@@ -51,6 +51,8 @@ double work_of_threads(dim3 grid, dim3 block);
 // Return the ns of copying bytes, and of sending them between GPUs.
 double work_of_copying(const void *to, const void *from, size_t bytes);
 double work_of_sending(double bytes);
+// What the last of these was for, or "product": the kind of the thread's next piece of work.
+extern _Thread_local const char *work_kind;
 
 // Remember that a function was called that is known by its name alone.
 void called_by_name(const char *name);

@@ -1,5 +1,6 @@
 // Streams and events: when work counts as done. Nothing is ever computed.
 #include "emulator.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -29,6 +30,20 @@ static stream *streams;
 static uint64_t captures;
 static _Atomic int64_t host; // in ns
 
+// A file of the pieces of work, a line each: kind, stream, beginning and end in ns; and their
+// number so far.
+static FILE *pieces;
+static long issued;
+
+ENTRY void emulator_log(const char *path) { pieces = fopen(path, "w"); }
+
+// After this, the file has all that was issued so far.
+ENTRY long emulator_issued(void) {
+  if (pieces)
+    fflush(pieces);
+  return issued;
+}
+
 // 0, cudaStreamLegacy and cudaStreamPerThread name the default stream.
 static stream *stream_of(cudaStream_t handle) {
   return (uintptr_t)handle <= 2 ? &defaults[device] : (stream *)handle;
@@ -55,7 +70,11 @@ void stream_work(cudaStream_t handle, double ns) {
   pthread_mutex_lock(&lock);
   int64_t *end = &s->ends[s->issued++ % QUEUE]; // until now, of the work that must have ended
   host = later(host + card.launch, *end);
-  *end = s->until = later(s->until, host) + (int64_t)ns;
+  int64_t begin = later(s->until, host);
+  *end = s->until = begin + (int64_t)ns;
+  issued++;
+  if (pieces)
+    fprintf(pieces, "%s %p %ld %ld\n", work_kind, s, begin, *end);
   pthread_mutex_unlock(&lock);
 }
 

@@ -8,6 +8,7 @@ import json
 import statistics
 from urllib.parse import urlsplit
 
+from shared.evidence.published import fit
 from shared.evidence.published.command import REPORTS, SOURCES, error, reached
 from shared.records import markdown, stored, views
 from shared.records.scripts import ROOT
@@ -117,12 +118,15 @@ def timed():
 
 
 def speeds(folder):
-    """Return a summary of published times beside the bound, and the ladder's, in Markdown."""
+    """Return published times beside the bound and the estimate, and the ladder's, in Markdown."""
     records = timed()
     fractions = [reached(r) for r in records]
     ladder = [r for r in records if r["source"].startswith(LADDER)]
-    lines = [("script", "reached")]
-    lines += [(r["script"].rpartition("/")[2], f"{reached(r):.0%}") for r in ladder]
+    lines = [("script", "reached", "error of the estimate")]
+    for r in ladder:
+        lines.append(
+            (r["script"].rpartition("/")[2], f"{reached(r):.0%}", f"{fit.estimated(r):+.0%}")
+        )
     limits = views.listed(r["bound"]["by"] for r in ladder)
     summary = (
         f"Of {len(records)} published runs, the median reaches "
@@ -130,7 +134,14 @@ def speeds(folder):
         f"{max(fractions):.0%}, the last {min(fractions):.0%}. Those that the ladder follows, "
         f"with the bound by {limits}:"
     )
-    return markdown.text(summary, lines)
+    fitted, held_out = fit.halves(records)
+    rest = [r for r in records if "estimate" in r and r not in (*fitted, *held_out)]
+    elsewhere = [1 / (1 + fit.estimated(r)) for r in rest]
+    others = (
+        f"The other {len(elsewhere)}, on other cards, took {min(elsewhere):.1f} to "
+        f"{max(elsewhere):.1f} times the estimate."
+    )
+    return markdown.text(summary, lines, f"The estimate: {fit.summary(records)} {others}")
 
 
 def _sized():

@@ -16,12 +16,13 @@ from torch.utils._pytree import tree_map_only
 
 from shared.predict import tables
 from shared.predict.bound import bound
+from shared.predict.estimate import estimate
 from shared.predict.jobs import one_by_one, run_jobs
 from shared.predict.stage import predicted
 from shared.predict.tables import tight
 from shared.records import scripts
 from shared.records.views import aligned, folder, listed, name, unit
-from shared.records.views import most_per_second as speed
+from shared.records.views import estimated_per_second as speed
 
 MOST = 1_000_000  # images at once; the search stops here
 STEADY = 2  # updates of a size; the second is like any later one
@@ -37,7 +38,7 @@ class Tries:
     """
 
     def __init__(self, search):
-        self._search, self.found, self.needed, self.bounds = search, None, {}, {}
+        self._search, self.found, self.needed, self.times = search, None, {}, {}
 
     def batches(self, stage, loader):
         """Yield batches for a running stage.Stage; their inputs are all like the loader's first."""
@@ -55,7 +56,8 @@ class Tries:
                 with stage.watch.at_work():
                     yield batch.pop()
             self.needed[at_once] = torch.cuda.max_memory_reserved() / 1e9
-            self.bounds[at_once] = bound(stage.watch.cost.operations, stage.options.card.rates)
+            work = stage.watch.cost.operations, stage.options.card.rates
+            self.times[at_once] = {"bound": bound(*work), "estimate": estimate(*work)}
             try:
                 share, at_once = search.send(self.needed[at_once])
             except StopIteration as end:
@@ -111,7 +113,7 @@ def with_way(script, options, card_gb, batch_size):
         "batch_size": batch_size,
         "share": share,
         "at_once": fitting,
-        "bound": tries.bounds[shown],
+        **tries.times[shown],
         "techniques": list(options.techniques or ()),
     }
     return {**record, "way": way}
@@ -256,7 +258,7 @@ def table(records, card):
 
 def heading(what):
     """Return the column headings of rows(); `what` is "images" or "texts"."""
-    return "configuration", "GPUs", "at once", "each takes GB", f"at most {what}/s", "bounded by"
+    return "configuration", "GPUs", "at once", "each takes GB", f"about {what}/s", "bounded by"
 
 
 def rows(found):

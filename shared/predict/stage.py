@@ -1,7 +1,10 @@
 """A script of this repository on an emulated card: its own main() runs, and its Meter measures."""
 
 import contextlib
+import ctypes
+import tempfile
 import time
+from pathlib import Path
 from unittest import mock
 
 import torch
@@ -37,6 +40,7 @@ class WatchedPhases(Phases):
     def __init__(self, watch, device):
         super().__init__(device)
         self.watch, self.loaded, self.begins, self.ends = watch, 0, [], []
+        self.issued = []  # the number of pieces of work when each update began, and at its end
 
     @contextlib.contextmanager
     def load(self):
@@ -49,19 +53,21 @@ class WatchedPhases(Phases):
     def update(self, inputs, labels):
         self.watch.cost.start()
         self.begins.append(len(self.watch.places))
+        self.issued.append(ctypes.CDLL(None).emulator_issued())
         for t in tensors((inputs, labels)):
             self.watch.label(t, "inputs")
         with self.watch.at_work(), super().update(inputs, labels):
             yield
         self.ends.append(len(self.watch.places))
+        self.issued.append(ctypes.CDLL(None).emulator_issued())
         self.watch.place()  # what comes after, such as validation, does not belong to the update
 
 
 class Stage:
     """A script as options (jobs.Wanted) ask for it, on an emulated card of this process."""
 
-    def __init__(self, name, options, with_lines=False):
-        self.options, self._with_lines = options, with_lines
+    def __init__(self, name, options, with_lines=False, clock=False):
+        self.options, self._with_lines, self.clock = options, with_lines, clock
         self.script = scripts.get(name).load()
         if options.techniques is not None:
             self.script = one_by_one(name).script(options.techniques)
@@ -133,7 +139,8 @@ class Stage:
 
     def _take_card(self):
         card, gb = self.options.card, self.options.card_gb or tables.PLENTY_GB
-        settings = launch.settings(card, self.devices, alone=self.devices > 1)
+        clock = self.clock and launch.LAUNCH
+        settings = launch.settings(card, self.devices, clock=clock, alone=self.devices > 1)
         settings["EMULATED_BYTES"] = str(int(gb * 1e9))
         settings["EMULATED_CONTEXT"] = str(int(tables.set_aside(self.devices) * 1e9))
         launch.become(settings)
@@ -178,3 +185,21 @@ def predict_moments(name, options):
     record, trace, stage = predicted(name, options, with_lines=True)
     since, end = (trace.index(n) for n in (stage.phases.begins[-1], stage.phases.ends[-1]))
     return history.condensed(record, trace, since, end)
+
+
+def predict_work(name, options):
+    """Return the pieces of work of the last update, as (kind, stream, begin, end), in ms.
+
+    Kinds are "product", "kernel", "copy" (from or to the host) and "send" (to other GPUs). The
+    host takes launch.LAUNCH to start a piece; nothing here takes the time of this machine.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "work")
+        stage = Stage(name, options, clock=True)
+        ctypes.CDLL(None).emulator_log(str(file).encode())
+        stage.run()
+        since, until = stage.phases.issued[-2:]
+        lines = file.read_text().splitlines()[since:until]
+    pieces = [line.split() for line in lines]
+    started = min(int(begin) for *_, begin, _ in pieces)
+    return [(k, s, *((int(ns) - started) / 1e6 for ns in span)) for k, s, *span in pieces]

@@ -12,7 +12,7 @@ from pathlib import Path
 from shared.cli import Parser, UserError, location
 from shared.emulator import cards
 from shared.evidence import others
-from shared.evidence.published import runs
+from shared.evidence.published import fit, runs
 from shared.predict.estimate import total
 from shared.predict.jobs import run_jobs
 from shared.records import stored
@@ -92,6 +92,8 @@ def emulated(every, folder=None):
         kept = ("allocated_gb", "active_gb", "reserved_gb", "bound", "estimate", "notes", "why")
         record |= {key: figures[key] for key in kept if key in figures}
         records.append({**record, **common})
+    if any(fit.halves(records)):
+        print("", fit.summary(records), sep="\n")
     return records
 
 
@@ -137,14 +139,9 @@ def times(record):
     bound, published = record["bound"], record["published_ms"]
     guess = (NOTHING, NOTHING)
     if "estimate" in record:
-        guess = f"{total(record['estimate']['work_ms']):.1f} ms", f"{estimated(record):+.0%}"
+        guess = f"{total(record['estimate']['work_ms']):.1f} ms", f"{fit.estimated(record):+.0%}"
     shown = f"{published:.1f} ms", f"{bound['ms']:.1f} ms", bound["by"], f"{reached(record):.0%}"
     return (*shown, *guess)
-
-
-def estimated(record):
-    """Return the error of an estimated time relative to the published one."""
-    return total(record["estimate"]["work_ms"]) / record["published_ms"] - 1
 
 
 SCRIPTS = ("script", "trains", "allocated", "reserved", "published")
@@ -197,4 +194,6 @@ def main(argv=None):
             print("\n{words} ({there}; {url}): {why}".format(**row))
         if timed := [(r["what"], *times(r)) for r in mine if r["published_ms"]]:
             print("\n", source["times"], "\n", *aligned(("", *TIMES), timed), sep="\n")
+    if any(fit.halves(records)):
+        print("", fit.summary(records), sep="\n")
     return records
