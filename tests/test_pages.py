@@ -11,7 +11,7 @@ from versions import made_here
 
 from shared.lessons import pages, pictures
 from shared.predict.tables import needs
-from shared.records import bars, markdown, scripts, stored
+from shared.records import markdown, scripts, stored
 from shared.records.views import RESULTS, TINY_MEASURED, read
 
 
@@ -51,10 +51,10 @@ def test_every_record_names_its_commit():
 
 
 def test_pictures_are_of_the_records():
-    shown = {file: records for file, records, _ in pictures.every()}
+    shown = {file: tells for file, tells, _ in pictures.every()}
     assert {*shown} == {*RESULTS.parent.glob("*/*.png")}
-    for file, records in shown.items():
-        assert json.loads(Image.open(file).info["Description"]) == bars.peaks(records), file
+    for file, tells in shown.items():
+        assert json.loads(Image.open(file).info["Description"]) == tells, file
 
 
 def test_the_two_commands_install_and_run():

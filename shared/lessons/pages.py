@@ -17,6 +17,7 @@ from shared.lessons import (
     pictures,
     published,
     side_roads,
+    streams,
 )
 from shared.lessons.fit import sheet
 from shared.records import scripts
@@ -48,6 +49,7 @@ PARTS = {
     "published": published.part,
     "published_speeds": published.speeds,
     "side_roads": side_roads.table,
+    "streams": streams.part,
     "traces": published.traces,
     "unedited": published.unedited,
     "variants": variants.part,

@@ -5,6 +5,7 @@ import json
 
 from PIL import Image
 
+from shared.lessons import streams
 from shared.lessons.parts import FIGURES, pair
 from shared.predict import timeline
 from shared.records import bars, scripts, stored
@@ -13,25 +14,29 @@ from shared.records.views import RESULTS, TINY_MEASURED, by_script, read
 
 
 def every():
-    """Yield each picture: its file, the records that it shows, and a function that draws it."""
+    """Yield each picture: its file, what its metadata tell, and a function that draws it."""
     predicted, measured = stored.predictions(), by_script(read(TINY_MEASURED)[0])
     for name, records in (
         ("predicted-full", [predicted[name] for name in scripts.ladder()]),
         ("tiny-cpu", [measured[name] for name in scripts.stages()]),
     ):
         file = RESULTS / f"{name}.png"
-        yield file, records, functools.partial(bars.draw, records, file)
+        yield file, bars.peaks(records), functools.partial(bars.draw, records, file)
     moments = by_script(stored.timelines())
     for folder in scripts.folders():
         both = [moments[name] for name in pair(ROOT / folder)]
         file = FIGURES / f"{folder}.png"
-        yield file, [m["record"] for m in both], functools.partial(timeline.beside, both, file)
+        peaks = bars.peaks([m["record"] for m in both])
+        yield file, peaks, functools.partial(timeline.beside, both, file)
+    for entry in streams.stored_entries():
+        file = streams.picture(entry)
+        yield file, streams.shown(entry), functools.partial(streams.draw, entry, file)
 
 
 def draw():
     """Draw the pictures that are missing, and those whose records have changed."""
-    for file, records, function in every():
-        shown = json.loads(Image.open(file).info["Description"]) if file.exists() else None
-        if shown != bars.peaks(records):
+    for file, shown, function in every():
+        there = json.loads(Image.open(file).info["Description"]) if file.exists() else None
+        if there != shown:
             function()
             print(f"{file.relative_to(ROOT)} drawn")

@@ -66,8 +66,8 @@ class WatchedPhases(Phases):
 class Stage:
     """A script as options (jobs.Wanted) ask for it, on an emulated card of this process."""
 
-    def __init__(self, name, options, with_lines=False, clock=False):
-        self.options, self._with_lines, self.clock = options, with_lines, clock
+    def __init__(self, name, options, with_lines=False, launch_us=0):
+        self.options, self._with_lines, self._launch_us = options, with_lines, launch_us
         self.script = scripts.get(name).load()
         if options.techniques is not None:
             self.script = one_by_one(name).script(options.techniques)
@@ -139,8 +139,9 @@ class Stage:
 
     def _take_card(self):
         card, gb = self.options.card, self.options.card_gb or tables.PLENTY_GB
-        clock = self.clock and launch.LAUNCH
-        settings = launch.settings(card, self.devices, clock=clock, alone=self.devices > 1)
+        settings = launch.settings(
+            card, self.devices, clock=self._launch_us, alone=self.devices > 1
+        )
         settings["EMULATED_BYTES"] = str(int(gb * 1e9))
         settings["EMULATED_CONTEXT"] = str(int(tables.set_aside(self.devices) * 1e9))
         launch.become(settings)
@@ -187,19 +188,20 @@ def predict_moments(name, options):
     return history.condensed(record, trace, since, end)
 
 
-def predict_work(name, options):
-    """Return the pieces of work of the last update, as (kind, stream, begin, end), in ms.
+def predict_work(name, options, launch_us):
+    """Return the pieces of work of the last update: [(kind, stream, begin, end)], times in ms.
 
-    Kinds are "product", "kernel", "copy" (from or to the host) and "send" (to other GPUs). The
-    host takes launch.LAUNCH to start a piece; nothing here takes the time of this machine.
+    Kinds are "product", "kernel" (another), "copy" (from or to the host) and "send" (to other
+    GPUs); streams are numbered in the order of their first piece. The host takes `launch_us` to
+    start a piece, and no time of this machine is in the figures.
     """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "work")
-        stage = Stage(name, options, clock=True)
+        stage = Stage(name, options, launch_us=launch_us)
         ctypes.CDLL(None).emulator_log(str(file).encode())
         stage.run()
         since, until = stage.phases.issued[-2:]
-        lines = file.read_text().splitlines()[since:until]
-    pieces = [line.split() for line in lines]
-    started = min(int(begin) for *_, begin, _ in pieces)
-    return [(k, s, *((int(ns) - started) / 1e6 for ns in span)) for k, s, *span in pieces]
+        pieces = [line.split() for line in file.read_text().splitlines()[since:until]]
+    started = min(int(begin) for _, _, begin, _ in pieces)
+    streams = {stream: number for number, stream in enumerate(dict.fromkeys(p[1] for p in pieces))}
+    return [(k, streams[s], *((int(ns) - started) / 1e6 for ns in span)) for k, s, *span in pieces]

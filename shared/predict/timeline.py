@@ -53,7 +53,7 @@ def beside(every, file):
     _legend(figure, records)
     title = "One update: allocations and frees in order, not time. White: forward pass, gray: "
     figure.suptitle(f"{title}backward pass, darker: optimizer step", fontsize=9)
-    bars.save(figure, file, records)
+    bars.save(figure, file, bars.peaks(records))
 
 
 def _mark_peak(axes, at, total, gb_or_mb, more=""):
@@ -83,7 +83,7 @@ def draw(record, moments, file):
         f"{record['script']}: {setting(record)}, {record['batch_size']}"
         f" {unit(record)}{devices}{micro}, {record['precision']}, {record['device']}"
     )
-    bars.save(figure, file, [record])
+    bars.save(figure, file, bars.peaks([record]))
 
 
 def _figure(rows, columns, width, height):

@@ -39,7 +39,7 @@ def draw(records, file):
     r = records[0]
     made = f"{one_line(r['device'])}, torch {r['versions']['torch']}, {r['date']}"
     figure.suptitle(f"Peak of allocated device memory: {what}\n{made}", fontsize=9)
-    save(figure, file, records)
+    save(figure, file, peaks(records))
 
 
 def peaks(records):
@@ -47,18 +47,17 @@ def peaks(records):
     return {r["script"]: r["train"]["device_peak_gb"] for r in records}
 
 
-def save(figure, file, records):
+def save(figure, file, shown):
     """Write a figure as a PNG file, and close it.
 
-    The records' peaks() are in its metadata: they tell when the picture is stale.
+    What is `shown`, such as records' peaks(), is in its metadata: it tells when the picture is
+    stale.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f"{file.name}.part")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")  # in a name, such as CJK
-        figure.savefig(
-            part, format="png", dpi=130, metadata={"Description": json.dumps(peaks(records))}
-        )
+        figure.savefig(part, format="png", dpi=130, metadata={"Description": json.dumps(shown)})
     os.replace(part, file)
     plt.close(figure)
 

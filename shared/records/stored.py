@@ -21,6 +21,7 @@ WAYS = RESULTS / "ways.json"  # card_fits
 EXERCISES = RESULTS / "exercises.json"
 MISCONCEPTIONS = RESULTS / "misconceptions.json"
 FIT = RESULTS / "fit.json"  # fit --sheet
+STREAMS = RESULTS / "streams.json"
 TINY_VARIANTS = RESULTS / "tiny-cpu-variants.json"
 PUBLISHED = RESULTS / "published.json"
 TRACES = RESULTS / "traces.json"
