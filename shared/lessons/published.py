@@ -135,7 +135,7 @@ def speeds(folder):
         f"with the bound by {limits}:"
     )
     fitted, held_out = fit.halves(records)
-    rest = [r for r in records if "estimate" in r and r not in (*fitted, *held_out)]
+    rest = [r for r in records if "work_ms" in r and r not in (*fitted, *held_out)]
     elsewhere = [1 / (1 + fit.estimated(r)) for r in rest]
     others = (
         f"The other {len(elsewhere)}, on other cards, took {min(elsewhere):.1f} to "

@@ -105,9 +105,8 @@ def part(folder):
     ]
     return (
         f"![The streams of a GPU during one update, over time]({file})\n\n"
-        f"One update over time, a row for each stream: while the GPU computes, "
-        f"{' and '.join(overlap)} pass. Emulated {entry['card']} with NVLink, by its rates; a host "
-        f"that starts a kernel in {entry['launch_us']} µs is assumed."
+        f"A row for each stream: {' and '.join(overlap)} pass while the GPU computes. Emulated "
+        f"{entry['card']}, with a host that starts a kernel in {entry['launch_us']} µs."
     )
 
 

@@ -16,13 +16,12 @@ from torch.utils._pytree import tree_map_only
 
 from shared.predict import tables
 from shared.predict.bound import bound
-from shared.predict.estimate import estimate
+from shared.predict.estimate import estimate, work
 from shared.predict.jobs import one_by_one, run_jobs
 from shared.predict.stage import predicted
 from shared.predict.tables import tight
 from shared.records import scripts
 from shared.records.views import aligned, folder, listed, name, unit
-from shared.records.views import estimated_per_second as speed
 
 MOST = 1_000_000  # images at once; the search stops here
 STEADY = 2  # updates of a size; the second is like any later one
@@ -56,8 +55,8 @@ class Tries:
                 with stage.watch.at_work():
                     yield batch.pop()
             self.needed[at_once] = torch.cuda.max_memory_reserved() / 1e9
-            work = stage.watch.cost.operations, stage.options.card.rates
-            self.times[at_once] = {"bound": bound(*work), "estimate": estimate(*work)}
+            done = stage.watch.cost.operations, stage.options.card.rates
+            self.times[at_once] = {"bound": bound(*done), "work_ms": work(*done)}
             try:
                 share, at_once = search.send(self.needed[at_once])
             except StopIteration as end:
@@ -259,6 +258,11 @@ def table(records, card):
 def heading(what):
     """Return the column headings of rows(); `what` is "images" or "texts"."""
     return "configuration", "GPUs", "at once", "each takes GB", f"about {what}/s", "bounded by"
+
+
+def speed(way):
+    """Return the estimate of images or texts per second of a configuration, over all GPUs."""
+    return way["batch_size"] / estimate(way["work_ms"]) * 1e3
 
 
 def rows(found):

@@ -15,32 +15,33 @@ As in bound.py, streams run concurrently, and what the host does is not in it.
 
 import collections
 
-FACTORS = {"products": 1.06, "layout": 2.92, "memory": 1.39, "links": 1.25}
+FACTORS = {"products": 1.07, "layout": 2.95, "memory": 1.37, "links": 1.25}
 
 
-def estimate(operations, rates):
-    """Return the estimate of the time of a Cost's operations, as a record's Estimate.
+def work(operations, rates):
+    """Return what the work of the longest stream takes at the highest rates, {kind: ms}.
 
-    That is "ms", and "work_ms", what each kind of work takes at the highest rates.
+    Args:
+        operations: those of a Cost.
+        rates: emulator.cards.Rates.
     """
     between = rates.gpus or rates.host
     streams = collections.defaultdict(lambda: dict.fromkeys(FACTORS, 0))
     for o in operations:
-        work = streams[o.stream]
+        mine = streams[o.stream]
         products = o.flop / rates.flops(o.kind) * 1e3
         memory = (sum(o.read.values()) + sum(o.written.values())) / rates.memory / 1e6
         links = max(o.received / between, max(o.to_device, o.to_host) / rates.host) / 1e6
         if o.layout:
-            work["products"] += products
-            work["layout"] += memory
+            mine["products"] += products
+            mine["layout"] += memory
         else:
             times = {"products": products, "memory": memory, "links": links}
             kind = max(times, key=times.get)
-            work[kind] += times[kind]
-    longest = max(streams.values(), key=total)
-    return {"ms": total(longest), "work_ms": longest}
+            mine[kind] += times[kind]
+    return max(streams.values(), key=estimate)
 
 
-def total(work):
-    """Return the milliseconds that a stream's work takes, given by kind at the highest rates."""
-    return sum(FACTORS[kind] * ms for kind, ms in work.items())
+def estimate(work_ms):
+    """Return the estimated milliseconds of what work() returned."""
+    return sum(FACTORS[kind] * ms for kind, ms in work_ms.items())

@@ -15,7 +15,7 @@ from shared.cli import UserError
 from shared.emulator import cards
 from shared.predict import history
 from shared.predict.bound import bound
-from shared.predict.estimate import estimate
+from shared.predict.estimate import work
 from shared.predict.own.script import OURS, Run
 from shared.predict.own_script import FAILED
 from shared.predict.trace import Trace
@@ -107,7 +107,7 @@ def record(run, trace, first, asked):
         "peak_at": {"load": load_at, "train": train_at},
         "cost": run.totals or run.watch.cost.totals(),
         "bound": bound(operations, card.rates) if operations else None,
-        "estimate": estimate(operations, card.rates) if operations else None,
+        "work_ms": work(operations, card.rates) if operations else None,
         "notes": [f"{where} {text}" for text, where in run.noted.items()],
         "stopped": run.stopped,
     }

@@ -22,6 +22,7 @@ from shared.emulator import cards, launch
 from shared.emulator.build import BuildError
 from shared.predict import tables
 from shared.predict.advice import advice
+from shared.predict.estimate import estimate
 from shared.records import scripts, stored, views
 from shared.records.record import ROOT
 
@@ -199,7 +200,7 @@ def show(found, args):
     print(f"\nThe peak: {views.where(r)}; line {line}; {active} active")
     print(f"{title}, {gb:.4g} GB: with CUDA's context, {needs:.2f} GB if there is room: {fits}")
     if host_ms and r["bound"]:
-        gpu_ms = r["estimate"]["ms"]
+        gpu_ms = estimate(r["work_ms"])
         print(
             f"Launching an update took this computer {host_ms:.0f} ms; the GPU takes at least "
             f"{r['bound']['ms']:.0f} ms, estimated {gpu_ms:.0f} ms: so an update takes about "

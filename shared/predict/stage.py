@@ -17,7 +17,7 @@ from shared.memory.phases import Phases
 from shared.memory.torch_private import wrapped
 from shared.predict import history, tables
 from shared.predict.bound import bound
-from shared.predict.estimate import estimate
+from shared.predict.estimate import work
 from shared.predict.jobs import one_by_one
 from shared.predict.module_tracker import Lines, plain
 from shared.records import scripts
@@ -170,7 +170,7 @@ def predicted(name, options, further=None, with_lines=False):
         "peak_at": {"load": trace.peak_at(0, first), "train": trace.peak_at(first, end)},
         "cost": watch.cost.totals(),
         "bound": bound(watch.cost.operations, options.card.rates),
-        "estimate": estimate(watch.cost.operations, options.card.rates),
+        "work_ms": work(watch.cost.operations, options.card.rates),
         "seconds": time.perf_counter() - started,
     }
     return record, trace, stage

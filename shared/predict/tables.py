@@ -3,6 +3,7 @@
 from shared.emulator.cards import CONTEXT_GB
 from shared.memory import bf16
 from shared.memory.blocks import CATEGORIES
+from shared.predict.estimate import estimate
 from shared.records import scripts, views
 from shared.records.tables import parent
 from shared.records.views import name, setting, unit
@@ -97,7 +98,7 @@ def costs(records):
         above += ", the least time it takes, at the highest rates, and an estimate"
         columns |= {
             "at least ms": lambda r: f"{r['bound']['ms']:.4g}",
-            "estimate": lambda r: f"{r['estimate']['ms']:.3g}",
+            "estimate": lambda r: f"{estimate(r['work_ms']):.3g}",
             f"at most {unit(records[0])}/s": lambda r: f"{views.most_per_second(r):,.0f}",
             "bounded by": lambda r: r["bound"]["by"],
         }

@@ -72,11 +72,6 @@ def most_per_second(record):
     return record["batch_size"] / record["bound"]["ms"] * 1e3
 
 
-def estimated_per_second(record):
-    """Return the estimate of images or texts per second of a prediction, over all devices."""
-    return record["batch_size"] / record["estimate"]["ms"] * 1e3
-
-
 def least_ms(record):
     """Return the lower bound of the time of one image or text on a GPU, in milliseconds."""
     return record["bound"]["ms"] * record["world_size"] / record["batch_size"]

@@ -13,7 +13,7 @@ from shared.cli import Parser, UserError, location
 from shared.emulator import cards
 from shared.evidence import others
 from shared.evidence.published import fit, runs
-from shared.predict.estimate import total
+from shared.predict.estimate import estimate
 from shared.predict.jobs import run_jobs
 from shared.records import stored
 from shared.records.atomic_files import write_text
@@ -89,7 +89,7 @@ def emulated(every, folder=None):
         }
         if "why" in figures:  # it has not run, so there is nothing to compare
             record |= dict.fromkeys(("counter", "published_gb", "published_ms"))
-        kept = ("allocated_gb", "active_gb", "reserved_gb", "bound", "estimate", "notes", "why")
+        kept = ("allocated_gb", "active_gb", "reserved_gb", "bound", "work_ms", "notes", "why")
         record |= {key: figures[key] for key in kept if key in figures}
         records.append({**record, **common})
     if any(fit.halves(records)):
@@ -138,8 +138,8 @@ def times(record):
     """Return texts for a record with a time; see TIMES."""
     bound, published = record["bound"], record["published_ms"]
     guess = (NOTHING, NOTHING)
-    if "estimate" in record:
-        guess = f"{total(record['estimate']['work_ms']):.1f} ms", f"{fit.estimated(record):+.0%}"
+    if "work_ms" in record:
+        guess = f"{estimate(record['work_ms']):.1f} ms", f"{fit.estimated(record):+.0%}"
     shown = f"{published:.1f} ms", f"{bound['ms']:.1f} ms", bound["by"], f"{reached(record):.0%}"
     return (*shown, *guess)
 

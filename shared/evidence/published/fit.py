@@ -5,7 +5,7 @@ import statistics
 
 import torch
 
-from shared.predict.estimate import total
+from shared.predict.estimate import estimate
 
 FITTED = ("products", "layout", "memory")  # no published speed here is one of links
 
@@ -26,9 +26,7 @@ def factors(records):
 
     Near means: least squares of the relative error.
     """
-    rows = [
-        [r["estimate"]["work_ms"][kind] / r["published_ms"] for kind in FITTED] for r in records
-    ]
+    rows = [[r["work_ms"][kind] / r["published_ms"] for kind in FITTED] for r in records]
     ones = torch.ones(len(rows), 1, dtype=torch.float64)
     fitted = torch.linalg.lstsq(torch.tensor(rows, dtype=torch.float64), ones).solution
     return dict(zip(FITTED, fitted.flatten().tolist()))
@@ -36,7 +34,7 @@ def factors(records):
 
 def estimated(record):
     """Return the error of an estimated time relative to the published one."""
-    return total(record["estimate"]["work_ms"]) / record["published_ms"] - 1
+    return estimate(record["work_ms"]) / record["published_ms"] - 1
 
 
 def errors(records):

@@ -61,7 +61,7 @@ def run(row, folder):
         figures = measured(row, folder)
         if "seconds" in row:
             now = predicted(row, folder)
-            figures |= {"bound": now["bound"], "estimate": now["estimate"]}
+            figures |= {"bound": now["bound"], "work_ms": now["work_ms"]}
         return figures
     except Failed as failed:
         return {"why": str(failed)}
@@ -81,7 +81,7 @@ def predicted(row, folder):
     train = record["train"]
     figures = {f"{kind}_gb": train[f"device_{kind}_gb"] for kind in ("active", "reserved")}
     figures["allocated_gb"] = train["device_peak_gb"]
-    kept = {key: record[key] for key in ("bound", "estimate", "notes", "model", "inputs")}
+    kept = {key: record[key] for key in ("bound", "work_ms", "notes", "model", "inputs")}
     return {**figures, **kept, "printed": _read(printed), "torch": record["versions"]["torch"]}
 
 
