@@ -29,10 +29,7 @@ def table(folder):
         else:
             cells += [views.setting(r), views.duration(times[1])]
         rows.append((link, *cells, views.learned(measured[name]), script.cost))
-    note = (
-        "One file each, explained in its docstring, beside the script that it changes. Memory "
-        "and time are predicted, the tiny model's accuracy is measured."
-    )
+    note = "One file each. Memory and time are predicted, the tiny model's accuracy is measured."
     return markdown.text(note, rows)
 
 
