@@ -4,6 +4,7 @@
 work of their last update; `python -m shared.lessons` draws the pictures.
 """
 
+import base64
 import json
 import os
 
@@ -94,20 +95,33 @@ def draw(entry, file):
     bars.save(figure, file, shown(entry))
 
 
-def part(folder):
-    """Return the picture of a stage's streams, and how much of their work overlaps."""
-    (entry,) = (e for e in stored_entries() if scripts.get(e["script"]).folder == folder.name)
-    file = os.path.relpath(picture(entry), folder)
+def caption(entry):
+    """Return how much of the work of other streams passes while the GPU computes, as text."""
     overlap = [
         f"{hidden(entry['pieces'], kind):.0%} of the {ms:.1f} ms {KINDS[kind][0]}"
         for kind, ms in entry["busy_ms"].items()
         if kind in ("send", "copy") and (hidden(entry["pieces"], kind) or 0) > 0
     ]
     return (
-        f"![The streams of a GPU during one update, over time]({file})\n\n"
         f"A row for each stream: {' and '.join(overlap)} pass while the GPU computes. Emulated "
         f"{entry['card']}, with a host that starts a kernel in {entry['launch_us']} µs."
     )
+
+
+def part(folder):
+    """Return the picture of a stage's streams, and its caption, in Markdown."""
+    (entry,) = (e for e in stored_entries() if scripts.get(e["script"]).folder == folder.name)
+    file = os.path.relpath(picture(entry), folder)
+    return f"![The streams of a GPU during one update, over time]({file})\n\n{caption(entry)}"
+
+
+def embedded(script):
+    """Return the picture of a script's streams as a data URI, and its caption, None if none is."""
+    for entry in stored_entries():
+        if entry["script"] == script:
+            data = base64.b64encode(picture(entry).read_bytes()).decode()
+            return f"data:image/png;base64,{data}", caption(entry)
+    return None
 
 
 def main(argv=None):

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from matplotlib.colors import to_hex
 
 from shared.emulator import cards
-from shared.lessons import exercises, mistakes
+from shared.lessons import exercises, mistakes, streams
 from shared.lessons.exercise_answers import title
 from shared.memory.blocks import CATEGORIES
 from shared.predict import card_fit, tables
@@ -104,6 +104,7 @@ def part(script, chosen):
         "plain_before": scripts.get(plain).parent if plain else None,
         "timeline": timelines.table(script.name),
         "source": timelines.source(script.name),
+        "streams": streams.embedded(script.name),
         "costs": charts.costs(script.name, script.parent, chosen),
         "exercises": [(exercise, exercises.answer(exercise)) for exercise in asked],
     }
