@@ -41,6 +41,11 @@ MISTAKES = [
     (BASELINE, "--resume", "--resume reads the checkpoint in --save DIR; add --save DIR"),
     ("shared.ladder", "01 --data {tmp} --out {tmp}/out", "/out would be written into what --data"),
     ("shared.ladder", "42", "stage 42: there is no stage 42; there are 01 to 11"),
+    (
+        "shared.ladder",
+        "03 --one-gpu",
+        "--one-gpu names the scripts; leave out the stages and --side",
+    ),
     ("shared.predict", "06 --model vit_b", "no such model; choose from vit_tiny, vit_b_16"),
 ]
 

@@ -30,6 +30,8 @@ from shared.text.cli import TASK as TEXTS
 from shared.text.models import TINY, TINY_GPT
 
 GPUS = 4  # emulated ones, for the scripts from 08 on
+# For those with one GPU: the stages before sharding, and what they can do instead of it.
+ONE_GPU = "01-07", "09_act_ckpt/one_gpu", "06_sgd/adam_on_host", "10_offload/activations_only"
 UPDATES = 3  # on them: the second is the first with everything allocated at its start
 
 
@@ -192,11 +194,17 @@ def main(argv=None):
     scripts.add_stages(p)
     p.add_argument("--out", type=location, default="out", metavar="DIR", help=out)
     p.add_argument("--fresh", action="store_true", help=fresh)
+    one = "the scripts for those who have one GPU: 01 to 07, then other techniques in place of 08"
+    p.add_argument("--one-gpu", action="store_true", help=one)
     card = f"emulate {GPUS} GPUs (or --devices N), for computers without one, on Linux:"
     p.add_argument(
         "--card", type=cards.get, metavar="NAME", help=f"{card} {', '.join(cards.CARDS)}"
     )
     args = p.parse_args(argv)
+    if args.one_gpu:
+        if args.stages or args.further or args.side_roads:
+            p.error("--one-gpu names the scripts; leave out the stages and --side-roads")
+        args.stages, args.devices = [*ONE_GPU], 1
     if args.card:
         on_emulated(args.card, args, argv)
     args.command = command_of(["-m", "shared.ladder"], argv)

@@ -53,6 +53,15 @@ def test_a_stage_that_fails_is_shown_and_the_others_run(tmp_path):
     assert [r["script"] for r in read(tmp_path / "ladder.jsonl")[0]] == ["06_sgd/train"]
 
 
+def test_one_gpu_has_a_ladder_of_its_own(tmp_path):
+    options = "--one-gpu --preset tiny --max-steps 2 --out".split()
+    run("-m", "shared.ladder", *options, tmp_path)
+    records = by_script(read(tmp_path / "ladder.jsonl")[0])
+    further = ["06_sgd/adam_on_host", "09_act_ckpt/one_gpu", "10_offload/activations_only"]
+    assert sorted(records) == sorted([*NAMES[:7], *further])
+    assert {r["world_size"] for r in records.values()} == {1}
+
+
 def test_every_command_on_the_pages_runs(tmp_path):
     """Commands of the exercises run in test_exercises.py, all others here."""
     commands = {command for command in page_commands() if "&&" not in command}
