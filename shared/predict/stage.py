@@ -89,7 +89,8 @@ class Stage:
         words += ["--model", options.model] if options.model else []
         words += ["--max-length", options.max_length] if options.max_length else []
         words += ["--trust-remote-code"] * options.trust_remote_code
-        words += ["--devices", self.devices] if self.script.DEVICES > 1 else []
+        # The ranks beside this one are said as torchrun would: they may be more than its GPUs.
+        words += ["--devices", 1] if self.script.DEVICES > 1 and self.devices == 1 else []
         return [str(word) for word in (*words, *options.words)]
 
     def run(self, further=None):

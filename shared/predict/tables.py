@@ -14,7 +14,7 @@ from shared.records.views import name, setting, unit
 NCCL_GB = 0.8
 OPEN_GB = 2  # to spare; with less, it is open whether something fits
 ALLOWED = "the CUDA context and NCCL's buffers are allowances."
-PLENTY_GB = 2048  # a card that everything fits on
+PLENTY_GB = 100_000  # a card that everything fits on, also a model for many GPUs
 TIGHTLY = "tightly: PyTorch has to give idle memory back, which takes time"
 
 

@@ -1,5 +1,7 @@
 """Promise: a language model is predicted to the byte, and every technique saves its part."""
 
+import json
+
 import pytest
 import torch
 from conftest import TEXT
@@ -77,3 +79,22 @@ def test_steps_on_one_device_are_ordinary_updates():
     micro, load, checkpointing = measured
     assert load["load"]["device_peak_gb"] < 0.3 * micro["load"]["device_peak_gb"]
     assert checkpointing["last_loss"] == load["last_loss"]
+
+
+LARGE = {"hidden_size": 8192, "intermediate_size": 28672, "num_attention_heads": 64}
+LARGE |= {"num_key_value_heads": 8, "num_hidden_layers": 8, "vocab_size": 128256}
+
+
+def test_a_large_model_on_more_gpus_than_a_process_sees(tmp_path):
+    """Eight layers as wide as those of a model with 70 billion weights, which never exist."""
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", **LARGE}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    options = ["--model", str(tmp_path), "--devices", "128", "--batch-size", "128"]
+    (record,) = main(["11_llm/train", *options])
+    # Of each layer: query and output, key and value of an eighth as many heads, three of the MLP.
+    each = 8192 * 8192 * 2 * (1 + 1 / 8) + 3 * 8192 * 28672 + 2 * 8192
+    weights = 8 * each + 8192 * 128256 + 8192
+    assert record["world_size"] == 128
+    on_host = record["train"]["host_breakdown_gb"]["parameters"] * 1e9
+    assert on_host == pytest.approx(2 * weights / 128, rel=0.01)
+    assert record["train"]["device_reserved_gb"] < 80
