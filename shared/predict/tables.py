@@ -14,7 +14,7 @@ from shared.records.views import name, setting, unit
 NCCL_GB = 0.8
 OPEN_GB = 2  # to spare; with less, it is open whether something fits
 ALLOWED = "the CUDA context and NCCL's buffers are allowances."
-PLENTY_GB = 100_000  # a card that everything fits on, also a model for many GPUs
+PLENTY_GB = 4000  # a card that everything fits on; expandable segments reserve addresses for it
 TIGHTLY = "tightly: PyTorch has to give idle memory back, which takes time"
 
 
