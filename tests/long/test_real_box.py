@@ -53,11 +53,20 @@ def launched(folder, n, epochs, *more, before=(), options=(), code=0, **env):
 
 def test_torchrun_starts_killed_processes_again(box):
     whole = trained(box, 2, 3)
-    shutil.rmtree(box / "checkpoints")
     logs = ("--log-dir", "logs", "--redirects", 3, "--tee", 3)
     again = ("--standalone", "--max-restarts", 1)
     assert f"{NEW_STORE}=1 torchrun {again[0]} {again[1]} " in PAGE
-    printed = launched(box, 2, 3, 3, options=(*again, *logs), **{NEW_STORE: "1"})
+    for _ in range(3):
+        shutil.rmtree(box / "checkpoints")
+        shutil.rmtree(box / "logs", ignore_errors=True)
+        try:
+            printed = launched(box, 2, 3, 3, options=(*again, *logs), **{NEW_STORE: "1"})
+            break
+        except AssertionError as error:
+            # On a busy computer, a process of PyTorch's may abort (seen in two of three runs of
+            # all tests); its cause is not known, and torchrun has no restart left for it.
+            if "terminate called without an active exception" not in str(error):
+                raise
     assert re.search(r"exitcode: -9\) local_rank: 1 ", printed)
     files = {str(file.relative_to(box)) for file in box.glob("logs/*/*/*/*.log")}
     ends = {file.split("/", 2)[2] for file in files}
