@@ -10,6 +10,7 @@ from versions import made_here
 from shared.emulator.cards import CARDS, CONTEXT_GB
 from shared.evidence import on_cards
 from shared.lessons import misconceptions
+from shared.predict import tables
 from shared.records import scripts, stored
 
 PAIRS = on_cards.stored_pairs()
@@ -38,6 +39,14 @@ def test_the_numbers_of_an_error_add_up_to_the_card():
                 assert together == pytest.approx(n["capacity"], rel=0.002)
                 assert n["capacity"] == pytest.approx(CARDS[entry["card"]].gb * 1e9, rel=0.001)
                 assert n["tried"] > n["free"]
+
+
+def test_the_smaller_model_would_fit_where_the_page_says_so():
+    predicted = stored.predictions()
+    for stage, (card, options) in on_cards.ON.items():
+        if options == on_cards.LARGE:
+            for name in (scripts.get(stage).parent, stage):
+                assert tables.needs(predicted[name]) < CARDS[card].gb, (stage, name)
 
 
 @NEEDS

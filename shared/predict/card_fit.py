@@ -250,6 +250,7 @@ def table(records, card):
     above = f"Configurations for {size} {what} per update on {card.title}, {card.gb:.4g} GB:"
     fitting = [way for _, way in found if way["at_once"]]
     below = [f"Fits {tables.TIGHTLY}."] if any(map(tight, fitting)) else []
+    below.append("Speeds are estimates; where they are too high: shared/predict/README.md")
     if any(card.gb - way["needs_gb"] < tables.OPEN_GB for way in fitting):
         below.append(f"With less than {tables.OPEN_GB} GB to spare it may fail: {tables.ALLOWED}")
     return [above, *aligned(heading(what), rows(found)), *below]

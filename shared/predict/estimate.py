@@ -8,8 +8,9 @@ Work takes longer than at the highest rates, by a factor for each kind of it:
 - memory: the bytes of all else;
 - links: bytes from other GPUs and from or to the host.
 
-The factors follow from published speeds, by least squares of the relative error: `python -m
-shared.evidence.published --stored` prints them, and how near they come to other published speeds.
+The first three factors follow from published speeds, by least squares of the relative error:
+`python -m shared.evidence.published --stored` prints them, and how near they come to other
+published speeds. That of links is an assumption, the same as of the emulator's clock.
 As in bound.py, streams run concurrently, and what the host does is not in it.
 """
 

@@ -204,7 +204,7 @@ def show(found, args):
         print(
             f"Launching an update took this computer {host_ms:.0f} ms; the GPU takes at least "
             f"{r['bound']['ms']:.0f} ms, estimated {gpu_ms:.0f} ms: so an update takes about "
-            f"{max(host_ms, gpu_ms):.0f} ms"
+            f"{max(host_ms, gpu_ms):.0f} ms, or more: shared/predict/README.md"
         )
     if found["eager_gb"]:
         print(

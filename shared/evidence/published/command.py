@@ -92,8 +92,6 @@ def emulated(every, folder=None):
         kept = ("allocated_gb", "active_gb", "reserved_gb", "bound", "work_ms", "notes", "why")
         record |= {key: figures[key] for key in kept if key in figures}
         records.append({**record, **common})
-    if any(fit.halves(records)):
-        print("", fit.summary(records), sep="\n")
     return records
 
 
