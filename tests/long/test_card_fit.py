@@ -10,6 +10,7 @@ from predictions import predict_all, predicted
 
 from shared.emulator import cards
 from shared.predict import card_fit, command, stage, tables
+from shared.predict.estimate import estimate
 from shared.predict.jobs import Wanted, run_jobs
 
 pytestmark = NEEDS
@@ -98,7 +99,7 @@ def test_the_command_tells_the_way(capsys):
     images, texts = records[:3], records[3:]
     assert [r["way"]["batch_size"] for r in images] == [16, 16, 16]  # also of 01, whose own is 64
     assert {r["way"]["at_once"] for r in images} == {4, 16}
-    by_hand = max(images[:2], key=lambda r: 16 / r["way"]["bound"]["ms"])
+    by_hand = max(images[:2], key=lambda r: 16 / estimate(r["way"]["work_ms"]))
     below = printed[printed.index("Configurations for 16 images") :].splitlines()
     # The fastest of one GPU is the first, and that of four GPUs comes after all of one.
     assert below[2].startswith(by_hand["script"]) and below[4].startswith("08_fsdp/train")
