@@ -13,27 +13,20 @@
 // tensors into a third.
 #define OF_THREAD 24
 
-_Thread_local const char *work_kind = "kernel";
+static work at_least(const char *kind, double ns) { return (work){kind, ns > LEAST ? ns : LEAST}; }
 
-static double at_least(const char *kind, double ns) {
-  work_kind = kind;
-  return ns > LEAST ? ns : LEAST;
-}
-
-double work_of_threads(dim3 grid, dim3 block) {
+work work_of_threads(dim3 grid, dim3 block) {
   double threads = (double)grid.x * grid.y * grid.z * block.x * block.y * block.z;
   return at_least("kernel", threads * OF_THREAD / (card.memory * OF_BANDWIDTH));
 }
 
-double work_of_copying(const void *to, const void *from, size_t bytes) {
+work work_of_copying(const void *to, const void *from, size_t bytes) {
   bool inside = memory_on_device(to) && memory_on_device(from);
   double rate = inside ? card.memory / 2 : card.link;
   return at_least(inside ? "kernel" : "copy", bytes / (rate * OF_BANDWIDTH));
 }
 
-double work_of_sending(double bytes) {
-  return at_least("send", bytes / (card.gpus * OF_BANDWIDTH));
-}
+work work_of_sending(double bytes) { return at_least("send", bytes / (card.gpus * OF_BANDWIDTH)); }
 
 // ---- Products: https://docs.nvidia.com/cuda/cublas/
 // The beginning of a cublasHandle_t, and of a cublasLtMatrixLayout_t.

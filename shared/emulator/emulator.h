@@ -26,8 +26,8 @@ extern struct card {
   int64_t launch; // ns that the host takes to start a piece of work; 0: work is done at once
   double fp32, tf32, half;   // floating-point operations per ns
   double memory, link, gpus; // bytes per ns: its memory, to the host, to other GPUs
-  bool ascending;  // addresses ascend, as in traces from Windows
-  bool alone;      // the other ranks of a communicator are copies of this one
+  bool ascending;            // addresses ascend, as in traces from Windows
+  bool alone;                // the other ranks of a communicator are copies of this one
 } card;
 
 extern pthread_mutex_t lock; // of all tables here
@@ -43,16 +43,18 @@ bool memory_on_device(const void *pointer);
 // Copy between host and device if it is small: what is large has no values.
 void memory_copy(void *to, const void *from, size_t bytes);
 
-// Add a piece of work to a stream, which lasts so long there.
-void stream_work(cudaStream_t stream, double ns);
+// A piece of work, and how many ns it takes: of a kernel of so many threads, if it moves bytes and
+// computes little, of copying bytes, and of sending them between GPUs.
+typedef struct work {
+  const char *kind; // "product", "kernel", "copy" or "send"
+  double ns;
+} work;
 #define LEAST 2e3 // ns of the shortest kernel
-// Return the ns of a kernel of so many threads, if it moves bytes and computes little.
-double work_of_threads(dim3 grid, dim3 block);
-// Return the ns of copying bytes, and of sending them between GPUs.
-double work_of_copying(const void *to, const void *from, size_t bytes);
-double work_of_sending(double bytes);
-// What the last of these was for, or "product": the kind of the thread's next piece of work.
-extern _Thread_local const char *work_kind;
+work work_of_threads(dim3 grid, dim3 block);
+work work_of_copying(const void *to, const void *from, size_t bytes);
+work work_of_sending(double bytes);
+// Add it to a stream.
+void stream_work(cudaStream_t stream, work piece);
 
 // Remember that a function was called that is known by its name alone.
 void called_by_name(const char *name);

@@ -22,7 +22,7 @@ ENTRY cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, s
 }
 
 ENTRY cudaError_t cudaGraphLaunch(cudaGraphExec_t instance, cudaStream_t handle) {
-  stream_work(handle, LEAST);
+  stream_work(handle, (work){"kernel", LEAST});
   return cudaSuccess;
 }
 

@@ -37,9 +37,7 @@ ENTRY int nvmlDeviceGetCount_v2(unsigned *count) {
   return SUCCESS;
 }
 
-ENTRY int nvmlDeviceGetHandleByIndex_v2(unsigned index, handle *of) {
-  return device_of(index, of);
-}
+ENTRY int nvmlDeviceGetHandleByIndex_v2(unsigned index, handle *of) { return device_of(index, of); }
 
 ENTRY int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, handle *of) {
   const char *number = strchr(bus, ':'); // 0000:01:00.0 is device 0

@@ -62,7 +62,7 @@ static time_t seconds(void) {
 
 static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 
-void stream_work(cudaStream_t handle, double ns) {
+void stream_work(cudaStream_t handle, work piece) {
   if (!card.launch)
     return;
   atomic_store(&busy, seconds());
@@ -71,10 +71,10 @@ void stream_work(cudaStream_t handle, double ns) {
   int64_t *end = &s->ends[s->issued++ % QUEUE]; // until now, of the work that must have ended
   host = later(host + card.launch, *end);
   int64_t begin = later(s->until, host);
-  *end = s->until = begin + (int64_t)ns;
+  *end = s->until = begin + (int64_t)piece.ns;
   issued++;
   if (pieces)
-    fprintf(pieces, "%s %p %ld %ld\n", work_kind, s, begin, *end);
+    fprintf(pieces, "%s %p %ld %ld\n", piece.kind, s, begin, *end);
   pthread_mutex_unlock(&lock);
 }
 

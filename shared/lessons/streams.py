@@ -50,6 +50,12 @@ def busy(pieces):
     return {k: sum(b - a for kind, _, a, b in pieces if kind == k) for k in KINDS}
 
 
+def by_stream(pieces):
+    """Return the milliseconds of work of each stream, {stream: ms}; else it waits or is idle."""
+    streams = sorted({stream for _, stream, *_ in pieces})
+    return {s: sum(b - a for _, stream, a, b in pieces if stream == s) for s in streams}
+
+
 def hidden(pieces, kind):
     """Return the share of a kind's work during which the stream of products is at work, too.
 
@@ -80,17 +86,18 @@ def picture(entry):
 
 def draw(entry, file):
     """Draw the streams of an entry, a row each, over time."""
-    rows = sorted({stream for _, stream, *_ in entry["pieces"]}, reverse=True)
+    busy_ms = by_stream(entry["pieces"])
+    rows = sorted(busy_ms, reverse=True)
     figure, axes = plt.subplots(figsize=(8.5, 0.9 + 0.45 * len(rows)), layout="constrained")
     for kind, (label, color) in KINDS.items():
         for place, row in enumerate(rows):
             mine = [(a, b - a) for k, s, a, b in entry["pieces"] if (k, s) == (kind, row)]
             axes.broken_barh(mine, (place - 0.4, 0.8), color=color, linewidth=0)
         axes.barh(0, 0, color=color, label=label)
-    axes.set_yticks([])
-    axes.set_ylabel("streams")
+    axes.set_yticks(range(len(rows)), [f"{busy_ms[row]:.1f} ms busy" for row in rows])
+    axes.tick_params("y", length=0)
     axes.set_xlim(0, entry["ms"])
-    axes.set_xlabel("ms")
+    axes.set_xlabel(f"ms; the host needs {entry['host_ms']:.1f} ms to start the pieces")
     axes.legend(ncols=len(KINDS), loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False)
     bars.save(figure, file, shown(entry))
 
@@ -129,8 +136,9 @@ def main(argv=None):
     jobs = [(predict_work, name, Wanted("full"), LAUNCH_US) for name in SHOWN]
     entries = []
     for name, pieces in zip(SHOWN, run_jobs(jobs)):
-        pieces = joined(pieces)
         known = {"script": name, "card": Wanted("full").card.title, "launch_us": LAUNCH_US}
+        known["host_ms"] = len(pieces) * LAUNCH_US / 1e3
+        pieces = joined(pieces)
         known |= {"ms": max(end for *_, end in pieces), "busy_ms": busy(pieces)}
         entries.append({**record.new(TASK, **known), "pieces": pieces})
     write_text(stored.STREAMS, json.dumps(entries) + "\n")

@@ -47,6 +47,7 @@ def test_overlap_and_joining():
     assert streams.hidden(pieces, "send") == pytest.approx(2 / 3)
     assert streams.hidden(pieces, "copy") is None
     assert streams.busy(pieces)["send"] == 3
+    assert streams.by_stream(pieces) == {0: 3, 1: 3}
     near = [["send", 1, 0, 1], ["product", 0, 0, 1], ["send", 1, 1.01, 2], ["send", 1, 3, 4]]
     assert streams.joined(near) == [["send", 1, 0, 2], ["product", 0, 0, 1], ["send", 1, 3, 4]]
 
