@@ -57,6 +57,7 @@ def test_the_stored_pieces_are_current():
     jobs = [(predict_work, name, Wanted("full"), streams.LAUNCH_US) for name in streams.SHOWN]
     for entry, pieces in zip(streams.stored_entries(), run_jobs(jobs), strict=True):
         now = streams.joined(pieces)
+        assert len(pieces) * streams.LAUNCH_US / 1e3 < 0.9 * entry["ms"]  # the GPU sets the pace
         for kind in ("send", "copy"):
             both = streams.hidden(now, kind), streams.hidden(entry["pieces"], kind)
             assert both[0] == pytest.approx(both[1], abs=0.1)
