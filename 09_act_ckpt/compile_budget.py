@@ -1,0 +1,102 @@
+"""Side road from 09_act_ckpt/train.py, a memory budget: the compiler chooses what to recompute.
+
+torch.compile knows the graphs of both passes. From 1, its default, to 0, the budget is the share of
+the activations that may stay for the backward pass; the cheapest are computed again, most of them
+in kernels that are there anyway.
+
+The budget is for what is compiled at once: for each block by itself. Over the whole model, a budget
+of 0 would save nothing: all blocks would be computed again at the beginning of the backward pass.
+On a CPU nothing is compiled, so nothing is recomputed.
+
+Cost: more memory than checkpointing blocks, less computation; the first update waits for the
+compiler
+
+On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+import torch._functorch.config
+import torch.nn.functional as F
+from lightning.fabric import Fabric
+from lightning.fabric.strategies import ModelParallelStrategy
+from torch.distributed.fsdp import fully_shard
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
+from shared.images import cli, data, models
+from shared.metrics import Meter
+
+BATCH_SIZE = 16  # images per update
+MICRO_BATCH_SIZE = 4  # images per forward and backward pass
+LR = {"full": 0.01, "tiny": 0.05}  # the tiny preset makes few updates, so larger ones
+DEVICES = 4  # GPUs, or processes on a CPU
+
+
+def parallelize(model, mesh):
+    torch._functorch.config.activation_memory_budget = 0.5
+    for block in model.encoder.layers:
+        block.compile(disable=mesh.device_type == "cpu")
+    for unit in [*model.encoder.layers, model]:  # the model last: it takes what is in no block
+        fully_shard(unit, mesh=mesh["data_parallel"])
+    return model.to_empty(device=mesh.device_type)  # memory for the shards of this process
+
+
+def make_fabric(args):
+    return Fabric(
+        accelerator=args.accelerator,
+        devices=args.devices,
+        num_nodes=args.num_nodes,
+        precision="bf16-true",  # bf16 for weights, gradients, optimizer states and computation
+        strategy=ModelParallelStrategy(
+            parallelize,
+            data_parallel_size=args.world_size,  # one shard for each process
+            tensor_parallel_size=1,
+        ),
+    )
+
+
+def build(fabric, args):
+    with fabric.init_module(empty_init=True):  # no random weights: the file has them all
+        model = models.vit(args)  # from torchvision
+    model = fabric.setup_module(model)  # calls parallelize()
+    fabric.load_raw(models.weights(args), model, weights_only=True)  # fills the shards
+    # created after sharding, so that it holds shards
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR[args.preset])
+    optimizer = fabric.setup_optimizers(optimizer)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.updates)
+    return model, optimizer, scheduler
+
+
+def train_step(fabric, model, optimizer, images, labels, meter):
+    for x, y in zip(images.split(MICRO_BATCH_SIZE), labels.split(MICRO_BATCH_SIZE)):
+        logits = model(x)  # (micro-batch, classes)
+        loss = F.cross_entropy(logits, y) * len(x) / len(images)  # its share of the batch's mean
+        fabric.backward(loss)
+        meter.add(loss, logits, y)
+    optimizer.step()
+    optimizer.zero_grad()  # frees the gradients, before the next forward pass needs the memory
+
+
+def main(argv=None):
+    args = cli.parse(__file__, argv, BATCH_SIZE, DEVICES, MICRO_BATCH_SIZE)
+    fabric = make_fabric(args)
+    fabric.launch()
+    fabric.seed_everything(args.seed)
+    meter = Meter(args, fabric)
+
+    train_loader, val_loader, test_loader = fabric.setup_dataloaders(*data.loaders(args))
+    with meter.loading():
+        model, optimizer, scheduler = build(fabric, args)
+    with meter.training(model, optimizer, scheduler):  # --save keeps these
+        for epoch in range(args.epochs):
+            for images, labels in meter.progress(train_loader, epoch):
+                train_step(fabric, model, optimizer, images, labels, meter)
+                scheduler.step()
+            meter.validate(model, val_loader)
+    return meter.test(model, test_loader)
+
+
+if __name__ == "__main__":
+    main()
