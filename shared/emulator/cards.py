@@ -36,6 +36,7 @@ class Rates:
     # between two cards does not count.
     gpus: float | None = None
     bf16: bool = True  # whether `half` applies to bf16, too
+    fp8: bool = True  # whether it multiplies numbers of 8 bits, twice as many as of 16
 
     def flops(self, kind):
         """Return the floating-point operations per second of a kind, as in cost.Operation."""
@@ -48,6 +49,8 @@ class Rates:
             rate = max(self.fp32, (self.tf32 or 0) / 3)
         elif kind == "fp16" or (kind == "bf16" and self.bf16):
             rate = self.half
+        elif kind == "fp8" and self.fp8:
+            rate = 2 * self.half
         return rate * 1e12
 
 
@@ -73,13 +76,18 @@ class Card:
         """Return whether the card has bf16 instructions."""
         return self.capability >= (8, 0)
 
+    @property
+    def fp8(self):
+        """Return whether the card multiplies numbers of 8 bits in floating point."""
+        return self.capability >= (8, 9)
+
 
 def _read(row):
     capability = tuple(map(int, row["capability"].split(".")))
     built = int(row["multiprocessors"]), int(row["threads"])
     rates = [float(row[name]) if row[name] else None for name in RATES]
     card = Card(row["title"], row["cuda_name"], float(row["gib"]), capability, *built)
-    return dataclasses.replace(card, rates=Rates(*rates, bf16=card.bf16))
+    return dataclasses.replace(card, rates=Rates(*rates, card.bf16, card.fp8))
 
 
 with Path(__file__).with_name("cards.csv").open(newline="") as file:

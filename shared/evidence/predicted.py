@@ -20,7 +20,7 @@ LANGUAGE = (
 )
 # The options of `python -m shared.predict` for each group.
 OPTIONS = {
-    stored.SIDE_ROADS: ["--side-roads"],
+    stored.SIDE_ROADS: ["--side-roads", "11_llm/fp8 --card h100"],
     stored.VITS: ["01-10 --model vit_b_16,vit_h_14"],
     stored.TEXT: [
         f"11 --model {LANGUAGE} --one-by-one",
@@ -36,8 +36,9 @@ def jobs(group):
     jobs = []
     for options in OPTIONS[group]:
         jobs += [(predict, *run) for run in command.wanted(command.parse(options.split()))]
-    if group == stored.SIDE_ROADS:  # the stages are a group of their own
+    if group == stored.SIDE_ROADS:  # the stages are a group of their own; an A100 has no FP8
         jobs = [job for job in jobs if job[1] not in scripts.stages()]
+        jobs = [job for job in jobs if "fp8" not in job[1] or job[2].card.fp8]
     return jobs
 
 

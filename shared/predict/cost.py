@@ -42,6 +42,7 @@ EXCHANGES = (
 COPY_IN = "all_gather_copy_in"
 BESIDE = "exchange"  # the stream of communication that overlaps with computation
 NAMES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
+NAMES |= {torch.float8_e4m3fn: "fp8", torch.float8_e5m2: "fp8"}
 aten = torch.ops.aten
 flop_registry[aten._grouped_mm] = lambda a, b, *_, **__: 2 * a.numel() * b.shape[-1]
 # What a convolution becomes on a GPU; the kernel of a transposed one meets each of its inputs.
@@ -59,7 +60,7 @@ class Operation:
 
     stream: object  # the id of the stream of the device that it runs on, or BESIDE
     flop: int = 0
-    kind: str = "fp32"  # of the flop; or "tf32", "fp16", "bf16", "attention" for attention in fp32
+    kind: str = "fp32"  # of the flop; or "tf32", "fp16", "bf16", "fp8", "attention" (in fp32)
     read: dict = dataclasses.field(default_factory=dict)  # {name of a storage: bytes}
     written: dict = dataclasses.field(default_factory=dict)
     gathered: int = 0  # exchanged between devices

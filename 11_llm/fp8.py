@@ -1,0 +1,77 @@
+"""Side road from 11_llm/before.py, FP8: matrix products of 8-bit numbers.
+
+torchao replaces the linear layers of the model, not of its head. Before each product, both operands
+are scaled and rounded to 8 bits, and a GPU of Ada, Hopper or later multiplies them twice as fast as
+16 bits; elsewhere that is imitated. Weights, gradients, optimizer states and saved activations stay
+as they are, so no memory is saved: the copies in 8 bits are additional.
+
+Cost: memory for the copies, numbers rounded to 8 bits
+
+On a GPU, a model from the hub on IMDb; with --preset tiny, a small one on made-up reviews.
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from lightning.fabric import Fabric
+from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
+from shared.metrics import Meter
+from shared.text import cli, data, models
+
+BATCH_SIZE = 12  # texts per update
+LR = {"full": 5e-5, "tiny": 3e-4}  # the tiny preset makes few updates, so larger ones
+DEVICES = 1  # GPUs, or processes on a CPU
+
+
+def make_fabric(args):
+    return Fabric(
+        accelerator=args.accelerator,
+        devices=args.devices,
+        precision="32-true",  # fp32 for weights, gradients, optimizer states and computation
+    )
+
+
+def build(fabric, args):
+    model = models.classifier(args)
+    model.load_state_dict(torch.load(models.weights(args), weights_only=True))
+    fp8 = fabric.device.type == "cuda" and torch.cuda.get_device_capability() >= (8, 9)
+    config = Float8LinearConfig(emulate=not fp8)
+    convert_to_float8_training(model.base_model, config=config)
+    optimizer = torch.optim.Adam(model.parameters(), lr=LR[args.preset])
+    model, optimizer = fabric.setup(model, optimizer)
+    return model, optimizer
+
+
+def train_step(fabric, model, optimizer, tokens, labels, meter):
+    logits = model(**tokens).logits  # (batch, classes)
+    loss = F.cross_entropy(logits, labels)
+    fabric.backward(loss)
+    meter.add(loss, logits, labels)
+    optimizer.step()
+    optimizer.zero_grad()  # frees the gradients, before the next forward pass needs the memory
+
+
+def main(argv=None):
+    args = cli.parse(__file__, argv, BATCH_SIZE, DEVICES)
+    fabric = make_fabric(args)
+    fabric.launch()
+    fabric.seed_everything(args.seed)
+    meter = Meter(args, fabric)
+
+    train_loader, val_loader, test_loader = fabric.setup_dataloaders(*data.loaders(args))
+    with meter.loading():
+        model, optimizer = build(fabric, args)
+    with meter.training(model, optimizer):  # --save keeps these
+        for epoch in range(args.epochs):
+            for tokens, labels in meter.progress(train_loader, epoch):
+                train_step(fabric, model, optimizer, tokens, labels, meter)
+            meter.validate(model, val_loader)
+    return meter.test(model, test_loader)
+
+
+if __name__ == "__main__":
+    main()
