@@ -11,8 +11,11 @@ from single_process import alone
 
 from shared.records import scripts
 
+# These compile nothing on a CPU: tests/long/test_compile.py.
+COMPILED = {"05_grad_accum/compile", "09_act_ckpt/compile_budget"}
+FLAT = {"08_fsdp/fsdp1"}  # its gradients are shards; on a CPU it gathers otherwise than on a GPU
 # Rank 0 alone does not know how many processes are in groups that NCCL splits off.
-EMULATED = [name for name in ROADS if name != "08_fsdp/hsdp"]
+EMULATED = [name for name in ROADS if name not in {"08_fsdp/hsdp", *COMPILED, *FLAT}]
 ALONE = [name for name in ROADS if name not in SHARDED_ROADS]
 # These compute the same numbers as their parents. (On a CPU, the first two change nothing.)
 SAME = {
@@ -24,16 +27,18 @@ SAME = {
     "06_sgd/ema",
     "09_act_ckpt/one_gpu",
     "11_llm/hf_accelerate",
+    *COMPILED,
     *SHARDED_ROADS,
 }
 # These compute the same, but sum or round in another order or type.
 CLOSE = {"08_fsdp/ddp", "08_fsdp/no_sync", "08_fsdp/hsdp", "08_fsdp/fp32_shards", TENSOR_PARALLEL}
-CLOSE |= {"11_llm/causal_chunked", "11_llm/eager_attention", "08_fsdp/sequence_parallel"}
+CLOSE |= {"11_llm/causal_chunked", "11_llm/eager_attention", "08_fsdp/sequence_parallel", *FLAT}
 OTHER = {"08_fsdp/zero1", "11_llm/lora_sharded"}  # another optimizer, or other trainable weights
 ANEW, CAUSAL = {"11_llm/causal"}, ("11_llm/causal", "11_llm/causal_chunked")  # another model, task
 FAILS = "03_bf16/fp16_true"
 # The weights that these freeze should be pretrained; in the tiny model they are random.
 OF_RANDOM = {"11_llm/frozen", "11_llm/lora", "11_llm/lora_sharded", "11_llm/qlora"}
+ROUNDED = {*OF_RANDOM, "11_llm/fp8"}
 
 
 def parent(name):
@@ -62,8 +67,8 @@ def test_losses_of_one_process(name):
     assert len(here) == STEPS
     if name in ANEW:
         return
-    # Nothing is updated yet; but LoRA draws random numbers, and 4-bit quantization rounds weights.
-    assert here[0] == pytest.approx(there[0], rel=0.01 if name in OF_RANDOM else 1e-6)
+    # Nothing is updated yet; but LoRA draws random numbers, and few bits round weights.
+    assert here[0] == pytest.approx(there[0], rel=0.01 if name in ROUNDED else 1e-6)
     if name in SAME:
         assert here == there
     elif name in CLOSE:
@@ -95,5 +100,5 @@ def test_losses_of_four_processes(sharded, name):
 def test_gradients_of_whole_weights_agree(sharded, name):
     seen = [rank[f"{name} as is"] for rank in sharded]
     assert len(seen[0]["whole"]) == STEPS
-    assert all(rank["whole"] == seen[0]["whole"] for rank in seen)
+    assert name in FLAT or all(rank["whole"] == seen[0]["whole"] for rank in seen)
     assert seen[0]["shares"] == (1 if TENSOR_PARALLEL in (name, parent(name)) else 4)

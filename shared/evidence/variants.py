@@ -34,6 +34,7 @@ class Variant:
     devices: int | None = None
     card: str = "a100"
     expandable: bool = False
+    clock_us: float = 0
     tiny: bool = False  # whether to measure the tiny model, too
     mend: str | None = None  # the correction, if the change is a mistake
 
@@ -85,6 +86,7 @@ def emulate(variant):
         devices=variant.devices,
         card=CARDS[variant.card],
         expandable=variant.expandable,
+        clock_us=variant.clock_us,
     )
     return predict(variant.script, settings)
 
@@ -113,7 +115,8 @@ def part(folder, table=None):
         return origin([*records.values()], stored.PREDICTED, what="the variants")
     mine = [v for v in VARIANTS if v.table == table]
     host = any(on_host(records[v.words]) for v in mine)
-    tight = mine[0].card != Variant.card  # memory of this card is scarce
+    # The memory of this card is scarce, or streams decide about what is reserved.
+    tight = mine[0].card != Variant.card or any(v.clock_us for v in mine)
     compared = any(v.against for v in mine)
     heading = ["GB", "allocated"]
     if compared:

@@ -111,9 +111,9 @@ def caption(entry):
         if kind in ("send", "copy") and (hidden(entry["pieces"], kind) or 0) > 0
     ]
     return (
-        f"{' and '.join(overlap)} pass while the GPU computes. Emulated {entry['card']}, with a host "
-        f"that starts a kernel in {entry['launch_us']} µs. At {LAUNCH} µs, as in published runs, it "
-        f"needs {entry['started'] * LAUNCH / 1e3:.0f} ms for all, and sets the pace."
+        f"{' and '.join(overlap)} pass while the GPU computes. Emulated {entry['card']}, with a "
+        f"host that starts a kernel in {entry['launch_us']} µs. At {LAUNCH} µs, as in published "
+        f"runs, it needs {entry['started'] * LAUNCH / 1e3:.0f} ms for all, and sets the pace."
     )
 
 
@@ -135,10 +135,11 @@ def embedded(script):
 
 def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
-    jobs = [(predict_work, name, Wanted("full"), LAUNCH_US) for name in SHOWN]
+    options = Wanted("full", clock_us=LAUNCH_US)
+    jobs = [(predict_work, name, options) for name in SHOWN]
     entries = []
     for name, pieces in zip(SHOWN, run_jobs(jobs)):
-        known = {"script": name, "card": Wanted("full").card.title, "launch_us": LAUNCH_US}
+        known = {"script": name, "card": options.card.title, "launch_us": LAUNCH_US}
         known |= {"ms": max(end for *_, end in pieces), "busy_ms": busy(pieces)}
         known["started"] = len(pieces)
         entries.append({**record.new(TASK, **known), "pieces": joined(pieces)})

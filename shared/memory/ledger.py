@@ -1,10 +1,8 @@
 """A ledger of tensor memory: when each storage is allocated and freed, and its category.
 
-PyTorch counts memory on CUDA devices, but not on a CPU. The resident set of the process is not a
-substitute, because it includes libraries and what the C allocator keeps; nor is the profiler, with
-several processes. So the ledger intercepts every operation, and logs each new storage and the
-moment when it is freed. It does not see what a kernel allocates for itself and frees before it
-returns; shared/evidence/profiled.py measures that.
+PyTorch counts memory on CUDA devices, but not on a CPU, where the resident set of the process
+includes libraries and what the C allocator keeps. So the ledger intercepts operations, and logs
+each new storage, and when it is freed; what a kernel frees itself, evidence/profiled.py measures.
 """
 
 import contextlib
@@ -24,9 +22,9 @@ class Ledger(TorchDispatchMode):
     """A context that logs tensor memory; it can be entered several times.
 
     A storage that was allocated while the ledger was not active counts from the first operation
-    that returns it. Releases always count. The category of a storage is often known only later (for
-    a gradient, at the optimizer step), and then applies from its allocation on. So the breakdown is
-    computed afterwards, from the log: `events`, a list of (block, bytes), negative when freed.
+    that returns it. Releases always count. A category that becomes known only later (of a gradient,
+    at the optimizer step) applies from the allocation on. So the breakdown is computed afterwards,
+    from `events`, a list of (block, bytes), negative when freed.
     """
 
     def __init__(self):

@@ -30,6 +30,7 @@ class Wanted:
     card: cards.Card = cards.DEFAULT
     card_gb: float | None = None  # what the card has; None: more than anything needs
     expandable: bool = False  # PyTorch's allocator under expandable_segments:True
+    clock_us: float = 0  # that the host takes to start a piece of work; 0: all is done at once
     words: tuple = ()  # further options of the script
 
 

@@ -66,8 +66,8 @@ class WatchedPhases(Phases):
 class Stage:
     """A script as options (jobs.Wanted) ask for it, on an emulated card of this process."""
 
-    def __init__(self, name, options, with_lines=False, launch_us=0):
-        self.options, self._with_lines, self._launch_us = options, with_lines, launch_us
+    def __init__(self, name, options, with_lines=False):
+        self.options, self._with_lines = options, with_lines
         self.script = scripts.get(name).load()
         if options.techniques is not None:
             self.script = one_by_one(name).script(options.techniques)
@@ -140,9 +140,8 @@ class Stage:
 
     def _take_card(self):
         card, gb = self.options.card, self.options.card_gb or tables.PLENTY_GB
-        settings = launch.settings(
-            card, self.devices, clock=self._launch_us, alone=self.devices > 1
-        )
+        clock, alone = self.options.clock_us, self.devices > 1
+        settings = launch.settings(card, self.devices, clock=clock, alone=alone)
         settings["EMULATED_BYTES"] = str(int(gb * 1e9))
         settings["EMULATED_CONTEXT"] = str(int(tables.set_aside(self.devices) * 1e9))
         launch.become(settings)
@@ -189,16 +188,16 @@ def predict_moments(name, options):
     return history.condensed(record, trace, since, end)
 
 
-def predict_work(name, options, launch_us):
+def predict_work(name, options):
     """Return the pieces of work of the last update: [(kind, stream, begin, end)], times in ms.
 
     Kinds are "product", "kernel" (another), "copy" (from or to the host) and "send" (to other
-    GPUs); streams are numbered in the order of their first piece. The host takes `launch_us` to
-    start a piece, and no time of this machine is in the figures.
+    GPUs); streams are numbered in the order of their first piece. The options have a clock, and no
+    time of this machine is in the figures.
     """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "work")
-        stage = Stage(name, options, launch_us=launch_us)
+        stage = Stage(name, options)
         ctypes.CDLL(None).emulator_log(str(file).encode())
         stage.run()
         since, until = stage.phases.issued[-2:]

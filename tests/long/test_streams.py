@@ -11,7 +11,8 @@ from shared.predict.stage import predict_work
 def runs():
     """What predict_work() returns for 07, 08 and 10, tiny, and for 08 again."""
     names = "07_init_module/train", "08_fsdp/train", "10_offload/train", "08_fsdp/train"
-    jobs = [(predict_work, name, Wanted("tiny"), streams.LAUNCH_US) for name in names]
+    options = Wanted("tiny", clock_us=streams.LAUNCH_US)
+    jobs = [(predict_work, name, options) for name in names]
     one, *several, again = run_jobs(jobs)
     return one, *several, again
 
@@ -54,7 +55,8 @@ def test_overlap_and_joining():
 
 def test_the_stored_pieces_are_current():
     """Their number may differ with PyTorch, not what overlaps with what."""
-    jobs = [(predict_work, name, Wanted("full"), streams.LAUNCH_US) for name in streams.SHOWN]
+    options = Wanted("full", clock_us=streams.LAUNCH_US)
+    jobs = [(predict_work, name, options) for name in streams.SHOWN]
     for entry, pieces in zip(streams.stored_entries(), run_jobs(jobs), strict=True):
         now = streams.joined(pieces)
         assert len(pieces) * streams.LAUNCH_US / 1e3 < 0.9 * entry["ms"]  # the GPU sets the pace

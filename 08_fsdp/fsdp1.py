@@ -1,0 +1,101 @@
+"""Side road from 08_fsdp/plain.py, FSDP1: the class that most code still uses.
+
+The weights of a unit are one flat parameter, and the shards are pieces of it. (FSDP2 shards each
+weight by itself, so that some can be frozen, and be of another type.) FSDP1 wraps the model, which
+changes the names of parameters.
+
+It frees gathered weights while the GPU may still use them on another stream (`record_stream`): the
+allocator takes them back only when the GPU gets there. They are no longer *allocated*, but stay
+*reserved*, and a fast host piles up many. So it waits by default (`limit_all_gathers=True`). FSDP2
+needs neither.
+
+Cost: memory that depends on the pace of the host; to load, it gathers the whole model
+
+On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
+"""
+
+import atexit
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
+from shared.images import cli, data, models
+from shared.metrics import Meter
+
+BATCH_SIZE = 16  # images per update
+MICRO_BATCH_SIZE = 4  # images per forward and backward pass
+LR = {"full": 0.01, "tiny": 0.05}  # the tiny preset makes few updates, so larger ones
+DEVICES = 4  # GPUs, or processes on a CPU
+PRECISION = "bf16-true"  # Fabric's name for it, for the report
+
+
+def parallelize(model, mesh):
+    return FullyShardedDataParallel(
+        model,
+        auto_wrap_policy=ModuleWrapPolicy({type(model.encoder.layers[0])}),  # a unit for each block
+        device_id=torch.empty(0, device=mesh.device_type).device,
+        param_init_fn=lambda part: part.to_empty(device=mesh.device_type, recurse=False),
+        limit_all_gathers=True,
+    )
+
+
+def make_device(args):
+    if args.accelerator == "cuda":
+        torch.cuda.set_device(dist.get_node_local_rank())
+    dist.init_process_group("nccl" if args.accelerator == "cuda" else "gloo")  # joins the others
+    atexit.register(dist.destroy_process_group)
+    return torch.device(args.accelerator)
+
+
+def build(device, args):
+    with torch.device("meta"):  # shapes and types, no memory
+        model = models.vit(args).to(torch.bfloat16)
+    mesh = dist.init_device_mesh(device.type, (args.world_size,), mesh_dim_names=("data_parallel",))
+    model = parallelize(model, mesh)
+    weights = torch.load(models.weights(args), weights_only=True, mmap=True)
+    whole = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)  # its file has all
+    set_model_state_dict(model, weights, options=whole)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR[args.preset])
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.updates)
+    return model, optimizer, scheduler
+
+
+def train_step(model, optimizer, images, labels, meter):
+    for x, y in zip(images.split(MICRO_BATCH_SIZE), labels.split(MICRO_BATCH_SIZE)):
+        logits = model(x.bfloat16()).float()  # (micro-batch, classes)
+        loss = F.cross_entropy(logits, y) * len(x) / len(images)  # its share of the batch's mean
+        loss.backward()
+        meter.add(loss, logits, y)
+    optimizer.step()
+    optimizer.zero_grad()  # frees the gradients, before the next forward pass needs the memory
+
+
+def main(argv=None):
+    args = cli.parse(__file__, argv, BATCH_SIZE, DEVICES, MICRO_BATCH_SIZE, launcher="torchrun")
+    device = make_device(args)
+    torch.manual_seed(args.seed)
+    meter = Meter(args, device, PRECISION)
+
+    train_loader, val_loader, test_loader = data.loaders(args)
+    with meter.loading():
+        model, optimizer, scheduler = build(device, args)
+    with meter.training(model, optimizer, scheduler):  # --save keeps these
+        for epoch in range(args.epochs):
+            for images, labels in meter.progress(train_loader, epoch):
+                images = images.to(device, non_blocking=True)
+                labels = labels.to(device, non_blocking=True)
+                train_step(model, optimizer, images, labels, meter)
+                scheduler.step()
+            meter.validate(model, val_loader)
+    return meter.test(model, test_loader)
+
+
+if __name__ == "__main__":
+    main()

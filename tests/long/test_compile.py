@@ -1,0 +1,57 @@
+"""Promise: compiled blocks, FSDP1 and FP8 need on an emulated GPU what their pages say."""
+
+import pytest
+
+from shared.emulator.cards import CARDS
+from shared.evidence.variants import VARIANTS, emulate
+from shared.predict.jobs import Wanted, run_jobs
+from shared.predict.stage import predict
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """The peaks in GB of compiled scripts and of those beside them, {script: peak}."""
+    names = "05_grad_accum/train", "05_grad_accum/compile", "08_fsdp/train", "09_act_ckpt/train"
+    names += ("09_act_ckpt/compile_budget",)
+    records = run_jobs([(predict, name, Wanted("full")) for name in names])
+    return {r["script"]: r["train"]["device_peak_gb"] for r in records}
+
+
+def test_compiling_alone_saves_nothing(compiled):
+    eager, fused = compiled["05_grad_accum/train"], compiled["05_grad_accum/compile"]
+    assert fused == pytest.approx(eager, rel=0.01)
+
+
+def test_a_budget_lies_between_all_and_checkpoints(compiled):
+    least, most = compiled["09_act_ckpt/train"], compiled["08_fsdp/train"]
+    assert least < compiled["09_act_ckpt/compile_budget"] < 0.75 * most
+
+
+def variants(table):
+    mine = [v for v in VARIANTS if v.table == table]
+    return {v.words: r for v, r in zip(mine, run_jobs([(emulate, v) for v in mine]))}
+
+
+def test_without_its_limiter_a_fast_host_makes_fsdp1_reserve_more():
+    records = variants("FSDP1")
+    allocated = {r["train"]["device_peak_gb"] for r in records.values()}
+    assert len(allocated) == 1
+    reserved = {words: r["train"]["device_reserved_gb"] for words, r in records.items()}
+    limited = reserved["a host of 5 µs"]
+    assert reserved["a host of 41.5 µs, no limit"] < 1.05 * limited
+    assert 1.3 * limited < reserved["a host of 5 µs, no limit"]
+    assert reserved["a host of 5 µs, no limit"] < reserved["a host of 1 µs, no limit"]
+    for r in records.values():  # what waits for a stream is no longer allocated
+        held = sum(r["train"]["breakdown_gb"].values())
+        assert held == pytest.approx(r["train"]["device_peak_gb"], rel=1e-6)
+
+
+def test_fp8_saves_no_memory_and_halves_the_time_of_products():
+    names, options = ("11_llm/before", "11_llm/fp8"), Wanted("full", card=CARDS["h100"])
+    before, fp8 = run_jobs([(predict, name, options) for name in names])
+    assert before["train"]["device_peak_gb"] < fp8["train"]["device_peak_gb"]
+    assert fp8["train"]["breakdown_gb"]["activations"] == pytest.approx(
+        before["train"]["breakdown_gb"]["activations"], rel=0.01
+    )
+    assert CARDS["h100"].rates.flops("fp8") == 2 * CARDS["h100"].rates.flops("bf16")
+    assert CARDS["a100"].rates.flops("fp8") == CARDS["a100"].rates.flops("fp32")
