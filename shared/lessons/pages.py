@@ -8,7 +8,7 @@ import re
 import shlex
 
 from shared.cli import Parser
-from shared.evidence import hugging_face, lost_updates, on_cards, profiled, variants
+from shared.evidence import hugging_face, lost_updates, on_cards, profiled, scale, variants
 from shared.lessons import (
     exercises,
     misconceptions,
@@ -42,6 +42,7 @@ PARTS = {
     "misses": published.misses,
     "misconceptions": misconceptions.part,
     "on_a_card": on_cards.part,
+    "scale": scale.part,
     "one_by_one": parts.one_by_one,
     "origin": parts.origin,
     "picture": parts.picture,

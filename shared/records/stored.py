@@ -26,6 +26,7 @@ TINY_VARIANTS = RESULTS / "tiny-cpu-variants.json"
 PUBLISHED = RESULTS / "published.json"
 TRACES = RESULTS / "traces.json"
 ON_CARDS = RESULTS / "on-cards.json"
+SCALE = RESULTS / "scale.json"
 HUGGING_FACE = RESULTS / "hugging-face.json"  # two records for each technique
 PROFILED = RESULTS / "profiled.json"
 LOST_UPDATES = RESULTS / "lost-updates.json"
