@@ -21,6 +21,7 @@ LANGUAGE = (
 # The options of `python -m shared.predict` for each group.
 OPTIONS = {
     stored.SIDE_ROADS: ["--side-roads", "11_llm/fp8 --card h100"],
+    stored.ONE_GPU: [f"{','.join(scripts.ON_ONE_GPU)} --devices 1"],
     stored.VITS: ["01-10 --model vit_b_16,vit_h_14"],
     stored.TEXT: [
         f"11 --model {LANGUAGE} --one-by-one",

@@ -30,8 +30,7 @@ from shared.text.cli import TASK as TEXTS
 from shared.text.models import TINY, TINY_GPT
 
 GPUS = 4  # emulated ones, for the scripts from 08 on
-# For those with one GPU: the stages before sharding, and what they can do instead of it.
-ONE_GPU = "01-07", "09_act_ckpt/one_gpu", "06_sgd/adam_on_host", "10_offload/activations_only"
+ONE_GPU = "01-07", *scripts.ON_ONE_GPU
 UPDATES = 3  # on them: the second is the first with everything allocated at its start
 
 

@@ -44,6 +44,7 @@ PARTS = {
     "on_a_card": on_cards.part,
     "scale": scale.part,
     "one_by_one": parts.one_by_one,
+    "one_gpu": parts.one_gpu,
     "origin": parts.origin,
     "picture": parts.picture,
     "profiled": profiled.part,

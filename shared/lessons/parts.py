@@ -139,6 +139,19 @@ def ladder(folder):
     return markdown.text(table, markdown.sources(records, stored.PREDICTED))
 
 
+def one_gpu(folder):
+    """Return a picture of the ladder of those who have one GPU, and a table of its last scripts."""
+    every = views.by_script(stored.predicted(stored.ONE_GPU))
+    table = [("on one GPU, after 07", "from", "tensors, GB", "card, GB")]
+    for script in map(scripts.get, scripts.ON_ONE_GPU):
+        link = f"[{script.name}]({script.name}.py): {script.idea}"
+        lines = f"{markdown.changed(script.parent, script.name)} lines from {script.parent[:2]}"
+        table.append((link, lines, *_per_gpu(every[script.name])))
+    file = os.path.relpath(views.RESULTS / "predicted-one-gpu.png", folder)
+    picture = f"![Peak memory of the ladder on one GPU, stacked by what holds it]({file})"
+    return markdown.text(picture, table)
+
+
 def _published_times(records):
     """Return the ms per image of the article's runs of the same steps, {script: ms}."""
     runs = json.loads(stored.PUBLISHED.read_text())

@@ -16,8 +16,11 @@ from shared.records.views import RESULTS, TINY_MEASURED, by_script, read
 def every():
     """Yield each picture: its file, what its metadata tell, and a function that draws it."""
     predicted, measured = stored.predictions(), by_script(read(TINY_MEASURED)[0])
+    ladder = scripts.ladder()
+    one_gpu = [predicted[name] for name in ladder[:7]] + stored.predicted(stored.ONE_GPU)
     for name, records in (
-        ("predicted-full", [predicted[name] for name in scripts.ladder()]),
+        ("predicted-full", [predicted[name] for name in ladder]),
+        ("predicted-one-gpu", one_gpu),
         ("tiny-cpu", [measured[name] for name in scripts.stages()]),
     ):
         file = RESULTS / f"{name}.png"

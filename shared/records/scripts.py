@@ -17,6 +17,8 @@ import re
 from shared.cli import UserError
 from shared.records.record import ROOT
 
+# What those with one GPU can do after 07, in place of 08.
+ON_ONE_GPU = "09_act_ckpt/one_gpu", "06_sgd/adam_on_host", "10_offload/activations_only"
 FLAGS = re.MULTILINE | re.DOTALL
 FOLDER = "[0-9][0-9]_*"
 FIRST_LINE = re.compile(

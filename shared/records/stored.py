@@ -10,7 +10,7 @@ from shared.records.views import RESULTS, by_model, by_script, read
 # line with what its records share, then a line for each record.
 PREDICTED = RESULTS / "predicted.jsonl"
 STAGES, SIDE_ROADS, VITS = "stages", "side roads", "other vision transformers"
-TEXT, VARIANTS = "language models", "variants"
+TEXT, VARIANTS, ONE_GPU = "language models", "variants", "one GPU"
 TIMELINES = RESULTS / "timelines.json.gz"  # by the same command: of the stages
 # Measured on a CPU by `python -m shared.ladder 04-11 --preset full --dry-run`:
 FULL_CPU = RESULTS / "full-cpu.jsonl"
