@@ -24,10 +24,12 @@ def table(folder):
         stage, _, file = script.parent.removesuffix("/train").partition("/")
         lines = f"{markdown.changed(script.parent, name)} from {file or stage[:2]}"
         cells = [lines, views.size(peaks[1])]
-        if views.setting(r) == views.setting(parent):
-            cells += [markdown.compared(*peaks), markdown.compared(*times)]
-        else:
+        if views.setting(r) != views.setting(parent):
             cells += [views.setting(r), views.duration(times[1])]
+        elif r["device"] != parent["device"]:
+            cells += [r["device"], views.duration(times[1])]
+        else:
+            cells += [markdown.compared(*peaks), markdown.compared(*times)]
         rows.append((link, *cells, views.learned(measured[name]), script.cost))
     note = "One file each. Memory and time are predicted, the tiny model's accuracy is measured."
     return markdown.text(note, rows)
