@@ -72,6 +72,10 @@ assert all(part.tolist() == [512, 512] for part in parts)
 everyone = [None] * 512
 dist.all_gather_object(everyone, {"a": 1})
 assert everyone == [{"a": 1}] * 512
+dist.send_object_list([{"b": 2}], dst=1)
+received = [None]
+dist.recv_object_list(received, src=511)
+assert received == [{"b": 2}]
 print("right")
 """
 # Symmetric memory, which ranks read from each other; the second product reads what the first left.

@@ -39,8 +39,19 @@ def begin():
         with _splitting(len(its)):
             return split(parent_pg, split_ranks, *args, **kwargs)
 
+    def send_object_list(objects, *args, **kwargs):
+        sent[:] = objects
+
+    def recv_object_list(objects, *args, **kwargs):
+        if not sent:
+            return receive(objects, *args, **kwargs)
+        objects[:] = sent
+        return 0
+
+    sent, send, receive = [], module.send_object_list, module.recv_object_list
     new, split = module.new_group, getattr(module, "split_group", None)
     pairs = [(initialize, init_process_group), (new, new_group)]
+    pairs += [(send, send_object_list), (receive, recv_object_list)]
     pairs += [(split, split_group)] if split else []
     for original, own in pairs:
         for other in [*sys.modules.values()]:  # some have imported it by name
