@@ -36,6 +36,8 @@ torch.utils._pytree tree_leaves tree_map_only
 torch.utils._python_dispatch TorchDispatchMode
 torch.testing._internal.distributed fake_pg
 torch.distributed.distributed_c10d _resolve_process_group
+torch.distributed._symmetric_memory _SymmetricMemory
+torch._C._distributed_c10d._SymmetricMemory empty_strided_p2p rendezvous
 torch.distributed.pipelining.stage _PipelineStageBase
 torch.distributed.fsdp._fully_shard._fsdp_param_group.FSDPParamGroup wait_for_unshard
 torch.distributed.tensor._sharding_prop.ShardingPropagator _propagate_tensor_meta_non_cached

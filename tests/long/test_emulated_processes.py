@@ -72,6 +72,27 @@ assert all(part.tolist() == [512, 512] for part in parts)
 everyone = [None] * 512
 dist.all_gather_object(everyone, {"a": 1})
 assert everyone == [{"a": 1}] * 512
+dist.send_object_list([{"b": 2}], dst=1)
+received = [None]
+dist.recv_object_list(received, src=511)
+assert received == [{"b": 2}]
+print("right")
+"""
+# Symmetric memory, which ranks read from each other; the second product reads what the first left.
+SYMMETRIC = """
+import torch, torch.distributed as dist
+import torch.distributed._symmetric_memory as symmetric
+dist.init_process_group("nccl")
+ranks, width, group = dist.get_world_size(), 4096, dist.group.WORLD.group_name
+symmetric.enable_symm_mem_for_group(group)
+a = torch.ones(512, width, device="cuda", dtype=torch.bfloat16)
+b = torch.ones(width, 512, device="cuda", dtype=torch.bfloat16)
+whole, (product,) = torch.ops.symm_mem.fused_all_gather_matmul(a, [b], 0, group)
+assert whole.shape == (ranks * 512, width) and product.shape == (ranks * 512, 512)
+part = torch.ops.symm_mem.fused_matmul_reduce_scatter(product, b.t(), "sum", 0, group)
+assert part.shape == a.shape
+free, total = torch.cuda.mem_get_info()
+assert total - free - 0.8e9 - torch.cuda.memory_reserved() >= a.nbytes  # its own, beside PyTorch's
 print("right")
 """
 
@@ -97,6 +118,11 @@ def test_four_processes(tmp_path):
 
 def test_one_process_of_512(tmp_path):
     assert "right\n" in emulate(ALONE, tmp_path, "--devices", "512", "--alone")
+
+
+def test_one_process_shares_memory_with_its_copies(tmp_path):
+    options = ("--card", "h100", "--devices", "8", "--alone")
+    assert "right\n" in emulate(SYMMETRIC, tmp_path, *options)
 
 
 def test_work_ends_even_if_the_host_only_asks(tmp_path):

@@ -43,9 +43,8 @@ def needs_folder(row):
 
 def what_runs(row):
     """Return a text that rows have in common if they read figures of one and the same run."""
-    return json.dumps(
-        [runs.name(row), row["card"], row["devices"], row.get("torch"), row.get("old_adam")]
-    )
+    settings = [row.get(key) for key in ("card", "devices", "torch", "old_adam", "env")]
+    return json.dumps([runs.name(row), *settings])
 
 
 def published_gb(row):

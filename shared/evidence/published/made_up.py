@@ -3,6 +3,7 @@
 Each function takes the folder of a repository; sources.toml names them.
 """
 
+import base64
 import json
 import shutil
 
@@ -56,3 +57,11 @@ def gpt2(repository):
     texts = repository.parent / "texts"
     texts.mkdir(exist_ok=True)
     (texts / "train.jsonl").write_text("\n".join(json.dumps({"text": x}) for x in lines))
+
+
+def llama3(repository):
+    """Write a tokenizer with as many tokens as Llama 3's: bytes, then pairs and triples of them."""
+    sizes = ((1, 256), (2, 65_536), (3, 128_000 - 65_536 - 256))
+    tokens = (n.to_bytes(size, "big") for size, count in sizes for n in range(count))
+    lines = (f"{base64.b64encode(token).decode()} {rank}" for rank, token in enumerate(tokens))
+    (repository / "tokenizer.model").write_text("\n".join(lines))

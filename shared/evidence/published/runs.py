@@ -117,7 +117,8 @@ def _output(command, row):
     with tempfile.TemporaryDirectory() as startup:
         changes = (AS_OF_2023.format(function=f) for key, f in CHANGES.items() if row.get(key))
         Path(startup, "sitecustomize.py").write_text("".join(changes))
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), startup])}
+        path = os.pathsep.join([str(ROOT), startup])
+        env = {**os.environ, "PYTHONPATH": path, **row.get("env", {})}
         done = subprocess.run([*map(str, command)], env=env, capture_output=True, text=True)
     if done.returncode:
         errors = ERROR.findall(done.stderr) or done.stderr.strip().splitlines()[-1:]

@@ -6,6 +6,7 @@ the host go over PyTorch's own "fake" backend, which does the same.
 
 import contextlib
 import ctypes
+import math
 import os
 import sys
 
@@ -38,8 +39,19 @@ def begin():
         with _splitting(len(its)):
             return split(parent_pg, split_ranks, *args, **kwargs)
 
+    def send_object_list(objects, *args, **kwargs):
+        sent[:] = objects
+
+    def recv_object_list(objects, *args, **kwargs):
+        if not sent:
+            return receive(objects, *args, **kwargs)
+        objects[:] = sent
+        return 0
+
+    sent, send, receive = [], module.send_object_list, module.recv_object_list
     new, split = module.new_group, getattr(module, "split_group", None)
     pairs = [(initialize, init_process_group), (new, new_group)]
+    pairs += [(send, send_object_list), (receive, recv_object_list)]
     pairs += [(split, split_group)] if split else []
     for original, own in pairs:
         for other in [*sys.modules.values()]:  # some have imported it by name
@@ -48,6 +60,7 @@ def begin():
     # gloo's alone; nobody is late.
     dist.ProcessGroup.monitored_barrier = lambda *_, **__: None
     once_imported("torch.distributed.pipelining.stage", _pipeline)
+    once_imported("torch.distributed._symmetric_memory", _symmetric)
 
 
 @contextlib.contextmanager
@@ -82,6 +95,43 @@ def _pipeline(module):
         for name, own in (("_send_meta", send), ("_recv_meta", receive)):
             if name in vars(cls):
                 setattr(cls, name, own)
+
+
+class Shared:
+    """Memory that ranks read from each other; that of the others is this rank's own."""
+
+    def __init__(self, tensor, group):
+        self.rank, self.world_size = 0, dist.distributed_c10d._resolve_process_group(group).size()
+        self._bytes = tensor.view(-1).view(torch.uint8)
+
+    def get_buffer(self, rank, sizes, dtype, storage_offset=0):
+        start = storage_offset * dtype.itemsize
+        size = math.prod(sizes) * dtype.itemsize
+        return self._bytes[start : start + size].view(dtype).view(sizes)
+
+    def barrier(self, channel=0, timeout_ms=0):
+        pass
+
+    def put_signal(self, rank, channel=0, timeout_ms=0):
+        pass
+
+    wait_signal = put_signal
+
+
+def _symmetric(module):
+    """Let symmetric memory, which is outside of PyTorch's allocator, wait for nobody."""
+    real, groups = module._SymmetricMemory, {}
+    allocate = real.empty_strided_p2p
+
+    def empty_strided_p2p(size, stride, dtype, device, group_name=None, alloc_id=None):
+        tensor = allocate(size, stride, dtype, device, group_name, alloc_id)
+        groups[tensor.data_ptr()] = group_name
+        return tensor
+
+    def rendezvous(tensor, group_name=None):
+        return Shared(tensor, group_name or groups[tensor.data_ptr()])
+
+    real.empty_strided_p2p, real.rendezvous = map(staticmethod, (empty_strided_p2p, rendezvous))
 
 
 def _alone(backend):
