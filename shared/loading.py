@@ -75,6 +75,11 @@ class Order(DistributedSampler):
         return zip(itertools.repeat(self.epoch), positions) if self.with_epoch else positions
 
 
+def _is_rest(examples, args):
+    """Return whether the last batch has fewer examples than the devices of a pipeline need."""
+    return 0 < len(examples) % args.batch_size < args.world_size // args.shares
+
+
 def loaders(args, sets, collate_fn=None, slow=False):
     """Return the loaders of this process for three data sets, the first of them shuffled.
 
@@ -90,6 +95,7 @@ def loaders(args, sets, collate_fn=None, slow=False):
             sampler=Order(part, args, part is sets[0], slow and part is sets[0]),
             # A loader draws a base seed from it, not from the global generator of dropout.
             generator=torch.Generator().manual_seed(args.seed),
+            drop_last=part is sets[0] and _is_rest(part, args),
             collate_fn=collate_fn,
             num_workers=workers,
             persistent_workers=workers > 0,

@@ -105,6 +105,8 @@ class Meter:
         self.metric = self._new_metric()
         others += (self.scaler,) if self.scaler else ()
         self.saving = Saving(self, records.settings(self.args), model, optimizer, others)
+        # Whether each process has another part of the model.
+        self.pipeline = hasattr(getattr(model, "module", model), "parts")
         with self.memory.train():
             yield
         self.saving.save()
@@ -166,6 +168,7 @@ class Meter:
         # A phase is recorded as measured by the process that needs most in it.
         load = max(ranks, key=lambda rank: rank["load"]["device_peak_gb"])
         train = max(ranks, key=lambda rank: rank["train"]["device_peak_gb"])
+        which = {"rank": ranks.index(train)} if self.pipeline else {}
         per_second = self.timed / (self.seconds - self.untimed) if self.timed else None
         record = records.new(
             args.task,
@@ -177,6 +180,7 @@ class Meter:
             resumed_at=self.resumed_at or None,
             load=load["load"],
             train=train["train"],
+            **which,
             input_shapes=train["shapes"],
             **{f"{args.task.unit}_per_second": per_second},
             train_seconds=self.seconds,

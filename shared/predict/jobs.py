@@ -30,6 +30,7 @@ class Wanted:
     card: cards.Card = cards.DEFAULT
     card_gb: float | None = None  # what the card has; None: more than anything needs
     expandable: bool = False  # PyTorch's allocator under expandable_segments:True
+    rank: int = 0  # of the devices
     words: tuple = ()  # further options of the script
 
 
