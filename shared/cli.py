@@ -111,7 +111,6 @@ def parse(
     Args:
         task: the task of the script, such as images.cli.TASK.
         file: the script's __file__; --help shows its docstring.
-        argv: list of arguments, or None for those of the command line.
         batch_size: images or texts per update, over all devices.
         devices: number of devices by default; 1 if the script cannot use more.
         micro_batch_size: images or texts per forward pass and device; None for the whole batch.

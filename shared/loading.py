@@ -21,8 +21,7 @@ NO_NETWORK = (URLError, ConnectionError, TimeoutError)
 def made_once(name, make):
     """Return a file or folder of the cache; if it does not exist, let make(part) write it.
 
-    It appears only when it is complete. The other processes of a run wait for it. Files of emulated
-    GPUs, which may have no values, are in a folder of their own.
+    It appears when it is complete; other processes wait. Emulated GPUs have a folder of their own.
     """
     folder = "memory-ladder" + os.environ.get("EMULATED_FOLDER", "")
     path = Path(torch.hub.get_dir()).parent / folder / name  # TORCH_HOME, or its default
@@ -55,8 +54,7 @@ def this_process(args):
 class Order(DistributedSampler):
     """A sampler of the examples of this process; the order depends on seed and epoch alone.
 
-    Share r of n takes every n-th example, so the batches of n shares together are the batch of one
-    process. `start` is the number of examples that the next pass skips at its beginning. With
+    Share r of n takes every n-th example. The next pass skips the first `start` examples. With
     `with_epoch`, it yields (epoch, position): worker processes persist over the epochs.
     """
 
@@ -78,11 +76,11 @@ class Order(DistributedSampler):
 def loaders(args, sets, collate_fn=None, slow=False):
     """Return the loaders of this process for three data sets, the first of them shuffled.
 
-    The k-th batches of all shares together, of args.batch_size examples, are the k-th batch of a
-    single process. Set args.updates, of the whole run, and args.epochs to the number that these
-    need. If the examples are slow to make, and differ by epoch, worker processes make them.
+    The k-th batches of all shares together are the k-th batch of a single process. args.updates, of
+    the whole run, and args.epochs are set. Worker processes make the examples if that is `slow`.
     """
     workers = min(max(os.cpu_count() // args.devices, 1), 16) if slow else 0
+    too_few = 0 < len(sets[0]) % args.batch_size < args.world_size // args.shares  # of a pipeline
     made = [
         DataLoader(
             part,
@@ -90,6 +88,7 @@ def loaders(args, sets, collate_fn=None, slow=False):
             sampler=Order(part, args, part is sets[0], slow and part is sets[0]),
             # A loader draws a base seed from it, not from the global generator of dropout.
             generator=torch.Generator().manual_seed(args.seed),
+            drop_last=part is sets[0] and too_few,
             collate_fn=collate_fn,
             num_workers=workers,
             persistent_workers=workers > 0,

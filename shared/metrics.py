@@ -177,6 +177,7 @@ class Meter:
             resumed_at=self.resumed_at or None,
             load=load["load"],
             train=train["train"],
+            **({"rank": ranks.index(train)} if hasattr(self.saving.model, "whole_state") else {}),
             input_shapes=train["shapes"],
             **{f"{args.task.unit}_per_second": per_second},
             train_seconds=self.seconds,
@@ -198,8 +199,7 @@ class Meter:
         for batch in itertools.islice(loader, self.args.max_steps):
             inputs, labels = tree_map_only(torch.Tensor, lambda t: t.to(self.device), batch)
             outputs = self.args.task.outputs(model, inputs, labels)
-            # The sampler repeats some examples at the end so that all shares are equally large.
-            # Here each counts once; the last batch of a process may be nothing but repetitions.
+            # Examples that the sampler repeats at the end, for shares of equal size, count once.
             if n := len(range(position, len(loader.dataset), self.args.shares)[: len(labels)]):
                 metric.update(*(x if x is None else x[:n] for x in outputs), labels[:n])
             position += self.args.shares * len(labels)

@@ -77,9 +77,10 @@ class Saving:
         """Write the model, as classify.py or transformers read it, and remove the checkpoints."""
         if not (folder := self.args.save):
             return
-        # The first process gathers all shards.
+        # The first process gathers all shards, or all parts.
         whole = StateDictOptions(full_state_dict=True, cpu_offload=True)
-        state = get_model_state_dict(self.model, options=whole)
+        gather = getattr(self.model, "whole_state", None)
+        state = gather() if gather else get_model_state_dict(self.model, options=whole)
         if self.meter.rank == 0:
             part = folder / "checkpoint-model.part"
             shutil.rmtree(part, ignore_errors=True)

@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Limits on files and on lines in them. 11_llm supports any language model.
 OF_SCRIPTS = {
     "0[1-9]_*/*.py": (16, 1600),
+    "08_fsdp/pipeline.py": (17, 1750),  # a model in parts
     "10_*/*.py": (16, 1600),
     "11_llm/before.py": (20, 1900),
     "11_llm/train.py": (20, 1900),
@@ -53,13 +54,14 @@ def closure(script):
 
 def table():
     """Return (script, files, lines, limit on files, limit on lines) of all scripts with a limit."""
-    rows = []
+    rows = {}  # of a script's own line, not of its folder's, if it has one
     for glob, limits in OF_SCRIPTS.items():
         for script in sorted(ROOT.glob(glob)):
             files = closure(script)
             lines = sum(len(file.read_text("utf-8").splitlines()) for file in files)
-            rows.append((str(script.relative_to(ROOT)), len(files), lines, *limits))
-    return rows
+            name = str(script.relative_to(ROOT))
+            rows[name] = name, len(files), lines, *limits
+    return [*rows.values()]
 
 
 if __name__ == "__main__":

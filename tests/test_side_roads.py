@@ -30,9 +30,11 @@ SAME = {
     *COMPILED,
     *SHARDED_ROADS,
 }
+PIPELINE = "08_fsdp/pipeline"  # each process has other weights
 # These compute the same, but sum or round in another order or type.
 CLOSE = {"08_fsdp/ddp", "08_fsdp/no_sync", "08_fsdp/hsdp", "08_fsdp/fp32_shards", TENSOR_PARALLEL}
-CLOSE |= {"11_llm/causal_chunked", "11_llm/eager_attention", "08_fsdp/sequence_parallel", *FLAT}
+CLOSE |= {"11_llm/causal_chunked", "11_llm/eager_attention", "08_fsdp/sequence_parallel"}
+CLOSE |= {*FLAT, PIPELINE}
 OTHER = {"08_fsdp/zero1", "11_llm/lora_sharded"}  # another optimizer, or other trainable weights
 ANEW, CAUSAL = {"11_llm/causal"}, ("11_llm/causal", "11_llm/causal_chunked")  # another model, task
 FAILS = "03_bf16/fp16_true"
@@ -96,7 +98,7 @@ def test_losses_of_four_processes(sharded, name):
             assert here == there
 
 
-@pytest.mark.parametrize("name", SHARDED_ROADS)
+@pytest.mark.parametrize("name", [name for name in SHARDED_ROADS if name != PIPELINE])
 def test_gradients_of_whole_weights_agree(sharded, name):
     seen = [rank[f"{name} as is"] for rank in sharded]
     assert len(seen[0]["whole"]) == STEPS

@@ -54,12 +54,12 @@ def without_gpus():
     return {**kept, "CUDA_VISIBLE_DEVICES": ""}
 
 
-def settings(card=DEFAULT, devices=1, *, clock=0, alone=False):
+def settings(card=DEFAULT, devices=1, *, clock=0, alone=False, rank=0):
     """Return the variables that say which GPUs are emulated, and how.
 
     Args:
         card: emulator.cards.Card.
-        devices: their number; with alone=True that of the ranks, of which the program is rank 0.
+        devices: their number; with alone=True that of the ranks, of which the program is `rank`.
         clock: microseconds that the host takes to start a piece of work, which then lasts as long
             as on the card; 0: all work is done at once.
     """
@@ -81,7 +81,7 @@ def settings(card=DEFAULT, devices=1, *, clock=0, alone=False):
         per_ns = (*flops, rates.memory, rates.host, rates.gpus or rates.host)
         variables["EMULATED_RATES"] = " ".join(map(str, per_ns))
     if alone:  # as torchrun would set it
-        ranks = {"WORLD_SIZE": devices, "LOCAL_WORLD_SIZE": devices, "RANK": 0, "LOCAL_RANK": 0}
+        ranks = {"WORLD_SIZE": devices, "LOCAL_WORLD_SIZE": devices, "RANK": rank, "LOCAL_RANK": 0}
         ranks |= {"GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}
         ranks |= {"TORCHELASTIC_RUN_ID": "alone"}
         ranks |= {"TORCH_NCCL_RANKS_PER_ROOT": devices}  # else each 128th rank has to answer

@@ -29,9 +29,8 @@ def image_px(name):
 def vit(args):
     """Build `args.model` for `args.num_classes` classes, with random weights.
 
-    Input: (batch, 3, args.image_px, args.image_px); output: logits, (batch, classes). The
-    transformer blocks are `model.encoder.layers`. Architecture: Dosovitskiy et al. 2021,
-    https://arxiv.org/abs/2010.11929; the last layer starts at zero, as in their fine-tuning.
+    Input: (batch, 3, args.image_px, args.image_px); output: (batch, classes). Dosovitskiy et
+    al. 2021, https://arxiv.org/abs/2010.11929; the last layer starts at 0 as in their fine-tuning.
     """
     options = {"image_size": args.image_px, "num_classes": args.num_classes}
     if args.model == "vit_tiny":

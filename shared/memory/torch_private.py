@@ -15,6 +15,8 @@ import torch.distributed as dist
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 FSDP_GROUP = "torch.distributed.fsdp._fully_shard._fsdp_param_group:FSDPParamGroup"
+# Two processes that first send to each other may not wait for these to arrive.
+MESSAGES = ("send", "recv_", "recv_any_source_")
 PROPAGATOR = "torch.distributed.tensor._sharding_prop:ShardingPropagator"
 
 
@@ -117,11 +119,11 @@ def own_hook(original, model, *args, **kwargs):
 
 
 def exchanges(func):
-    """Return whether an operation sends tensors to other processes."""
+    """Return whether an operation is a collective, which sends tensors to other processes."""
     if func.namespace == "_c10d_functional":  # DTensor's return new tensors; some only wait
         wait = lookup("torch:ops._c10d_functional.wait_tensor", "memory varies from run to run")
         return bool(wait) and any(a.name == "group_name" for a in func._schema.arguments)
-    return func.namespace == "c10d"
+    return func.namespace == "c10d" and func.overloadpacket.__name__ not in MESSAGES
 
 
 def on_copies(func, args, kwargs):

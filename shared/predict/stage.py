@@ -2,6 +2,9 @@
 
 import contextlib
 import ctypes
+import dataclasses
+import math
+import multiprocessing
 import tempfile
 import time
 from pathlib import Path
@@ -127,7 +130,12 @@ class Stage:
             stack.enter_context(wrapped(metrics.Meter, "progress", progress))
             if px := self.options.image_px:
                 stack.enter_context(mock.patch.object(models, "image_px", lambda name: px))
-            return self.script.main(self.arguments())
+            try:
+                return self.script.main(self.arguments())
+            except RuntimeError as error:  # a pipeline's, about the one that is its cause
+                if isinstance(error.__cause__, torch.OutOfMemoryError):
+                    raise error.__cause__ from None
+                raise
 
     def _line(self):
         lines, file = Lines(self.script), self.script.__file__.rpartition("/")[2]
@@ -140,8 +148,9 @@ class Stage:
 
     def _take_card(self):
         card, gb = self.options.card, self.options.card_gb or tables.PLENTY_GB
-        clock, alone = self.options.clock_us, self.devices > 1
-        settings = launch.settings(card, self.devices, clock=clock, alone=alone)
+        options, alone = self.options, self.devices > 1
+        how = {"clock": options.clock_us, "alone": alone, "rank": options.rank}
+        settings = launch.settings(card, self.devices, **how)
         settings["EMULATED_BYTES"] = str(int(gb * 1e9))
         settings["EMULATED_CONTEXT"] = str(int(tables.set_aside(self.devices) * 1e9))
         launch.become(settings)
@@ -163,6 +172,8 @@ def predicted(name, options, further=None, with_lines=False):
     techniques = options.techniques
     for field in MEANINGLESS:
         record.pop(field, None)
+    if "rank" in record:  # the Meter knows only this one
+        record["rank"] = options.rank
     record |= {
         "script": f"{scripts.get(name).folder}/before" if techniques == () else name,
         "technique": techniques[-1] if techniques else None,
@@ -176,14 +187,45 @@ def predicted(name, options, further=None, with_lines=False):
     return record, trace, stage
 
 
+def with_most(name, options):
+    """Return options with the rank that needs most memory, of a script whose ranks differ.
+
+    Each rank of a pipeline computes other blocks; of other scripts, rank 0 stands for all.
+    """
+    stage = Stage(name, options)
+    if not hasattr(stage.script, "PipelineStage"):
+        return options
+    every = [dataclasses.replace(options, rank=rank) for rank in range(stage.devices)]
+    return max(every, key=lambda one: _peak_in_fork(name, one))
+
+
+def _peak_in_fork(name, options):
+    """Return the peak in GB of a run in a process of its own; if it fails, infinity."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+
+    def run():
+        sender.send(predicted(name, options)[0]["train"]["device_peak_gb"])
+
+    process = context.Process(target=run)
+    process.start()
+    sender.close()
+    try:
+        return receiver.recv()
+    except EOFError:  # the caller will see why
+        return math.inf
+    finally:
+        process.join()
+
+
 def predict(name, options):
     """Return a record of a script's memory and cost."""
-    return predicted(name, options)[0]
+    return predicted(name, with_most(name, options))[0]
 
 
 def predict_moments(name, options):
     """Return what holds the memory in the last update, as history.condensed() returns it."""
-    record, trace, stage = predicted(name, options, with_lines=True)
+    record, trace, stage = predicted(name, with_most(name, options), with_lines=True)
     since, end = (trace.index(n) for n in (stage.phases.begins[-1], stage.phases.ends[-1]))
     return history.condensed(record, trace, since, end)
 

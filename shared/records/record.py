@@ -109,7 +109,8 @@ def summary(task, record):
         more = "" if reserved is None else f" ({size(reserved)} reserved, {size(host)} on the host)"
         parts = sorted(record[name]["breakdown_gb"].items(), key=lambda part: -part[1])
         held = ", ".join(f"{label} {size(gb)}" for label, gb in parts if gb >= 5e-5)
-        lines.append(f"{name:5} peak {size(peak)}{more}: {held}")
+        whose = f" of rank {record['rank']}" if name == "train" and "rank" in record else ""
+        lines.append(f"{name:5} peak{whose} {size(peak)}{more}: {held}")
     updates = record["steps"] - (record["resumed_at"] or 0)
     taken = f"{updates} update{'' if updates == 1 else 's'} in {record['train_seconds']:.1f} s"
     speed = record[f"{task.unit}_per_second"]

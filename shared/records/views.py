@@ -105,9 +105,13 @@ def computes_on_host(record):
 
 
 def where(record):
-    """Return the place of a prediction's peak: "backward pass, encoder.layers.23.mlp.3"."""
+    """Return the place of a prediction's peak: "backward pass, encoder.layers.23.mlp.3".
+
+    Of a pipeline, "rank 0, " comes first.
+    """
     at = record["peak_at"]["train"]
-    return f"{at['phase']} pass, {at['module']}" if at["module"] else at["phase"]
+    place = f"{at['phase']} pass, {at['module']}" if at["module"] else at["phase"]
+    return f"rank {record['rank']}, {place}" if "rank" in record else place
 
 
 def at_once(record):

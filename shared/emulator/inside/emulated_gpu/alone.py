@@ -1,4 +1,4 @@
-"""One process as rank 0 of many: the other ranks are taken to be copies of it.
+"""One process as one rank of many: the other ranks are taken to be copies of it.
 
 NCCL's functions, in C, copy what this rank sends into the place of each other one. Collectives on
 the host go over PyTorch's own "fake" backend, which does the same.
@@ -15,27 +15,56 @@ import torch.distributed as dist
 from sitecustomize import once_imported
 
 
+class Store(dist.Store):
+    """What the ranks tell each other at the start, where no other one tells anything."""
+
+    def __init__(self):
+        super().__init__()
+        self.told = {}
+
+    def set(self, key, value):
+        self.told[key] = value
+
+    def get(self, key):
+        return self.told.get(key, bytes(128))  # as large as NCCL's name of a communicator
+
+    def add(self, key, amount):
+        self.told[key] = str(int(self.told.get(key, 0)) + amount).encode()
+        return int(self.told[key])
+
+    def check(self, keys):
+        return all(key in self.told for key in keys)
+
+    def wait(self, keys, timeout=None):
+        pass
+
+
 def begin():
     """Let init_process_group() wait for nobody."""
     if not dist.is_available():
         return
     module = torch.distributed.distributed_c10d
-    initialize = module.init_process_group
+    initialize, rank = module.init_process_group, int(os.environ["RANK"])
+    answers = Store()  # kept here: PyTorch keeps only its part in C++
 
     def init_process_group(backend=None, *args, timeout=None, **kwargs):
         import torch.testing._internal.distributed.fake_pg  # noqa: F401, which registers "fake"
 
-        alone = {"rank": 0, "world_size": int(os.environ["WORLD_SIZE"])}
+        alone = {"rank": rank, "world_size": int(os.environ["WORLD_SIZE"])}
         kept = {"timeout": timeout} if timeout else {}
         backend = (backend or "cpu:gloo,cuda:nccl").replace("gloo", "fake").replace("mpi", "fake")
-        return initialize(backend, store=dist.HashStore(), **alone, **kept)
+        store = answers if rank else dist.HashStore()  # rank 0 waits for nobody
+        return initialize(backend, store=store, **alone, **kept)
+
+    def broadcast_object_list(object_list, *args, **kwargs):
+        pass  # the sender is a copy of this rank, and has the same objects
 
     def new_group(ranks=None, *args, backend=None, **kwargs):
         with _splitting(len(ranks) if ranks is not None else 0):
             return new(ranks, *args, backend=_alone(backend), **kwargs)
 
     def split_group(parent_pg=None, split_ranks=None, *args, **kwargs):
-        its = next((ranks for ranks in split_ranks or () if 0 in ranks), ())
+        its = next((ranks for ranks in split_ranks or () if rank in ranks), ())
         with _splitting(len(its)):
             return split(parent_pg, split_ranks, *args, **kwargs)
 
@@ -53,6 +82,7 @@ def begin():
     pairs = [(initialize, init_process_group), (new, new_group)]
     pairs += [(send, send_object_list), (receive, recv_object_list)]
     pairs += [(split, split_group)] if split else []
+    pairs += [(module.broadcast_object_list, broadcast_object_list)]
     for original, own in pairs:
         for other in [*sys.modules.values()]:  # some have imported it by name
             if vars(other).get(own.__name__) is original:
@@ -82,6 +112,13 @@ def _pipeline(module):
     if not hasattr(module, "_StageBackwardMeta"):
         return
 
+    def vote(stage, has_backward, received_acc=None):  # whether the shapes are known
+        known = not module.InferenceMode.needs_dynamic(stage._user_meta, has_backward)
+        return torch.tensor([int(known)])
+
+    def result(stage, received_result=None):
+        return vote(stage, stage.has_backward)
+
     def send(stage, meta, to):
         sent.append(meta)
 
@@ -91,8 +128,10 @@ def _pipeline(module):
         grads = module._derive_grad_metas(stage._stage_meta.outputs)
         return module._StageBackwardMeta(backward_metas=grads)
 
+    own_methods = {"_send_meta": send, "_recv_meta": receive}
+    own_methods |= {"_warmup_forward_vote": vote, "_warmup_backward_result": result}
     for cls in (base, *base.__subclasses__()):
-        for name, own in (("_send_meta", send), ("_recv_meta", receive)):
+        for name, own in own_methods.items():
             if name in vars(cls):
                 setattr(cls, name, own)
 
