@@ -60,6 +60,10 @@ def test_the_first_page_says_how_many(records):
     text = (ROOT / "README.md").read_text("utf-8")
     assert f"Of {figures} [published figures]" in text
     assert f"with known settings, {near} come out within 2 %" in text
+    large = [r for r in records if r["source"] == "torchtitan 2024"]
+    assert f"torchtitan's {len(large)}, on 8 to 512 GPUs, all within 2 %" in text
+    assert all(abs(command.error(r)) < 0.02 for r in large)
+    assert "18 published rows say, within 2 %" in (ROOT / "11_llm" / "README.md").read_text("utf-8")
 
 
 def test_each_report_that_differs_says_why(records):
