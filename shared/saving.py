@@ -25,8 +25,8 @@ class Saving:
         """Resume from the newest checkpoint, if --resume is given and there is one."""
         self.meter, self.args, self.last = meter, meter.args, time.monotonic()
         several = optimizer if isinstance(optimizer, list) else [optimizer]
-        inside = getattr(model, "module", model), *(getattr(o, "optimizer", o) for o in several)
-        self.model, self.parts = inside[0], [*inside, *others]  # without Fabric's wrappers
+        self.model = model.module if hasattr(model, "_forward_module") else model  # not Fabric's
+        self.parts = [self.model, *(getattr(o, "optimizer", o) for o in several), *others]
         self.cuda = [meter.device] if meter.cuda else []
         self.training = {**settings, "updates": self.args.updates}
         # Each process of ZeroRedundancyOptimizer holds the states of different weights.

@@ -7,6 +7,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from shared.cli import UserError
+
 # Single messages are few here: before a schedule, and in evaluation.
 os.environ.setdefault("TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING", "false")
 
@@ -26,6 +28,8 @@ class Part(nn.Module):
         self.parts, self.tokens = parts, (vit.seq_length, vit.hidden_dim)
         self.images, self.classes = (3, vit.image_size, vit.image_size), vit.num_classes
         layers = vit.encoder.layers
+        if parts > len(layers):
+            raise UserError(f"--devices: {parts} devices, but only {len(layers)} blocks to divide")
         self.encoder = nn.Module()
         self.encoder.layers = layers[
             len(layers) * index // parts : len(layers) * (index + 1) // parts
