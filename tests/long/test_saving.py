@@ -7,7 +7,8 @@ import types
 
 import pytest
 import torch
-from conftest import read_json
+from conftest import read_json, run
+from safetensors.torch import load_file
 from sample_files import textures
 from single_process import losses
 from test_resume import OFTEN, interrupt
@@ -52,6 +53,19 @@ def test_checkpoints_do_not_change_what_a_training_holds(tmp_path):
     record = script.main(options)
     for key in ("load", "train", "first_loss", "last_loss", "test_accuracy"):
         assert with_them[key] == record[key], key
+
+
+def test_fsdp1_saves_what_fsdp2_saves(tmp_path):
+    saved = []
+    for name in ("fsdp1", "plain"):
+        folder = tmp_path / name
+        start = "-m", "torch.distributed.run", "--nproc-per-node", 2, f"08_fsdp/{name}.py"
+        run(*start, *TINY, "--max-steps", 3, "--save", folder)
+        saved.append(load_file(folder / "model.safetensors"))
+    one, two = saved
+    assert one.keys() == two.keys()
+    for name, tensor in one.items():
+        assert torch.allclose(tensor, two[name], atol=2e-3), name
 
 
 def test_the_state_of_a_gradient_scaler_is_kept(tmp_path):
