@@ -8,7 +8,7 @@ pass needs is written as before, unless the compiler is told that it may compute
 Each block is compiled by itself, because they are alike: one is compiled, and its kernels serve
 all. On a CPU nothing is compiled, which would need a C++ compiler.
 
-Cost: the first update waits for the compiler; values are rounded differently
+Cost: the first update waits for the compiler; what its kernels move is not in the least time
 
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """

@@ -8,8 +8,8 @@ The budget is for what is compiled at once: for each block by itself. Over the w
 of 0 would save nothing: all blocks would be computed again at the beginning of the backward pass.
 On a CPU nothing is compiled, so nothing is recomputed.
 
-Cost: more memory than checkpointing blocks, less computation; the first update waits for the
-compiler
+Cost: more memory than checkpointing blocks, less computation; what compiled kernels move is not in
+the least time
 
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
