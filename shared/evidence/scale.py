@@ -50,10 +50,9 @@ def emulate(name, options):
 def part(folder):
     """Return the table of the stored runs."""
     records = views.read_list(stored.SCALE)
-    rows = [("model", "GPUs", "GB on each", "reserved", "host, loading", "found in")]
+    rows = [("model", "GPUs", "GB on each", "reserved", "found in")]
     for r in records:
-        train, load = r["train"], r["load"]
-        sizes = train["device_peak_gb"], train["device_reserved_gb"], load["host_peak_gb"]
+        sizes = (r["train"][peak] for peak in ("device_peak_gb", "device_reserved_gb"))
         here = f"{r['seconds']:.0f} s, {r['here_gb']:.1f} GB"
         model = r["model"].rpartition("/")[-1]
         rows.append((model, str(r["world_size"]), *map(number, sizes), here))

@@ -144,7 +144,7 @@ def one_gpu(folder):
     every = views.by_script(stored.predicted(stored.ONE_GPU))
     table = [("on one GPU, after 07", "from", "tensors, GB", "card, GB")]
     for script in map(scripts.get, scripts.ON_ONE_GPU):
-        link = f"[{script.name}]({script.name}.py): {script.idea}"
+        link = f"[{script.name}]({script.name}.py)"
         lines = f"{markdown.changed(script.parent, script.name)} lines from {script.parent[:2]}"
         table.append((link, lines, *_per_gpu(every[script.name])))
     file = os.path.relpath(views.RESULTS / "predicted-one-gpu.png", folder)
