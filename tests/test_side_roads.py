@@ -14,8 +14,10 @@ from shared.records import scripts
 # These compile nothing on a CPU: tests/long/test_compile.py.
 COMPILED = {"05_grad_accum/compile", "09_act_ckpt/compile_budget"}
 FLAT = {"08_fsdp/fsdp1"}  # its gradients are shards; on a CPU it gathers otherwise than on a GPU
+PIPELINE = "08_fsdp/pipeline"  # each process has other weights: tests/long/test_pipeline.py
 # Rank 0 alone does not know how many processes are in groups that NCCL splits off.
-EMULATED = [name for name in ROADS if name not in {"08_fsdp/hsdp", *COMPILED, *FLAT}]
+APART = {"08_fsdp/hsdp", PIPELINE, *COMPILED, *FLAT}
+EMULATED = [name for name in ROADS if name not in APART]
 ALONE = [name for name in ROADS if name not in SHARDED_ROADS]
 # These compute the same numbers as their parents. (On a CPU, the first two change nothing.)
 SAME = {
@@ -30,7 +32,6 @@ SAME = {
     *COMPILED,
     *SHARDED_ROADS,
 }
-PIPELINE = "08_fsdp/pipeline"  # each process has other weights
 # These compute the same, but sum or round in another order or type.
 CLOSE = {"08_fsdp/ddp", "08_fsdp/no_sync", "08_fsdp/hsdp", "08_fsdp/fp32_shards", TENSOR_PARALLEL}
 CLOSE |= {"11_llm/causal_chunked", "11_llm/eager_attention", "08_fsdp/sequence_parallel"}
