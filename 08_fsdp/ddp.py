@@ -8,7 +8,8 @@ DDP collects gradients in buckets of 25 MB, to send many at once. With
 `gradient_as_bucket_view=True` the gradients are views of these buckets. Without it they are there
 twice at the end of the backward pass, which is not the peak here.
 
-Cost: all weights and gradients on every device
+Cost: all weights and gradients on every device; in some runs, for a moment, all
+gradients twice
 
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
