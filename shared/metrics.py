@@ -177,7 +177,7 @@ class Meter:
             resumed_at=self.resumed_at or None,
             load=load["load"],
             train=train["train"],
-            **({"rank": ranks.index(train)} if hasattr(self.saving.model, "whole_state") else {}),
+            **({"rank": ranks.index(train)} if hasattr(model, "whole_state") else {}),
             input_shapes=train["shapes"],
             **{f"{args.task.unit}_per_second": per_second},
             train_seconds=self.seconds,

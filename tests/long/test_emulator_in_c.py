@@ -22,7 +22,7 @@ PROGRAM = r"""
 
 #define THREADS 4
 
-static void *work(void *unused) {
+static void *one_thread(void *unused) {
   cudaStream_t streams[3];
   cudaEvent_t events[3];
   ncclUniqueId id;
@@ -75,7 +75,7 @@ static void *work(void *unused) {
 int main(void) {
   pthread_t threads[THREADS];
   for (int i = 0; i < THREADS; i++)
-    assert(!pthread_create(&threads[i], NULL, work, NULL));
+    assert(!pthread_create(&threads[i], NULL, one_thread, NULL));
   for (int i = 0; i < THREADS; i++)
     assert(!pthread_join(threads[i], NULL));
   assert(memory_used(0) == 0);
