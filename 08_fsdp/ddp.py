@@ -8,8 +8,11 @@ DDP collects gradients in buckets of 25 MB, to send many at once. With
 `gradient_as_bucket_view=True` the gradients are views of these buckets. Without it they are there
 twice at the end of the backward pass, which is not the peak here.
 
-Cost: all weights and gradients on every device; in some runs, for a moment, all
-gradients twice
+After the first update DDP makes new buckets. A thread of PyTorch looks every 100 ms which sums over
+all devices have ended; until then, and until the next sum, the old buckets stay. Predictions have
+them in the second update; on a GPU they may be gone by then.
+
+Cost: all weights and gradients on every device; in the second update all gradients twice
 
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """

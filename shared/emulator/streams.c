@@ -49,10 +49,14 @@ static stream *stream_of(cudaStream_t handle) {
   return (uintptr_t)handle <= 2 ? &defaults[device] : (stream *)handle;
 }
 
-// When the host has last started something. Who asks about an event long after it is waiting, as
-// the thread that watches NCCL's work does.
+// When the host has last started something. Who asks about an event long after it is waiting.
 #define IDLE 1 // second
 static _Atomic time_t busy;
+// Whether this thread has started anything. PyTorch's watchdog of NCCL's work has not: it looks
+// every 100 ms, and what a program does not wait for, as DDP's buckets, is kept until it has seen
+// its end. How fast this machine is must not decide about memory, so it sees nothing end before
+// the host is idle; on a GPU it may be sooner.
+static _Thread_local bool starts;
 
 static time_t seconds(void) {
   struct timespec now;
@@ -63,9 +67,10 @@ static time_t seconds(void) {
 static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 
 void stream_work(cudaStream_t handle, work piece) {
+  atomic_store(&busy, seconds());
+  starts = true;
   if (!card.launch)
     return;
-  atomic_store(&busy, seconds());
   stream *s = stream_of(handle);
   pthread_mutex_lock(&lock);
   int64_t *end = &s->ends[s->issued++ % QUEUE]; // until now, of the work that must have ended
@@ -186,6 +191,7 @@ ENTRY cudaError_t cudaEventDestroy(cudaEvent_t handle) {
 ENTRY cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t on) {
   event *e = (event *)handle;
   stream *s = stream_of(on);
+  starts = true;
   pthread_mutex_lock(&lock);
   e->of = s;
   e->capture = atomic_load(&s->capture);
@@ -203,8 +209,11 @@ static bool is_done(const event *e) { return e->at <= host; }
 
 ENTRY cudaError_t cudaEventQuery(cudaEvent_t handle) {
   event *e = (event *)handle;
-  if (!is_done(e) && seconds() - atomic_load(&busy) > IDLE)
+  bool idle = seconds() - atomic_load(&busy) > IDLE;
+  if (!is_done(e) && idle)
     cudaEventSynchronize(handle);
+  if (!starts && !idle)
+    return cudaErrorNotReady;
   return is_done(e) ? cudaSuccess : cudaErrorNotReady;
 }
 

@@ -32,6 +32,7 @@ class Variant:
     model: str | None = None
     max_length: int | None = None
     devices: int | None = None
+    rank: int | None = None
     card: str = "a100"
     expandable: bool = False
     clock_us: float = 0
@@ -84,6 +85,7 @@ def emulate(variant):
         max_length=variant.max_length,
         batch_size=variant.batch_size,
         devices=variant.devices,
+        rank=variant.rank,
         card=CARDS[variant.card],
         expandable=variant.expandable,
         clock_us=variant.clock_us,

@@ -18,7 +18,7 @@ from shared.predict import tables
 from shared.predict.bound import bound
 from shared.predict.estimate import estimate, work
 from shared.predict.jobs import one_by_one, run_jobs
-from shared.predict.stage import predicted
+from shared.predict.stage import predicted, with_most
 from shared.predict.tables import tight
 from shared.records import scripts
 from shared.records.views import aligned, folder, listed, name, unit
@@ -83,7 +83,7 @@ def with_fits(script, options, card_gb):
         return (yield from sized(steps, lambda n: max(2 * n, share) if stage.micro else n))
 
     tries = Tries(largest)
-    record, *_ = predicted(script, options, tries.batches)
+    record, *_ = predicted(script, with_most(script, options), tries.batches)
     needs = tables.needs(record)
     known = {"card_gb": card_gb, "needs_gb": needs, "fits": needs <= card_gb}
     return {**record, "fits": {**known, "largest_micro_batch": tries.found}}
@@ -162,6 +162,7 @@ def search(budget, guess, most=MOST):
 def runs_on(script, options, card_gb):
     """Return whether a script runs on a card with no more memory than it has."""
     try:
+        options = with_most(script, options)
         predicted(script, dataclasses.replace(options, card_gb=card_gb))
     except torch.OutOfMemoryError:
         return False

@@ -31,7 +31,7 @@ class Wanted:
     card_gb: float | None = None  # what the card has; None: more than anything needs
     expandable: bool = False  # PyTorch's allocator under expandable_segments:True
     clock_us: float = 0  # that the host takes to start a piece of work; 0: all is done at once
-    rank: int = 0  # of the devices
+    rank: int | None = None  # of the devices; None: the one that needs most
     words: tuple = ()  # further options of the script
 
 

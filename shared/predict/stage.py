@@ -149,7 +149,7 @@ class Stage:
     def _take_card(self):
         card, gb = self.options.card, self.options.card_gb or tables.PLENTY_GB
         options, alone = self.options, self.devices > 1
-        how = {"clock": options.clock_us, "alone": alone, "rank": options.rank}
+        how = {"clock": options.clock_us, "alone": alone, "rank": options.rank or 0}
         settings = launch.settings(card, self.devices, **how)
         settings["EMULATED_BYTES"] = str(int(gb * 1e9))
         settings["EMULATED_CONTEXT"] = str(int(tables.set_aside(self.devices) * 1e9))
@@ -173,7 +173,7 @@ def predicted(name, options, further=None, with_lines=False):
     for field in MEANINGLESS:
         record.pop(field, None)
     if "rank" in record:  # the Meter knows only this one
-        record["rank"] = options.rank
+        record["rank"] = options.rank or 0
     record |= {
         "script": f"{scripts.get(name).folder}/before" if techniques == () else name,
         "technique": techniques[-1] if techniques else None,
@@ -193,7 +193,7 @@ def with_most(name, options):
     Each rank of a pipeline computes other blocks; of other scripts, rank 0 stands for all.
     """
     stage = Stage(name, options)
-    if not hasattr(stage.script, "PipelineStage"):
+    if options.rank is not None or not hasattr(stage.script, "PipelineStage"):
         return options
     every = [dataclasses.replace(options, rank=rank) for rank in range(stage.devices)]
     return max(every, key=lambda one: _peak_in_fork(name, one))
