@@ -28,11 +28,6 @@ def predict_all(names, *args, **sizes):
     return by_script(run_jobs([(with_tensors, name, wanted) for name in names]))
 
 
-def of_rank(name, options):
-    """Return the prediction for the rank that the options name."""
-    return stage.predicted(name, options)[0]
-
-
 def with_tensors(name, options):
     """Return the prediction of a script, with its "tensors"."""
     found, end_phase = [], Phases._phase

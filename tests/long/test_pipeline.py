@@ -8,9 +8,10 @@ import json
 import pytest
 from conftest import ROOT, read_json, run
 from emulated import NEEDS
-from predictions import of_rank, predicted
+from predictions import predicted
 from safetensors.torch import load_file
 
+from shared.evidence import variants
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.stage import predict
 from shared.records import scripts
@@ -86,8 +87,10 @@ def together(tmp_path_factory):
 @NEEDS
 def test_ranks_alone_need_what_they_need_together(together, capsys):
     found, peaks = together
-    alone = run_jobs([(of_rank, NAME, Wanted("full", "vit_b_16", rank=k)) for k in range(DEVICES)])
-    assert [round(r["train"]["device_peak_gb"] * 1e9) for r in alone] == peaks
+    ends = (0, DEVICES - 1)
+    alone = run_jobs([(predict, NAME, Wanted("full", "vit_b_16", rank=rank)) for rank in ends])
+    needs = [round(r["train"]["device_peak_gb"] * 1e9) for r in alone]
+    assert needs == [peaks[rank] for rank in ends]
     assert peaks.index(max(peaks)) == found["rank"] == 0
     shown = predicted("--model", "vit_b_16", NAME)[NAME]
     assert "rank 0, backward pass" in capsys.readouterr().out
@@ -95,12 +98,12 @@ def test_ranks_alone_need_what_they_need_together(together, capsys):
     assert shown["train"]["breakdown_gb"] == found["train"]["breakdown_gb"]
 
 
-@NEEDS
-def test_the_first_stage_holds_more_if_all_forward_passes_come_first(together, tmp_path):
-    gpipe = changed(tmp_path, ("Schedule1F1B", "ScheduleGPipe"))
-    all_first = record(gpipe, tmp_path, size=BASE, through=THROUGH)
-    held = [r["train"]["breakdown_gb"]["activations"] for r in (together[0], all_first)]
-    assert held[1] > 1.5 * held[0]  # of eight micro-batches instead of four
+def test_the_first_stage_holds_more_if_all_forward_passes_come_first():
+    """Of eight micro-batches instead of four; the last stage, of eight instead of one."""
+    held = {words: r["train"]["breakdown_gb"] for words, r in variants.recorded().items()}
+    for gpu, factor in (("first", 1.5), ("last", 2)):
+        one_at_once, all_first = (held[f"{how}, the {gpu} GPU"] for how in ("1F1B", "GPipe"))
+        assert all_first["activations"] > factor * one_at_once["activations"]
 
 
 @NEEDS

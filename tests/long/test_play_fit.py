@@ -20,10 +20,16 @@ FAILING = [  # line 43 is that of the step
 ]
 
 
+def is_judged(level, change):
+    """Return whether a change is tried here; all are, when the sheet is made."""
+    both = levels.get("2").solutions  # one's best is the second
+    return not change or change in (*(*level.solutions, *level.tries)[::4], *both)
+
+
 @pytest.fixture(scope="module")
 def verdicts():
-    """The verdicts on all solutions and tries: [(level, change or None, verdict)]."""
-    asked = sheet.everything()
+    """The verdicts on solutions and some tries: [(level, change or None, verdict)]."""
+    asked = [(*ask, change) for *ask, change in sheet.everything() if is_judged(ask[0], change)]
     return [(level, change, v) for (level, _, change), v in zip(asked, sheet.verdicts(asked))]
 
 
@@ -50,8 +56,9 @@ def test_solutions_fit_and_other_ways_do_not(verdicts):
 def test_the_sheet_tells_what_the_command_prints(verdicts):
     """Sizes may differ with PyTorch; that a script fits, or why it is refused, does not."""
     kept = json.loads(stored.FIT.read_text())
-    assert len(kept) == len(verdicts)
-    for entry, (level, _, verdict) in zip(kept, verdicts):
+    everything = zip(sheet.everything(), kept, strict=True)
+    kept = [entry for (level, _, change), entry in everything if is_judged(level, change)]
+    for entry, (level, _, verdict) in zip(kept, verdicts, strict=True):
         assert entry["level"] == level.number and entry["lines"] == verdict["lines"]
         first = [v["printed"][1].partition(":")[0] for v in (entry, verdict)]
         assert first[0] == first[1], entry["words"]
@@ -60,7 +67,7 @@ def test_the_sheet_tells_what_the_command_prints(verdicts):
 @pytest.mark.parametrize("text, said", FAILING)
 def test_a_script_that_fails(text, said, tmp_path, monkeypatch):
     (tmp_path / "fit_3.py").write_text(text)
-    monkeypatch.setattr(judge, "SMALL_LIMIT", 30)
+    monkeypatch.setattr(judge, "SMALL_LIMIT", 15 if "without end" in said else 60)
     with pytest.raises(UserError, match=said):
         command.main([str(tmp_path / "fit_3.py")])
 
