@@ -7,7 +7,6 @@ import sys
 import time
 
 import psutil
-import pytest
 from conftest import ROOT, cpu_only, run
 from emulated import NEEDS, emulate
 
