@@ -33,7 +33,8 @@ COUNTED += ["11_llm/eager_attention"]
 DEVICES = [name for name in ROADS if name.startswith("08_fsdp/")]
 PEAKS = ("device_peak_gb", "device_reserved_gb", "host_peak_gb")
 # These run here; all of them at full size would take long.
-RUN = ["06_sgd/adafactor", "08_fsdp/hsdp", "08_fsdp/zero1", "11_llm/lora_sharded"]
+RUN = ["06_sgd/adafactor", "10_offload/activations_only", "08_fsdp/hsdp", "08_fsdp/zero1"]
+RUN += ["11_llm/lora_sharded", "06_sgd/apollo"]
 
 
 def tensors(phase):
