@@ -37,7 +37,6 @@ def wanted(model, gpus):
         devices=gpus,
         techniques=tuple(without_offload),
         card=CARDS["h100"],
-        card_gb=CARDS["h100"].gb,  # all that PyTorch may reserve
     )
 
 
