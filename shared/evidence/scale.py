@@ -37,6 +37,7 @@ def wanted(model, gpus):
         devices=gpus,
         techniques=tuple(without_offload),
         card=CARDS["h100"],
+        card_gb=CARDS["h100"].gb,  # all that PyTorch may reserve
     )
 
 
