@@ -12,7 +12,7 @@ After the first update DDP makes new buckets. A thread of PyTorch looks every 10
 all devices have ended; until then, and until the next sum, the old buckets stay. Predictions have
 them in the second update; on a GPU they may be gone by then.
 
-Cost: all weights and gradients on every device; in the second update all gradients twice
+Cost: all weights and gradients on every device; in the second update up to twice the gradients
 
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
