@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 // Time is virtual. The host's goes on with whatever it starts, and to the end of work that it waits
 // for; each stream is busy until its last work ends. So no time of this machine decides what is
@@ -55,8 +56,9 @@ static _Atomic time_t busy;
 // Whether this thread has started anything. PyTorch's watchdog of NCCL's work has not: it looks
 // every 100 ms, and what a program does not wait for, as DDP's buckets, is kept until it has seen
 // its end. How fast this machine is must not decide about memory, so it sees nothing end before
-// the host is idle; on a GPU it may be sooner.
+// the host is idle or ends; on a GPU it may be sooner.
 static _Thread_local bool starts;
+static _Atomic bool refused, ended;
 
 static time_t seconds(void) {
   struct timespec now;
@@ -209,12 +211,21 @@ static bool is_done(const event *e) { return e->at <= host; }
 
 ENTRY cudaError_t cudaEventQuery(cudaEvent_t handle) {
   event *e = (event *)handle;
-  bool idle = seconds() - atomic_load(&busy) > IDLE;
+  bool idle = atomic_load(&ended) || seconds() - atomic_load(&busy) > IDLE;
   if (!is_done(e) && idle)
     cudaEventSynchronize(handle);
-  if (!starts && !idle)
+  if (!starts && !idle) {
+    atomic_store(&refused, true);
     return cudaErrorNotReady;
+  }
   return is_done(e) ? cudaSuccess : cudaErrorNotReady;
+}
+
+// The program ends. What the watchdog still waits for would outlive PyTorch, so it looks once more.
+ENTRY void emulator_end(void) {
+  atomic_store(&ended, true);
+  if (atomic_load(&refused))
+    usleep(300000);
 }
 
 ENTRY cudaError_t cudaEventSynchronize(cudaEvent_t handle) {

@@ -20,6 +20,7 @@ _written = None  # process that has written its report
 def begin():
     """Write a report at the end of this process, and a snapshot if one is wanted."""
     atexit.register(write)
+    atexit.register(ctypes.CDLL(None).emulator_end)
     os._exit = _after(lambda *_: write(), os._exit)  # some programs end like this
     torch._C._cuda_memoryStats = _as_the_script_sees
     for name in ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats"):
