@@ -17,7 +17,7 @@ MIXED["02_mixed_precision/bf16_mixed"] = 0
 # These copy what is saved to the host and back, which a CPU leaves where it is. So only loading is
 # compared.
 MOVING = ("10_offload/activations", "10_offload/activations_only")
-BUCKETS = ("08_fsdp/ddp", "08_fsdp/zero1")
+BUCKETS = ("08_fsdp/ddp", "08_fsdp/zero1", "11_llm/context_parallel")
 # Rank 0 sends whole weights, in fp32 as in the file, from its GPU: the largest that is sent there.
 SENT = dict.fromkeys(("10_offload/train", "10_offload/activations"), 4 * WIDTH * 4 * WIDTH)
 SENT["11_llm/train"] = 4 * WORDS * TEXT_WIDTH
@@ -115,6 +115,13 @@ def of_texts(name, on_cpu):
     if name in ("11_llm/causal", "11_llm/causal_chunked"):  # dropout of embeddings, and two a block
         dropped = (1 + 2 * TEXT_BLOCKS) * dropout(texts * tokens * TEXT_WIDTH)
         return {"activations": TEXT_BLOCKS * attention + dropped}
+    if name == "11_llm/context_parallel":  # a quarter of the tokens, or in attention of the heads
+        attention = attention_with_dropout(texts, TEXT_HEADS // 4, tokens)
+        own = texts * tokens // 4 * TEXT_WIDTH
+        result = 4 * own  # of attention: it is kept before the exchange, too
+        return {
+            "activations": TEXT_BLOCKS * (attention + result) + (1 + 2 * TEXT_BLOCKS) * dropout(own)
+        }
     if name == "11_llm/frozen":  # the last block alone is trained
         return {"activations": padded}
     if name in ("11_llm/lora", "11_llm/qlora"):  # the peak is in the last block, after its dropout

@@ -21,7 +21,7 @@ MOST = 16  # lines that change from a script to the next
 # Sharding needs a function and a strategy; the others write their algorithm out.
 MORE = {"08_fsdp/train": 25, "08_fsdp/plain": 26, "08_fsdp/tensor_parallel": 17}
 MORE |= {"03_bf16/kahan": 20, "03_bf16/plain": 17, "06_sgd/adam_in_backward": 20}
-MORE |= {"08_fsdp/sequence_parallel": 17, "08_fsdp/pipeline": 28}
+MORE |= {"08_fsdp/sequence_parallel": 17, "08_fsdp/pipeline": 28, "11_llm/context_parallel": 22}
 
 # The folders and files of shared/, each with those that it may import from besides itself.
 GROUND = ("memory", "cli", "loading", "records")
