@@ -14,6 +14,7 @@ from shared.records import scripts
 # These compile nothing on a CPU: tests/long/test_compile.py.
 COMPILED = {"05_grad_accum/compile", "09_act_ckpt/compile_budget"}
 FLAT = {"08_fsdp/fsdp1"}  # its gradients are shards; on a CPU it gathers otherwise than on a GPU
+WHOLE_BATCH = {TENSOR_PARALLEL, "11_llm/context_parallel"}  # each process has it
 PIPELINE = "08_fsdp/pipeline"  # each process has other weights: tests/long/test_pipeline.py
 # Rank 0 alone does not know how many processes are in groups that NCCL splits off.
 APART = {"08_fsdp/hsdp", PIPELINE, *COMPILED, *FLAT}
@@ -105,4 +106,4 @@ def test_gradients_of_whole_weights_agree(sharded, name):
     seen = [rank[f"{name} as is"] for rank in sharded]
     assert len(seen[0]["whole"]) == STEPS
     assert name in FLAT or all(rank["whole"] == seen[0]["whole"] for rank in seen)
-    assert seen[0]["shares"] == (1 if TENSOR_PARALLEL in (name, parent(name)) else 4)
+    assert seen[0]["shares"] == (1 if {name, parent(name)} & WHOLE_BATCH else 4)

@@ -94,8 +94,11 @@ def with_way(script, options, card_gb, batch_size):
 
     def largest(stage, own_share):
         left = card_gb - tables.set_aside(stage.devices)
-        share = max(batch_size * own_share // stage.script.BATCH_SIZE, 1)
+        own_batch = max(stage.script.BATCH_SIZE, stage.devices)
+        share = max(batch_size * own_share // own_batch, 1)
         most = min(options.micro_batch_size or share, share)
+        if torch.cuda.memory_allocated() / 1e9 > left:  # what stays between updates is too much
+            return share, (yield from sized(at_once(left, 1), lambda n: 1))
         steps = search(left, most, most) if stage.micro else at_once(left, share)
         return share, (yield from sized(steps, lambda n: share))
 
@@ -201,7 +204,8 @@ def find(jobs, card):
     modules = [scripts.get(script).load() for script, _ in jobs]
     sizes = {}  # of the last script of each task: all from 04 on have the same
     for module, (_, options) in zip(modules, jobs):
-        sizes[module.TASK] = options.batch_size or module.BATCH_SIZE
+        devices = module.DEVICES > 1 and options.devices or module.DEVICES
+        sizes[module.TASK] = max(options.batch_size or module.BATCH_SIZE, devices)
     batches = [sizes[module.TASK] for module in modules]
     wanted = [(*job, card.gb, size) for job, size in zip(jobs, batches)]
     records = with_tight_ways(run_jobs([(with_way, *job) for job in wanted]), wanted)
@@ -211,6 +215,8 @@ def find(jobs, card):
         if its.file != "train" or not its.path.with_name("one_by_one.py").exists():
             continue
         record["combinations"], module = [], one_by_one(script)
+        # Their own updates take the whole share at once, as the search does first: fewer passes.
+        options = dataclasses.replace(options, micro_batch_size=options.micro_batch_size or size)
         for n in sorted({1, record["world_size"]}):
             tries = [
                 (script, dataclasses.replace(options, devices=n, techniques=c), card.gb, size)
