@@ -59,8 +59,10 @@ def _others():
 
 
 def _helper(process):
-    """Return whether a process is one that Python keeps for this one, and ends with it."""
-    return process.ppid() == os.getpid() and "from multiprocessing." in " ".join(process.cmdline())
+    """Return whether a process is one that this one keeps to fork from, and ends with it."""
+    command = " ".join(process.cmdline())
+    kept = any(words in command for words in ("from multiprocessing.", "-m shared.predict.forks"))
+    return kept and process.ppid() == os.getpid()
 
 
 def _killed(process):

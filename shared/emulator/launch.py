@@ -110,9 +110,7 @@ def run(command, variables, snapshot=None, **output):
         variables = {**variables, "EMULATED_REPORTS": folder}
         if snapshot:
             variables["EMULATED_SNAPSHOT"] = str(Path(snapshot).resolve())
-        process = subprocess.Popen(
-            command, env=variables, start_new_session=True, preexec_fn=_end_with_parent, **output
-        )
+        process = start(command, variables, **output)
         before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         try:
             code = process.wait()
@@ -127,6 +125,15 @@ def run(command, variables, snapshot=None, **output):
             signal.signal(signal.SIGTERM, before)
         reports = [json.loads(file.read_text()) for file in Path(folder).glob("*.json")]
     return code, sorted(reports, key=lambda report: report["rank"])
+
+
+def start(command, variables, **options):
+    """Start a program in a session of its own, as a subprocess.Popen; it ends with this thread.
+
+    `options` are for subprocess.Popen.
+    """
+    how = {"start_new_session": True, "preexec_fn": _end_with_parent}
+    return subprocess.Popen(command, env=variables, **how, **options)
 
 
 def _end_with_parent():

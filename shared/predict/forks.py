@@ -1,4 +1,4 @@
-"""The process that jobs.run_jobs() starts: it imports everything, and forks for each job."""
+"""The process that jobs.Forks starts: it imports everything, and forks for each job."""
 
 import importlib
 import multiprocessing
@@ -8,7 +8,6 @@ import signal
 import sys
 import tempfile
 from multiprocessing import connection
-from pathlib import Path
 
 from tqdm import tqdm
 
@@ -74,13 +73,23 @@ def _ended(code, job):
     return UserError(f"{_name(job)} was ended by {how}{asks}")
 
 
+def serve(end):
+    """Run the jobs that come through a multiprocessing.Connection, until it is closed."""
+    while True:
+        try:
+            variables, folders, main, jobs = end.recv()
+        except EOFError:
+            return
+        os.environ.clear()
+        os.environ.update(variables)
+        sys.path += [folder for folder in folders if folder not in sys.path]
+        if main:  # a function defined there is known as one of __main__
+            sys.modules["__main__"] = importlib.import_module(main)
+        end.send(pickle.dumps(run_all(pickle.loads(jobs))))
+
+
 if __name__ == "__main__":
-    file = Path(sys.argv[1])
-    folders, main, jobs = pickle.loads(file.read_bytes())
-    sys.path += [folder for folder in folders if folder not in sys.path]
     for name in IMPORTED:
         importlib.import_module(name)
-    if main:  # a function defined there is known as one of __main__
-        sys.modules["__main__"] = importlib.import_module(main)
-    sys.argv = ["predict"]  # errors of the command line begin with it
-    file.write_bytes(pickle.dumps(run_all(pickle.loads(jobs))))
+    number, sys.argv = int(sys.argv[1]), ["predict"]  # errors of the command line begin with it
+    serve(connection.Connection(number))

@@ -1,10 +1,14 @@
 """Runs of scripts on emulated GPUs, each in a fork of a process that has imported everything."""
 
+import atexit
+import contextlib
 import dataclasses
+import multiprocessing
+import os
 import pickle
+import signal
+import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 from shared.cli import UserError
 from shared.emulator import cards, launch
@@ -49,6 +53,40 @@ def one_by_one(name):
     return scripts.Script(f"{scripts.get(name).folder}/one_by_one", "", "", None, False).load()
 
 
+class Forks:
+    """The process that jobs are forked from; imports take it seconds, so it stays until the end."""
+
+    def __init__(self, variables):
+        self._end, there = multiprocessing.Pipe()
+        command = [sys.executable, "-m", "shared.predict.forks", str(there.fileno())]
+        passed = {"cwd": ROOT, "pass_fds": [there.fileno()], "stdin": subprocess.DEVNULL}
+        self._process = launch.start(command, variables, **passed)
+        there.close()
+        atexit.register(self.end)
+
+    def run(self, variables, jobs):
+        """Return the results of jobs, which see the given environment."""
+        main = getattr(sys.modules["__main__"], "__spec__", None)  # of `python -m`
+        try:
+            self._end.send((variables, sys.path, main and main.name, pickle.dumps(jobs)))
+            return pickle.loads(self._end.recv())
+        except (EOFError, OSError):
+            raise UserError("the runs were ended; has the host enough memory?") from None
+
+    def is_there(self):
+        return self._process.poll() is None
+
+    def end(self):
+        """End the process, with all forks."""
+        atexit.unregister(self.end)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+_forks = {}  # whether GPUs are emulated -> Forks
+
+
 def run_jobs(jobs, emulated=True):
     """Run jobs, (function, *arguments), each in a process of its own, two at a time.
 
@@ -65,15 +103,13 @@ def run_jobs(jobs, emulated=True):
             variables = launch.environment(devices=launch.MOST)
         except BuildError as error:
             raise UserError(str(error)) from None
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "jobs")
-        main = getattr(sys.modules["__main__"], "__spec__", None)  # of `python -m`
-        file.write_bytes(pickle.dumps((sys.path, main and main.name, pickle.dumps(jobs))))
-        command = [sys.executable, "-m", "shared.predict.forks", str(file)]
-        code, _ = launch.run(command, variables, cwd=ROOT)
-        if code:
-            raise UserError("the runs were ended; has the host enough memory?")
-        results = pickle.loads(file.read_bytes())
+    if emulated not in _forks or not _forks[emulated].is_there():
+        _forks[emulated] = Forks(variables)
+    try:
+        results = _forks[emulated].run(variables, jobs)
+    except BaseException:  # Ctrl-C, too
+        _forks.pop(emulated).end()
+        raise
     if any(isinstance(result, Exception) for result in results):
         raise Failed(results)
     return results
