@@ -75,13 +75,16 @@ def _ended(code, job):
 
 def serve(end):
     """Run the jobs that come through a multiprocessing.Connection, until it is closed."""
+    before = {}
     while True:
         try:
             variables, folders, main, jobs = end.recv()
         except EOFError:
             return
-        os.environ.clear()
+        for name in before.keys() - variables:  # not what packages have set when imported
+            os.environ.pop(name, None)
         os.environ.update(variables)
+        before = variables
         sys.path += [folder for folder in folders if folder not in sys.path]
         if main:  # a function defined there is known as one of __main__
             sys.modules["__main__"] = importlib.import_module(main)
