@@ -13,7 +13,7 @@ def compiled():
     """The peaks in GB of compiled scripts and of those beside them, {script: peak}."""
     names = "05_grad_accum/train", "05_grad_accum/compile", "08_fsdp/train", "09_act_ckpt/train"
     names += ("09_act_ckpt/compile_budget",)
-    records = run_jobs([(predict, name, Wanted("full")) for name in names])
+    records = run_jobs([(predict, name, Wanted("full", "vit_b_16")) for name in names])
     return {r["script"]: r["train"]["device_peak_gb"] for r in records}
 
 

@@ -9,7 +9,7 @@ from single_process import TINY
 from shared.lessons import exercises
 from shared.records.views import by_script, read
 
-HALF = [NAMES[0], *NAMES[2::3], NAMES[-1], *TEXT]
+HALF = [NAMES[0], NAMES[2], NAMES[5], NAMES[-1], *TEXT]
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +39,6 @@ def test_fine_tuning_works_at_every_stage(ladder):
     assert min(accuracy) >= 0.93
     assert min(accuracy) >= accuracy[0] - 0.03
     assert min(ladder[2][name]["test_accuracy"] for name in TEXT) >= 0.8
-
-
-def test_offloading_changes_no_loss(ladder):
-    last = [ladder[2][name]["last_loss"] for name in ("09_act_ckpt/train", "10_offload/train")]
-    assert last[0] == last[1]
 
 
 def test_a_stage_that_fails_is_shown_and_the_others_run(tmp_path):

@@ -23,7 +23,8 @@ FAILING = [  # line 43 is that of the step
 def is_judged(level, change):
     """Return whether a change is tried here; all are, when the sheet is made."""
     both = levels.get("2").solutions  # one's best is the second
-    return not change or change in (*(*level.solutions, *level.tries)[::4], *both)
+    one = level.solutions[0] if int(level.number) % 2 else level.tries[-1]
+    return not change or change in (one, *both)
 
 
 @pytest.fixture(scope="module")
