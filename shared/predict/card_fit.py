@@ -217,7 +217,8 @@ def find(jobs, card):
         record["combinations"], module = [], one_by_one(script)
         # Their own updates take the whole share at once, as the search does first: fewer passes.
         options = dataclasses.replace(options, micro_batch_size=options.micro_batch_size or size)
-        for n in sorted({1, record["world_size"]}):
+        alone = () if weights_gb(record) > card.gb else (1,)
+        for n in sorted({*alone, record["world_size"]}):
             tries = [
                 (script, dataclasses.replace(options, devices=n, techniques=c), card.gb, size)
                 for c in module.combinations(n, card.bf16)
@@ -236,6 +237,13 @@ def find(jobs, card):
         enough = [w["at_once"] == w["share"] and not tight(w) for w in tried]
         searches = [s for s, its in zip(searches, enough) if s[2] and not its]
     return records
+
+
+def weights_gb(record):
+    """Return the size of all weights, of which each process has a part, on its GPU or host."""
+    train = record["train"]
+    held = (train["breakdown_gb"], train["host_breakdown_gb"] or {})
+    return record["world_size"] * sum(part.get("parameters", 0) for part in held)
 
 
 def ways(records):

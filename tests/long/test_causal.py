@@ -16,7 +16,7 @@ from shared.cli import UserError
 from shared.evidence import hugging_face
 from shared.memory.blocks import tensors
 from shared.records import scripts, stored
-from shared.records.views import read_list
+from shared.records.views import read, read_list
 from shared.text import causal, data, reviews
 
 CAUSAL, TINY = ("11_llm/causal", "11_llm/causal_chunked"), ["--preset", "tiny"]
@@ -181,3 +181,28 @@ def test_the_trainer_does_the_same():
     for trainer, before in (*now, *then[:-1]):  # there are two implementations of Adafactor
         assert trainer["last_loss"] == pytest.approx(before["last_loss"], rel=1e-6)
     assert then[0][0]["last_loss"] == then[0][1]["last_loss"]  # as it is, to the last bit
+
+
+@pytest.mark.parametrize(
+    "family, options",
+    [
+        ("GPT2", dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0)),
+        ("Llama", {"num_key_value_heads": 4}),  # with rotary positions
+    ],
+)
+def test_parts_of_texts_on_four_devices_give_the_same_losses(family, options, tmp_path):
+    config = getattr(transformers, f"{family}Config")(**{**FAMILIES[family], **options})
+    config.save_pretrained(tmp_path / "model")
+    same = [*TINY, "--model", tmp_path / "model", "--data", "fake", "--no-pretrained"]
+    same += ["--max-length", 32, "--max-steps", 3]
+    records = []
+    for name in ("11_llm/causal", "11_llm/context_parallel"):
+        run(f"{name}.py", *same, "--record", tmp_path / "records.jsonl")
+        records.append(read(tmp_path / "records.jsonl")[0][-1])
+    whole, parts = records
+    assert parts["world_size"] == 4 and whole["world_size"] == 1
+    for loss in ("first_loss", "last_loss"):
+        assert parts[loss] == pytest.approx(whole[loss], rel=1e-5)
+    assert parts["test_perplexity"] == pytest.approx(whole["test_perplexity"], rel=1e-4)
+    held, its = (r["train"]["breakdown_gb"]["activations"] for r in (parts, whole))
+    assert held < 0.4 * its
