@@ -8,6 +8,8 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 
+from shared.cli import UserError
+
 # On a CPU, DTensor gathers everything in place of an exchange, and each process says so.
 logging.getLogger("torch.distributed.tensor._collective_utils").setLevel(logging.ERROR)
 
@@ -20,14 +22,13 @@ def own(tokens, labels):
         labels: (texts, tokens).
 
     Raises:
-        RuntimeError: the devices do not divide the number of tokens.
+        UserError: the devices do not divide the number of tokens.
     """
-    ids = tokens["input_ids"]
+    ids, n = tokens["input_ids"], dist.get_world_size()
+    if ids.shape[1] % n:
+        raise UserError(f"--max-length {ids.shape[1]}: {n} devices need a multiple of {n} tokens")
     positions = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
-    parts = dist.get_world_size(), -1
-    ids, positions, labels = (
-        t.unflatten(1, parts)[:, dist.get_rank()] for t in (ids, positions, labels)
-    )
+    ids, positions, labels = (t.chunk(n, 1)[dist.get_rank()] for t in (ids, positions, labels))
     return {"input_ids": ids, "position_ids": positions}, labels
 
 
