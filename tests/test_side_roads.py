@@ -39,6 +39,7 @@ CLOSE |= {"11_llm/causal_chunked", "11_llm/eager_attention", "08_fsdp/sequence_p
 CLOSE |= {*FLAT, PIPELINE, "11_llm/context_parallel"}
 OTHER = {"08_fsdp/zero1", "11_llm/lora_sharded"}  # another optimizer, or other trainable weights
 ANEW = {"11_llm/causal"}  # another model, task
+CAUSAL = ("11_llm/causal", "11_llm/causal_chunked", "11_llm/context_parallel")
 FAILS = "03_bf16/fp16_true"
 # The weights that these freeze should be pretrained; in the tiny model they are random.
 OF_RANDOM = {"11_llm/frozen", "11_llm/lora", "11_llm/lora_sharded", "11_llm/qlora"}

@@ -24,7 +24,7 @@ def test_compiling_alone_saves_nothing(compiled):
 
 def test_a_budget_lies_between_all_and_checkpoints(compiled):
     least, most = compiled["09_act_ckpt/train"], compiled["08_fsdp/train"]
-    assert least < compiled["09_act_ckpt/compile_budget"] < 0.75 * most
+    assert least < compiled["09_act_ckpt/compile_budget"] < 0.85 * most
 
 
 def variants(table):
