@@ -38,7 +38,13 @@ def exchanged(tensor):
     Queries, keys and values, (texts, heads, own tokens, size), become (texts, own heads, tokens,
     size); what attention returns, (texts, tokens, own heads, size), becomes (texts, own tokens,
     heads, size). In the backward pass, gradients go the other way.
+
+    Raises:
+        UserError: the devices do not divide the number of heads.
     """
+    n, heads = dist.get_world_size(), tensor.shape[1]  # or tokens, see own()
+    if heads % n:
+        raise UserError(f"--devices {n}: they have to divide the model's {heads} heads")
     mesh = _all_devices(tensor.device.type)
     return (
         DTensor.from_local(tensor, mesh, [Shard(2)]).redistribute(placements=[Shard(1)]).to_local()
