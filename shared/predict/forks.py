@@ -14,17 +14,16 @@ from tqdm import tqdm
 from shared.cli import UserError
 from shared.records.running import PRELOADED, end_with_parent
 
-WORKERS = 2
 IMPORTED = [*PRELOADED, "shared.predict.stage", "shared.predict.card_fit"]
 
 
-def run_all(jobs):
+def run_all(jobs, workers):
     """Return the results of jobs in order; that of a job that fails is the exception."""
     context = multiprocessing.get_context("fork")
     waiting, running, results = list(enumerate(jobs)), {}, [None] * len(jobs)
     bar = tqdm(total=len(jobs), unit="script", leave=False, disable=None)  # on a terminal
     while waiting or running:
-        while waiting and len(running) < WORKERS:
+        while waiting and len(running) < workers:
             number, job = waiting.pop(0)
             receiver, sender = context.Pipe(duplex=False)
             process = context.Process(target=_run, args=(sender, job))
@@ -78,7 +77,7 @@ def serve(end):
     before = {}
     while True:
         try:
-            variables, folders, main, jobs = end.recv()
+            variables, folders, main, jobs, workers = end.recv()
         except EOFError:
             return
         for name in before.keys() - variables:  # not what packages have set when imported
@@ -88,7 +87,7 @@ def serve(end):
         sys.path += [folder for folder in folders if folder not in sys.path]
         if main:  # a function defined there is known as one of __main__
             sys.modules["__main__"] = importlib.import_module(main)
-        end.send(pickle.dumps(run_all(pickle.loads(jobs))))
+        end.send(pickle.dumps(run_all(pickle.loads(jobs), workers)))
 
 
 if __name__ == "__main__":

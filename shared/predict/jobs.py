@@ -44,7 +44,8 @@ class Failed(UserError):
 
     def __init__(self, results):
         errors = [result for result in results if isinstance(result, Exception)]
-        super().__init__("; ".join(dict.fromkeys(map(str, errors))))
+        self.reasons = [*dict.fromkeys(map(str, errors))]
+        super().__init__("; ".join(self.reasons))
         self.completed = [result for result in results if result not in errors]
 
 
@@ -64,11 +65,11 @@ class Forks:
         there.close()
         atexit.register(self.end)
 
-    def run(self, variables, jobs):
-        """Return the results of jobs, which see the given environment."""
+    def run(self, variables, jobs, workers):
+        """Return the results of jobs, which see the given environment, so many at a time."""
         main = getattr(sys.modules["__main__"], "__spec__", None)  # of `python -m`
         try:
-            self._end.send((variables, sys.path, main and main.name, pickle.dumps(jobs)))
+            self._end.send((variables, sys.path, main and main.name, pickle.dumps(jobs), workers))
             return pickle.loads(self._end.recv())
         except (EOFError, OSError):
             raise UserError("the runs were ended; has the host enough memory?") from None
@@ -84,19 +85,21 @@ class Forks:
         self._process.wait()
 
 
+WORKERS = 2  # processes side by side: each has a core of a small computer
 _forks = {}  # whether GPUs are emulated -> Forks
 
 
-def run_jobs(jobs, emulated=True):
-    """Run jobs, (function, *arguments), each in a process of its own, two at a time.
+def run_jobs(jobs, emulated=True, workers=WORKERS):
+    """Run jobs, (function, *arguments), each in a process of its own, some at a time.
 
-    Return their results, in order. The processes have emulated GPUs, or see no GPU at all.
+    Return their results, in order. The processes have emulated GPUs, or see no GPU at all, or with
+    None what this process sees.
 
     Raises:
         UserError: no GPU can be emulated here.
         Failed: at least one job has failed.
     """
-    variables = launch.without_gpus()
+    variables = {**os.environ} if emulated is None else launch.without_gpus()
     if emulated:
         try:
             # Some packages count the GPUs when they are imported, before a job has chosen its own.
@@ -106,7 +109,7 @@ def run_jobs(jobs, emulated=True):
     if emulated not in _forks or not _forks[emulated].is_there():
         _forks[emulated] = Forks(variables)
     try:
-        results = _forks[emulated].run(variables, jobs)
+        results = _forks[emulated].run(variables, jobs, workers)
     except BaseException:  # Ctrl-C, too
         _forks.pop(emulated).end()
         raise

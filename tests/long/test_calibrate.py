@@ -1,60 +1,88 @@
-"""Promise: one command compares a GPU with the emulated one of its kind, and writes one file.
+"""Promise: one command measures a GPU and writes one file, which is compared with an emulated one.
 
 Here the GPU is emulated, too, so both are equal in everything.
 """
 
+import dataclasses
 import json
 
 import emulated
 import pytest
 from conftest import ROOT, run
 
-from shared.evidence.calibrate import command
-
-STAGES = ("08_fsdp/train",)
+from shared.evidence.calibrate import compare, files, runs
 
 pytestmark = emulated.NEEDS
+COMMAND = ["-m", "shared.evidence.calibrate"]
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    """What `python -m shared.evidence.calibrate` has written, and what it has printed."""
+def folder(tmp_path_factory):
+    """Where the command has measured 08 on an emulated GPU, and compared it with another."""
     out = tmp_path_factory.mktemp("calibrate")
-    words = ["-m", "shared.emulator", "--devices", 2, "-m", "shared.evidence.calibrate", "08"]
-    printed = run(*words, "--preset", "tiny", "--out", out, limit=600, EMULATE="")
-    return json.loads((out / "measured.json").read_text()), printed
+    words = ["-m", "shared.emulator", *COMMAND, "08", "--out", out]
+    assert "in one file to send" in run(*words, limit=600, EMULATE="")
+    run(*COMMAND, "--compare", out / "measured.jsonl.xz", "--out", out, limit=600)
+    return out
 
 
-def test_memory_is_equal(found):
-    measured, same = ({r["script"]: r for r in found[0][key]} for key in ("measured", "emulated"))
-    assert {*measured} == {*same} == {*STAGES}
-    for name in STAGES:
-        assert measured[name]["train"] == same[name]["train"]
-        assert measured[name]["load"] == same[name]["load"]
-    assert len(command.rows(measured, same)[0]) == len(command.HEADING)
+def test_every_run_is_in_the_file(folder):
+    _, lines = files.read(folder / "measured.jsonl.xz")
+    assert {*map(runs.of_record, lines)} == {*runs.every(["08_fsdp/train"], set())}
+    timed = [r for r in lines if r["kind"] == "time"]
+    assert [len(r["update_ms"]) for r in timed] == [len(r["launch_ms"]) for r in timed] == [10, 10]
+    tiny = next(r["record"] for r in lines if r["kind"] == "tiny")
+    assert tiny["dataset"] == "digits" and tiny["steps"] > 50
 
 
-def test_events_are_equal(found):
-    assert {*found[0]["events"]} == {*STAGES}
-    for same, there, here in found[0]["events"].values():
-        assert same == there == here > 100
+def test_what_is_outside_grows_with_each_library(folder):
+    _, lines = files.read(folder / "measured.jsonl.xz")
+    steps = [*next(r["steps"] for r in lines if r["name"] == "context").values()]
+    numbers = [nbytes for nbytes in steps if isinstance(nbytes, int)]
+    assert len(numbers) >= 9 and numbers == sorted(numbers) and numbers[0] > 0
 
 
-def test_what_is_outside_has_its_places(found):
-    outside = found[0]["outside"]
-    assert [*outside["context"]][1:] == [
-        "first tensor",
-        "matrix product",
-        "attention and its backward pass",
-        "convolution and its backward pass",
-    ]
-    assert len(outside["nccl"]) == 2
-    assert {*outside["convolutions"]} == {
-        f"{kind}, {n} images" for kind in ("fp32", "fp16", "bf16") for n in (4, 16)
+def test_memory_and_events_are_equal(folder):
+    """Rank 0 beside fake ranks has the bytes of rank 0 beside copies of it.
+
+    At the very end all ranks exchange their records, by other tensors where ranks are fake.
+    """
+    _, *compared = json.loads((folder / "measured-emulated.json").read_text())
+    assert {(r["devices"], r["expandable"]) for r in compared} == {
+        (1, False),
+        (4, False),
+        (4, True),
     }
-    assert "in one file to send" in found[1]
+    for r in compared:
+        assert r["measured_gb"] == r["emulated_gb"]
+        equal, there, here = r["events"]
+        other = 0 if r["devices"] == 1 else 20
+        assert there > 1000 and there - equal <= other and here - equal <= other
 
 
-def test_without_a_gpu_a_line_says_so(tmp_path):
-    said = run("-m", "shared.evidence.calibrate", "--out", tmp_path, cwd=ROOT, code=2)
+def test_a_difference_is_counted():
+    assert compare.equal_events("a 1\nf 1\na 2", "a 1\nf 1\na 2") == (3, 3, 3)
+    assert compare.equal_events("a 1\nf 1\nf 2\na 2", "a 1\nf 2\nf 1\na 2") == (4, 4, 4)
+    assert compare.equal_events("a 1\na 3\nf 1\na 2", "a 1\nf 1\na 2") == (3, 4, 3)
+
+
+def test_it_resumes(folder):
+    """What the file has is not measured again."""
+    said = run("-m", "shared.emulator", *COMMAND, "08", "--out", folder, EMULATE="")
+    assert "- memory" not in said and "in one file to send" in said
+
+
+def test_the_stored_measurement_can_be_read():
+    machine, lines = files.read(ROOT / "shared/evidence/results/h200.jsonl.xz")
+    assert compare.card_of(machine) == "h200"
+    known = [field.name for field in dataclasses.fields(runs.Run) if field.name != "large"]
+    assert all({*known} <= {*r} for r in lines)
+
+
+def test_mistakes_are_told_in_one_line(tmp_path):
+    said = run(*COMMAND, "--out", tmp_path, cwd=ROOT, code=2)
     assert "there is no GPU here" in said
+    assert "there is no file" in run(*COMMAND, "--compare", tmp_path / "x", cwd=ROOT, code=2)
+    (tmp_path / "other.xz").write_text("no")
+    said = run(*COMMAND, "--compare", tmp_path / "other.xz", cwd=ROOT, code=2)
+    assert "is not a file of a calibration" in said

@@ -1,117 +1,119 @@
-"""What a GPU alone can tell, beside the emulated GPU of the same kind: one command, one file.
+"""What a GPU alone can tell: memory and time of every script, in nine minutes and one file.
 
-The memory of every stage, measured beside emulated; the allocator's events of some of them, one by
-one; and what is outside of PyTorch's allocator: the CUDA context, NCCL's buffers, and cuDNN's
-workspaces. An interrupted command resumes when repeated.
+One process imports everything; each run is a fork of it. Memory is measured side by side, time
+with nothing beside it. A command that was interrupted resumes when it is repeated. --compare emulates
+what a file has measured, here or elsewhere.
 """
 
-import difflib
 import json
-import subprocess
-import sys
+import os
+import time
 
 import torch
 
 from shared.cli import Parser, UserError, location
-from shared.emulator import cards, launch
-from shared.records import scripts
+from shared.evidence.calibrate import compare, files, measure
+from shared.evidence.calibrate.runs import GROUPS, LARGE_GB, every, of_record
+from shared.predict.jobs import Failed, run_jobs
+from shared.records import scripts, stored
 from shared.records.atomic_files import write_text
 from shared.records.record import git_commit
-from shared.records.views import aligned, by_script, read
 
-TRACED = ("01_baseline/train", "06_sgd/train", "08_fsdp/train")
-UPDATES = 10  # of each script: the first three are not timed
-HEADING = ("script", "allocated GB", "emulated", "reserved GB", "emulated")
+LARGEST_GB = 55  # reserved by the largest script, with what a process needs beside it
+WORKERS = 10  # more processes would wait for the host
 
 
-def python(log, *words, variables=None):
-    """Run Python with arguments; its output goes to a log.
-
-    Raises:
-        UserError: it failed; the last line of its output.
-    """
-    with log.open("w") as out:
-        command = [sys.executable, "-m", *map(str, words)]
-        if subprocess.run(command, stdout=out, stderr=out, env=variables).returncode:
-            raise UserError(f"{log.read_text(errors='replace').splitlines()[-1]} ({log})")
+def known_large():
+    """Return the scripts that need more than LARGE_GB, by their stored predictions."""
+    groups = stored.STAGES, stored.SIDE_ROADS
+    reserved = {r["script"]: r["train"]["device_reserved_gb"] for r in stored.predicted(*groups)}
+    plain = {
+        f"{name.partition('/')[0]}/plain": gb for name, gb in reserved.items() if "/train" in name
+    }
+    return {name for name, gb in {**reserved, **plain}.items() if gb > LARGE_GB}
 
 
-def traced(name, card, gpus, folder, options):
-    """Return how many events of a script are equal, in order, and how many each of two runs has.
-
-    The first run is on this machine's GPU, the second on an emulated one of the same kind.
-    """
-    events = []
-    for where in ("gpu", "emulated"):
-        file = folder / f"{name.replace('/', '_')}-{where}.txt"
-        words = ["shared.evidence.calibrate.trace", file, name, *options]
-        variables = launch.environment(card, gpus) if where == "emulated" else None
-        python(file.with_suffix(".log"), *words, variables=variables)
-        events.append(file.read_text().splitlines())
-    if events[0] == events[1]:
-        return (len(events[0]),) * 3
-    blocks = difflib.SequenceMatcher(None, *events, autojunk=False).get_matching_blocks()
-    return sum(block.size for block in blocks), *map(len, events)
+def workers(group, gb):
+    """Return how many runs of a group go side by side on a GPU of so many GB."""
+    if group == "memory, large":
+        return max(1, int(gb // LARGEST_GB))
+    if group in ("memory", "tiny"):
+        return max(1, min(WORKERS, os.cpu_count(), int(gb // LARGE_GB)))
+    return 1
 
 
-def rows(measured, emulated):
-    """Return the rows of a table of peaks while training, in GB: measured beside emulated."""
-    rows = []
-    for name, r in measured.items():
-        both = [r["train"], emulated[name]["train"]] if name in emulated else []
-        peaks = [train[f"device_{key}_gb"] for key in ("peak", "reserved") for train in both]
-        rows.append((name, *(f"{gb:.3f}" for gb in peaks)))
-    return rows
+def measure_all(names, file):
+    """Measure scripts on this machine's GPU; what the file has already is kept."""
+    if not file.exists():
+        run_jobs([(measure.machine, file)], emulated=None)
+    machine, lines = files.read(file)
+    done, gb = {of_record(r) for r in lines}, machine["bytes"] / 1e9
+    waiting = [run for run in every(names, known_large()) if run not in done]
+    for group in GROUPS:
+        runs = [run for run in waiting if run.group == group]
+        if not runs:
+            continue
+        started, failed = time.monotonic(), []
+        print(f"- {group}: {len(runs)} runs", flush=True)
+        try:
+            jobs = [(measure.measured, run, file) for run in runs]
+            run_jobs(jobs, emulated=None, workers=workers(group, gb))
+        except Failed as error:
+            failed = error.reasons
+            print(*(f"  {reason}" for reason in failed), sep="\n", flush=True)
+        print(
+            f"  {len(runs) - len(failed)} measured, {time.monotonic() - started:.0f} s", flush=True
+        )
 
 
-def main(argv=None):
+def parse(argv):
     parser = Parser(description=__doc__)
     scripts.add_stages(parser)
     out = "folder for all files (default: out/calibrate)"
     parser.add_argument("--out", type=location, default="out/calibrate", metavar="DIR", help=out)
-    parser.add_argument("--preset", choices=("tiny", "full"), default="full", help="default: full")
-    args = parser.parse_args(argv)
+    which = "emulate what FILE has measured, under the versions that it names, and compare"
+    parser.add_argument("--compare", metavar="FILE", type=location, help=which)
+    return parser.parse_args(argv)
+
+
+def main(argv=None):
+    args = parse(argv)
+    args.out.mkdir(parents=True, exist_ok=True)
+    if args.compare:
+        return compare_file(args.compare, args.out)
     if not torch.cuda.is_available():
-        emulated = "python -m shared.emulator -m shared.evidence.calibrate --preset tiny"
+        emulated = "python -m shared.emulator -m shared.evidence.calibrate 06"
         raise UserError(f"there is no GPU here; {emulated} tries it without")
-    key = cards.key_of_this_machine(torch.cuda.get_device_properties(0))
-    if not key:
-        raise UserError("this GPU is not in shared/emulator/cards.csv; add a line for it")
-    folder = args.out / "logs"
-    folder.mkdir(parents=True, exist_ok=True)
-    gpus = torch.cuda.device_count()
-    python(
-        folder / "outside.log", "shared.evidence.calibrate.outside", folder / "outside.json", gpus
-    )
-    options = ["--preset", args.preset, "--dry-run"]
-    ladder = [sys.executable, "-m", "shared.ladder", *args.stages, *options]
-    ladder += ["--max-steps", str(UPDATES)]
+    names = scripts.selected(args) or [*scripts.stages(), *scripts.side_roads(), *scripts.plain()]
     if args.side_roads:
-        ladder.append("--side-roads")
-    subprocess.run([*ladder, "--out", str(args.out)])
-    subprocess.run([*ladder, "--out", str(args.out / "emulated"), "--card", key])
-    measured, emulated = (
-        by_script(read(args.out / file)[0]) for file in ("ladder.jsonl", "emulated/ladder.jsonl")
-    )
-    events, traced_options = {}, [*options, "--max-steps", "2"]
-    for name in (name for name in TRACED if name in measured):
-        try:
-            events[name] = traced(name, cards.CARDS[key], gpus, folder, traced_options)
-        except UserError as error:  # such as a script that does not fit on this GPU
-            print(f"- {name}, events: {error}")
-    results = {
-        "torch": torch.__version__,
+        names = scripts.with_side_roads(names)
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a look at the GPU would spoil it for forks
+    lines, sent = args.out / "measured.jsonl", args.out / "measured.jsonl.xz"
+    measure_all(names, lines)
+    files.compress(lines, sent)
+    print(f"{sent}: all of it, in one file to send")
+    print(f"python -m shared.evidence.calibrate --compare {sent}: emulates the same")
+
+
+def compare_file(file, folder):
+    """Emulate what a file has measured; store the comparison, and print it as a table."""
+    if not file.exists():
+        raise UserError(f"--compare: there is no file {file}")
+    try:
+        machine, measured = files.read(file)
+    except ValueError as error:
+        raise UserError(f"--compare: {error}") from None
+    compare.check_versions(machine)
+    emulated = compare.emulate(machine, measured, folder)
+    compared = compare.summary(measured, emulated)
+    header = {
+        "card": compare.card_of(machine),
+        "versions": files.versions(),
         "git_commit": git_commit(),
-        "outside": json.loads((folder / "outside.json").read_text()),
-        "measured": [*measured.values()],
-        "emulated": [*emulated.values()],
-        "events": events,
+        "command": f"python -m shared.evidence.calibrate --compare {file.name}",
+        "date": time.strftime("%Y-%m-%d"),
     }
-    file = args.out / "measured.json"
-    write_text(file, json.dumps(results, indent=1) + "\n")
-    print("\n", *aligned(HEADING, rows(measured, emulated)), sep="\n")
-    for name, (equal, on_gpu, on_emulated) in events.items():
-        print(f"{name}: {equal:,} of {on_gpu:,} events equal, {on_emulated:,} emulated")
-    context = results["outside"]["context"]
-    print(f"CUDA context: {max(v or 0 for v in context.values()) / 1e9:.2f} GB at most")
-    print(f"{file}: all of it, in one file to send")
+    into = folder / f"{file.name.partition('.')[0]}-emulated.json"
+    write_text(into, json.dumps([header, *compared], indent=1) + "\n")
+    compare.show(compared)
+    print(f"{into}: the comparison")

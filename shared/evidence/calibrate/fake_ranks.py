@@ -1,0 +1,48 @@
+"""One process as rank 0 of several, on a real GPU: PyTorch's own "fake" backend communicates.
+
+Its collectives do nothing, so results mean nothing. Streams, copies and what FSDP frees are real.
+The emulator has ranks of its own, whose NCCL copies.
+"""
+
+import contextlib
+import importlib
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+
+
+def begin(world_size):
+    """Let init_process_group() and new_group() make groups of this process and of fakes."""
+    importlib.import_module("torch.testing._internal.distributed.fake_pg")  # registers "fake"
+    ranks = {"WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size, "RANK": 0, "LOCAL_RANK": 0}
+    ranks |= {"GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}
+    ranks |= {"TORCHELASTIC_RUN_ID": "fake"}
+    os.environ.update({name: str(value) for name, value in ranks.items()})
+    torch.cuda.init()  # before it is told of GPUs that are not there
+    torch.cuda.device_count = lambda: world_size
+    properties = torch.cuda.get_device_properties
+    torch.cuda.get_device_properties = lambda device=None: properties(0)  # torchao asks for each
+    module = dist.distributed_c10d
+    initialize, new = module.init_process_group, module.new_group
+
+    def init_process_group(backend=None, *args, timeout=None, **kwargs):
+        kept = {"timeout": timeout} if timeout else {}
+        group = {"rank": 0, "world_size": world_size, "store": dist.HashStore()}
+        return initialize("fake", **group, **kept)
+
+    def new_group(ranks=None, *args, backend=None, **kwargs):
+        return new(ranks, *args, backend="fake", **kwargs)
+
+    def broadcast_object_list(object_list, *args, **kwargs):
+        pass  # this rank is the sender
+
+    pairs = [(initialize, init_process_group), (new, new_group)]
+    pairs += [(module.broadcast_object_list, broadcast_object_list)]
+    for original, own in pairs:
+        for other in [*sys.modules.values()]:  # some have imported it by name
+            with contextlib.suppress(TypeError):  # not a module
+                if vars(other).get(own.__name__) is original:
+                    setattr(other, own.__name__, own)
+    module.split_group = None  # NCCL's
