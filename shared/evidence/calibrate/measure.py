@@ -13,10 +13,14 @@ A line has the settings of the run, and what it measured:
     said: PyTorch's message when memory ran out
 """
 
+import atexit
 import contextlib
 import fcntl
 import json
+import os
+import shutil
 import signal
+import tempfile
 import time
 
 import torch
@@ -75,6 +79,9 @@ def append(file, fields):
 
 
 def _figures(run):
+    # An empty cache of torch.compile(): one that has all kernels changes the peak by 0.3 %.
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="calibrate-")
+    atexit.register(shutil.rmtree, os.environ["TORCHINDUCTOR_CACHE_DIR"], ignore_errors=True)
     if run.kind == "outside":
         return {"steps": getattr(outside, run.name)()}
     if run.expandable:
