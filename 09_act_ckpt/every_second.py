@@ -33,8 +33,8 @@ DEVICES = 4  # GPUs, or processes on a CPU
 
 
 def parallelize(model, mesh):
-    # Keep only the input of each block, and run the block again in the backward pass. Wrapping
-    # the block instead would rename its parameters, and the weights file would not match.
+    # Keep only the input of each block, and run the block again in the backward pass. PyTorch's
+    # checkpoint_wrapper(block) would do, too, but Fabric's load_raw() goes by the names of modules.
     for block in model.encoder.layers[::2]:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
     for unit in [*model.encoder.layers, model]:  # the model last: it takes what is in no block

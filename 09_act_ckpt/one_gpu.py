@@ -42,8 +42,8 @@ def build(fabric, args):
     with fabric.init_module(empty_init=True):  # no random weights: the file has them all
         model = models.vit(args)  # from torchvision
     model.load_state_dict(torch.load(models.weights(args), weights_only=True, mmap=True))
-    # Keep only the input of each block, and run the block again in the backward pass. Wrapping
-    # the block instead would rename its parameters, and the weights file would not match.
+    # Keep only the input of each block, and run the block again in the backward pass. PyTorch's
+    # checkpoint_wrapper(block) would do, too, but Fabric's load_raw() goes by the names of modules.
     for block in model.encoder.layers:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=LR[args.preset])

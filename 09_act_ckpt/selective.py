@@ -44,8 +44,8 @@ def policy(context, operation, *args, **kwargs):
 
 
 def parallelize(model, mesh):
-    # Keep only the input of each block, and run the block again in the backward pass. Wrapping
-    # the block instead would rename its parameters, and the weights file would not match.
+    # Keep only the input of each block, and run the block again in the backward pass. PyTorch's
+    # checkpoint_wrapper(block) would do, too, but Fabric's load_raw() goes by the names of modules.
     contexts = partial(create_selective_checkpoint_contexts, policy)
     for block in model.encoder.layers:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False, context_fn=contexts)

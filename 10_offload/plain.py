@@ -28,8 +28,8 @@ PRECISION = "bf16-true"  # Fabric's name for it, for the report
 
 def parallelize(model, mesh):
     offload = CPUOffloadPolicy(pin_memory=torch.cuda.is_available())  # pinned: faster copies
-    # Keep only the input of each block, and run the block again in the backward pass. Wrapping
-    # the block instead would rename its parameters, and the weights file would not match.
+    # Keep only the input of each block, and run the block again in the backward pass. PyTorch's
+    # checkpoint_wrapper(block) does the same, with a module around the block.
     for block in model.encoder.layers:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
     for unit in [*model.encoder.layers, model]:  # the model last: it takes what is in no block

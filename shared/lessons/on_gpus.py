@@ -1,20 +1,122 @@
-"""The generated part of a page that sets emulated GPUs beside measurements on real ones."""
+"""The tables of what was measured on a real GPU, beside the same on an emulated one."""
 
-from shared.evidence.calibrate import command
-from shared.records import markdown, stored
-from shared.records.views import by_model, by_script, listed, setting
+from shared.evidence.calibrate import compare
+from shared.records import markdown, measured, stored
+from shared.records.views import amount, listed
+
+NEAR = 0.01  # a relative error
+# Of runs outside of this repository, which gave their emulated figures as GB with three decimals.
+OTHERS = {
+    "program": "programs of published figures and reports",
+    "network": "networks of torchvision, fp16 mixed",
+    "work": "programs of other kinds",
+}
+
+
+def errors(runs, key):
+    """Return the relative errors of emulated peaks."""
+    return [run["emulated_gb"][key] / run["measured_gb"][key] - 1 for run in runs]
+
+
+def summary(folder):
+    """Return how near emulated peaks are, in a table: scripts of this repository, and others."""
+    _, runs = measured.compared()
+    table = [("", "runs", "allocated: equal", "within 1%", "worst", "reserved: equal")]
+    table[0] += ("within 1%", "worst")
+    groups = {"scripts of this repository": runs}
+    for kind, title in OTHERS.items():
+        groups[title] = others(kind)
+    for title, group in groups.items():
+        cells = []
+        for key in compare.COUNTED:
+            e = errors(group, key)
+            equal, near = (sum(abs(x) <= limit for x in e) for limit in (0, NEAR))
+            cells += [str(equal), str(near), f"{max(e, key=abs):+.1%}"]
+        table.append((title, str(len(group)), *cells))
+    return markdown.text(table)
+
+
+def others(kind):
+    """Return the runs of a kind in OTHERS, like those of compared()."""
+    keys = [*compare.COUNTED]
+    found = []
+    for r in measured.lines()[1]:
+        if r["kind"] == kind and "emulated_gb" in r:
+            # As many digits as the emulated figures have.
+            gb = {key: round(r["counters"][key] / 1e9, 3) for key in keys}
+            found.append({**r, "measured_gb": gb})
+    return found
 
 
 def part(folder):
-    """Return the tables of the stored results of evidence.calibrate."""
-    pieces = []
-    for file, results in stored.on_gpus():
-        emulated = by_script(results["emulated"])
-        for group in by_model(results["measured"]):
-            on = listed(r["device"] for r in group)
-            pieces += [f"{setting(group[0])}, on {on}, while training:"]
-            rows = command.rows(by_script(group), emulated)
-            pieces += [[command.HEADING, *rows], markdown.sources(group, file)]
-        for name, (equal, on_gpu, on_emulated) in results["events"].items():
-            pieces += [f"{name}: {equal:,} of {on_gpu:,} events equal, {on_emulated:,} emulated."]
-    return markdown.text(*pieces) or "There is no measurement on a GPU yet."
+    """Return the table of the scripts, measured beside emulated, with how it was made."""
+    header, runs = measured.compared()
+    machine, _ = measured.lines()
+    rows = [tuple(row) for row in compare.rows(runs)]
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    made = (
+        f"Measured {machine.get('measured', 'here')}: {machine['gpu']}, {machine['host']}, "
+        f"{machine['date']}, commit {machine['git_commit']}; {versions}. Emulated with "
+        f"`{header['command']}`, torch {header['versions']['torch']}, {header['date']}, "
+        f"commit {header['git_commit']}."
+    )
+    table = [compare.HEADING, *rows]
+    return markdown.text(table, markdown.folded(markdown.ORIGIN, [made]))
+
+
+def elsewhere(folder):
+    """Return the table of other programs whose emulated peak is not near, with both."""
+    table = [("program", "allocated GB", "emulated", "reserved GB", "emulated")]
+    for kind in OTHERS:
+        for run in others(kind):
+            if any(abs(errors([run], key)[0]) > NEAR for key in compare.COUNTED):
+                cells = [
+                    f"{run[where][key]:.3f}"
+                    for key in compare.COUNTED
+                    for where in ("measured_gb", "emulated_gb")
+                ]
+                table.append((run["name"], *cells))
+    return markdown.text(table)
+
+
+def outside(folder):
+    """Return the table of memory outside of PyTorch's allocator, after each first use."""
+    table = [(f"after, on {measured.gpu()}", "outside of the allocator")]
+    for r in measured.lines()[1]:
+        if r["kind"] == "outside":
+            for step, nbytes in r["steps"].items():
+                table.append((step, amount(nbytes / 1e9)))
+    return markdown.text(table)
+
+
+def learned(folder):
+    """Return the tiny scripts that were trained on the GPU with real data, beside a CPU."""
+    from shared.lessons.parts import _tiny  # noqa: F401
+
+    table = [("tiny, on real data", "updates", "first loss", "last loss", "test accuracy")]
+    for r in measured.lines()[1]:
+        if r["kind"] == "tiny":
+            record = r["record"]
+            losses = (f"{record[key]:.4f}" for key in ("first_loss", "last_loss"))
+            accuracy = f"{record['test_accuracy']:.1%}"
+            table.append((r["name"], str(record["steps"]), *losses, accuracy))
+    return markdown.text(table)
+
+
+def how_right(folder):
+    """Return a sentence on the proof, for the first page."""
+    machine, _ = measured.lines()
+    _, runs = measured.compared()
+    stages = [run for run in runs if run["name"].endswith("/train") and not run["expandable"]]
+    worst = max(map(abs, errors(stages, "allocated")))
+    of_all = max(map(abs, errors(runs, "allocated")))
+    names = listed(run["name"][:2] for run in stages)
+    return (
+        f"On one {machine['gpu'].removeprefix('NVIDIA ')}, the stages {names} had the emulated "
+        f"peaks within {worst:.2%}, their side roads within {of_all:.1%}."
+    )
+
+
+def files():
+    """Return the stored measurements."""
+    return sorted(stored.RESULTS.glob("*.jsonl.xz"))

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from shared.memory.blocks import CATEGORIES
 from shared.predict.tables import needs
-from shared.records import markdown, scripts, stored, views
+from shared.records import markdown, measured, scripts, stored, views
 from shared.records.scripts import ROOT
 
+FASTEST = "03_bf16/train"  # of the ladder, per image
 FIGURES = ROOT / "shared" / "evidence" / "figures"  # a picture per stage
 
 
@@ -45,9 +46,10 @@ def glance(folder):
         amounts = _amounts([r["load"] for r in rows], f"{place}_peak_gb")
         if amounts[0] != amounts[-1]:
             lines.append((f"while loading, on the {place}", *amounts))
-    one = views.unit(rows[-1]).removesuffix("s")
-    least = (views.duration(views.least_ms(r)) for r in rows)
-    lines.append((f"time for one {one}{on_each}, lower bound", *least))
+    timed = [measured.updates(name) for name in names]
+    if all(timed):
+        speeds = map(measured.images_per_second, timed)
+        lines.append((f"images/s, measured on {measured.gpu()}", *speeds))
     tiny_peaks = _amounts([r["train"] for r in tiny], "device_peak_gb")
     lines.append(("tiny model on a CPU, measured: peak", *tiny_peaks))
     lines.append(("its test accuracy", *map(views.learned, tiny)))
@@ -75,10 +77,10 @@ def origin(folder):
     full, tiny = stored.predictions()[name], _tiny()[name]
     card, torch = full["device"].removeprefix("emulated "), full["versions"]["torch"]
     gloo = ", without gloo's buffers" if tiny["world_size"] > 1 else ""
-    no_gpu = "" if stored.on_gpus() else "; none was measured on a GPU"
+    on_gpu = "of these, none was" if name not in measured.scripts() else "the same script was"
     return (
         f"Figures: predicted for {card} with PyTorch {torch}, and measured tiny on "
-        f"{tiny['device']}{gloo}{no_gpu}. "
+        f"{tiny['device']}{gloo}; {on_gpu} [measured on a GPU](../shared/evidence/measured.md). "
         f"All of them: `python -m shared.lessons.figures {folder.name[:2]}`."
     )
 
@@ -119,23 +121,22 @@ def ladder(folder):
     """Return a short table of the ladder as predicted for GPUs, and of the last stage."""
     every = stored.predictions()
     records = [every[name] for name in scripts.ladder()]
-    fastest = min(map(views.least_ms, records))
-    heading = ("stage", "idea", "changed lines", "tensors, GB")
-    published = _published_times(records)
-    table = [(*heading, "card, GB", "speed (bound)", "speed, 2023")]
+    fastest, published = measured.updates(FASTEST).per_second, _published_times(records)
+    heading = ("stage", "idea", "changed lines", "tensors, GB", "card, GB")
+    table = [(*heading, f"images/s, {measured.gpu()}", "beside 03", "2023")]
     for r in records:
         script = scripts.get(r["script"])
         lines = str(markdown.changed(script.parent, script.name)) if script.parent else ""
-        # The bound leaves out what the host computes, so the speed is below this.
-        below = "<" if views.computes_on_host(r) else ""
-        speed = f"{below}{fastest / views.least_ms(r):.0%}"
+        speed = ("", "")
+        if run := measured.updates(r["script"]):
+            speed = measured.images_per_second(run), f"{run.per_second / fastest:.0%}"
         time = published.get(r["script"])
         real = f"{min(published.values()) / time:.0%}" if time else ""
-        table.append((_link(script), script.idea, lines, *_per_gpu(r), speed, real))
+        table.append((_link(script), script.idea, lines, *_per_gpu(r), *speed, real))
     last = scripts.get(scripts.stages()[-1])
     before = every[last.parent]["train"]["device_peak_gb"]
     idea = f"{last.idea}, on text: from {before:.2f} GB"
-    table.append((_link(last), idea, "", *_per_gpu(every[last.name]), "", ""))
+    table.append((_link(last), idea, "", *_per_gpu(every[last.name]), "", "", ""))
     return markdown.text(table, markdown.sources(records, stored.PREDICTED))
 
 

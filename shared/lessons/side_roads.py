@@ -2,7 +2,7 @@
 
 import os
 
-from shared.records import markdown, scripts, stored, views
+from shared.records import markdown, measured, scripts, stored, views
 from shared.records.scripts import ROOT
 
 
@@ -14,8 +14,12 @@ def records():
 def table(folder):
     """Return a short table of a folder's side roads; their docstrings explain them."""
     measured, every = views.by_script(views.read(stored.TINY_SIDE_ROADS)[0]), records()
-    rows = [("file", "lines", "peak", "change", "time (bound)", "tiny", "what it costs")]
-    for name in scripts.side_roads({folder.name}):
+    names = scripts.side_roads({folder.name})
+    bound, on_gpu = "arithmetic and bytes (bound)", f"update on {measured.gpu()}"
+    timed = any(map(measured.updates, names))
+    rows = [("file", "lines", "peak", "change", *((on_gpu,) if timed else ()), bound)]
+    rows[0] += ("tiny", "what it costs")
+    for name in names:
         script = scripts.get(name)
         r, parent = every[name], every[script.parent]
         peaks = [x["train"]["device_peak_gb"] for x in (parent, r)]
@@ -24,15 +28,28 @@ def table(folder):
         stage, _, file = script.parent.removesuffix("/train").partition("/")
         lines = f"{markdown.changed(script.parent, name)} from {file or stage[:2]}"
         cells = [lines, views.size(peaks[1])]
+        least = views.duration(times[1])
         if views.setting(r) != views.setting(parent):
-            cells += [views.setting(r), views.duration(times[1])]
+            cells.append(views.setting(r))
         elif r["device"] != parent["device"]:
-            cells += [r["device"], views.duration(times[1])]
+            cells.append(r["device"])
         else:
-            cells += [markdown.compared(*peaks), markdown.compared(*times)]
+            cells.append(markdown.compared(*peaks))
+            least = markdown.compared(*times)
+        if timed:
+            cells.append(_measured(name, script.parent))
+        cells.append("" if measured.updates(name) else least)
         rows.append((link, *cells, views.learned(measured[name]), script.cost))
-    note = "One file each. Memory and time are predicted, the tiny model's accuracy is measured."
+    note = "One file each. Memory is predicted, the tiny model's accuracy is measured."
     return markdown.text(note, rows)
+
+
+def _measured(name, parent):
+    """Return the measured time of an update beside that of the parent, as text."""
+    runs = [measured.updates(script) for script in (parent, name)]
+    if not all(runs):
+        return ""
+    return f"{markdown.compared(*(run.median for run in runs))}: {measured.spread(runs[1])} ms"
 
 
 def overview(folder):

@@ -1,4 +1,4 @@
-"""Configurations for a batch size on a card: which scripts fit, their micro-batches, their speed.
+"""Configurations for a batch size on a card: which scripts fit, and their micro-batches.
 
 A run goes on with updates of other sizes, which show how many images or texts at once fit into the
 card's memory. Where that is too little, the script runs once more on a card with no more memory:
@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map_only
 
 from shared.predict import tables
 from shared.predict.bound import bound
-from shared.predict.estimate import estimate, work
+from shared.predict.estimate import work
 from shared.predict.jobs import one_by_one, run_jobs
 from shared.predict.stage import predicted, with_most
 from shared.predict.tables import tight
@@ -90,7 +90,7 @@ def with_fits(script, options, card_gb):
 
 
 def with_way(script, options, card_gb, batch_size):
-    """Return a record, with "way": its fastest configuration with room, for a batch on a card."""
+    """Return a record, with "way": its largest micro-batch with room, for a batch on a card."""
 
     def largest(stage, own_share):
         left = card_gb - tables.set_aside(stage.devices)
@@ -265,7 +265,7 @@ def table(records, card):
     above = f"Configurations for {size} {what} per update on {card.title}, {card.gb:.4g} GB:"
     fitting = [way for _, way in found if way["at_once"]]
     below = [f"Fits {tables.TIGHTLY}."] if any(map(tight, fitting)) else []
-    below.append("Speeds are estimates; where they are too high: shared/predict/README.md")
+    below.append(f"The more {what} at once, the faster: shared/predict/README.md")
     if any(card.gb - way["needs_gb"] < tables.OPEN_GB for way in fitting):
         below.append(f"With less than {tables.OPEN_GB} GB to spare it may fail: {tables.ALLOWED}")
     return [above, *aligned(heading(what), rows(found)), *below]
@@ -273,26 +273,25 @@ def table(records, card):
 
 def heading(what):
     """Return the column headings of rows(); `what` is "images" or "texts"."""
-    return "configuration", "GPUs", "at once", "each takes GB", f"about {what}/s", "bounded by"
-
-
-def speed(way):
-    """Return the estimate of images or texts per second of a configuration, over all GPUs."""
-    return way["batch_size"] / estimate(way["work_ms"]) * 1e3
+    return "configuration", "GPUs", f"{what} at once", "each takes GB"
 
 
 def rows(found):
-    """Return a table row for each of ways(), by number of GPUs, then the fastest first."""
+    """Return a table row for each of ways(), by number of GPUs.
+
+    Then those with memory to spare come first, and those with the most images or texts at once:
+    what a pass costs the host does not depend on their number.
+    """
 
     def row(words, way):
         at_once = f"{way['at_once']}{', tightly' * tight(way)}"
-        fast = f"{speed(way):,.0f}", way["bound"]["by"]
         if not way["at_once"]:
-            at_once, fast = "none fits", ("", "")
-        return words, str(way["world_size"]), at_once, f"{way['needs_gb']:.2f}", *fast
+            at_once = "none fits"
+        return words, str(way["world_size"]), at_once, f"{way['needs_gb']:.2f}"
 
     def place(its):
         _, way = its
-        return way["world_size"], not way["at_once"], -speed(way)
+        spare = way["card_gb"] - way["needs_gb"] >= tables.OPEN_GB
+        return way["world_size"], not way["at_once"], not spare, -way["at_once"], way["needs_gb"]
 
     return [row(*its) for its in sorted(found, key=place)]

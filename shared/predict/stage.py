@@ -81,7 +81,7 @@ class Stage:
         self.micro = getattr(self.script, "MICRO_BATCH_SIZE", None)
         several = self.script.DEVICES > 1
         self.devices = (options.devices or self.script.DEVICES) if several else 1
-        self.phases = None
+        self.phases = self.own = None
 
     def arguments(self):
         """Return the words of the command line that runs the script."""
@@ -121,6 +121,7 @@ class Stage:
 
         def progress(original, meter, loader, epoch):
             yield from original(meter, loader, epoch)
+            self.own = self._own_cost()  # not that of further batches, which may be smaller
             if further:
                 yield from further(self, loader)
 
@@ -136,6 +137,12 @@ class Stage:
                 if isinstance(error.__cause__, torch.OutOfMemoryError):
                     raise error.__cause__ from None
                 raise
+
+    def _own_cost(self):
+        """Return the fields of a record that tell what the script's own last update costs."""
+        done, rates = self.watch.cost.operations, self.options.card.rates
+        own = {"bound": bound(done, rates), "work_ms": work(done, rates)}
+        return {"cost": self.watch.cost.totals(), **own}
 
     def _line(self):
         lines, file = Lines(self.script), self.script.__file__.rpartition("/")[2]
@@ -179,9 +186,7 @@ def predicted(name, options, further=None, with_lines=False):
         "technique": techniques[-1] if techniques else None,
         "device": f"emulated {options.card.title}",
         "peak_at": {"load": trace.peak_at(0, first), "train": trace.peak_at(first, end)},
-        "cost": watch.cost.totals(),
-        "bound": bound(watch.cost.operations, options.card.rates),
-        "work_ms": work(watch.cost.operations, options.card.rates),
+        **stage.own,
         "seconds": time.perf_counter() - started,
     }
     return record, trace, stage

@@ -8,12 +8,15 @@ from shared.records import scripts, views
 from shared.records.tables import parent
 from shared.records.views import name, setting, unit
 
-# Memory of a card for the buffers of NCCL: an allowance, not measured here. Others report 0.5 to
-# 0.7 GB with up to four GPUs, more with more communicators:
+# Memory of a card for the buffers of NCCL: measured with one rank on one H200. Several ranks were
+# not measured; others report 0.5 to 0.7 GB with up to four GPUs, more with more communicators:
 # https://github.com/NVIDIA/nccl/issues/964, https://github.com/NVIDIA/nccl/issues/864.
-NCCL_GB = 0.8
+NCCL_GB = 0.59
+# What cuDNN's workspaces add to what PyTorch reserves for a network with convolutions: the most
+# that was measured on one H200. They are not emulated.
+CUDNN = 0.16
 OPEN_GB = 2  # to spare; with less, it is open whether something fits
-ALLOWED = "the CUDA context and NCCL's buffers are allowances."
+ALLOWED = "the CUDA context and NCCL's buffers are as on one H200."
 PLENTY_GB = 4000  # a card that everything fits on; expandable segments reserve addresses for it
 TIGHTLY = "tightly: PyTorch has to give idle memory back, which takes time"
 
@@ -145,7 +148,7 @@ def fitting(records):
     above = (
         f"On a card of {records[0]['fits']['card_gb']:.4g} GB. Each takes what PyTorch reserves if "
         f"there is room, {CONTEXT_GB:g} GB for the CUDA context with its kernels and, with several "
-        f"GPUs, {NCCL_GB:g} GB for NCCL. The latter two are not emulated:"
+        f"GPUs, {NCCL_GB:g} GB for NCCL. The latter two are as measured on one H200:"
     )
     below = "None of these fits as it is."
     if first := next((r for r in records if r["fits"]["fits"]), None):

@@ -100,14 +100,3 @@ def results():
 def text_records(group=TEXT):
     """Return the predictions for language models, {model: list of records}."""
     return {records[0]["model"]: records for records in by_model(predicted(group))}
-
-
-def workspaces_of_cudnn():
-    """Return the GB that public reports of convolutions have more than is emulated, sorted."""
-    records = (r for r in json.loads(PUBLISHED.read_text()) if r["cudnn"])
-    return sorted(r["published_gb"] - r["emulated_gb"] for r in records)
-
-
-def on_gpus():
-    """Return the results of evidence.calibrate: [(file, what it holds)]."""
-    return [(file, json.loads(file.read_text())) for file in sorted(RESULTS.glob("*-gpu.json"))]

@@ -10,7 +10,6 @@ from predictions import predict_all, predicted
 
 from shared.emulator import cards
 from shared.predict import card_fit, command, stage, tables
-from shared.predict.estimate import estimate
 from shared.predict.jobs import Wanted, run_jobs
 
 pytestmark = NEEDS
@@ -98,9 +97,9 @@ def test_the_command_tells_the_way(capsys):
     images, texts = records[:3], records[3:]
     assert [r["way"]["batch_size"] for r in images] == [16, 16, 16]  # also of 01, whose own is 64
     assert {r["way"]["at_once"] for r in images} == {4, 16}
-    by_hand = max(images[:2], key=lambda r: 16 / estimate(r["way"]["work_ms"]))
+    by_hand = max(images[:2], key=lambda r: (r["way"]["at_once"], -r["way"]["needs_gb"]))
     below = printed[printed.index("Configurations for 16 images") :].splitlines()
-    # The fastest of one GPU is the first, and that of four GPUs comes after all of one.
+    # That with the most images at once on one GPU is the first, and that of four GPUs comes after all of one.
     assert below[2].startswith(by_hand["script"]) and below[4].startswith("08_fsdp/train")
     # The first combination takes all texts at once, so no other one is tried.
     tried = texts[1]["combinations"]
@@ -120,3 +119,11 @@ def test_combinations_are_tried_until_all_fits_at_once():
     alone = [*record["combinations"], record["way"]]  # the last is the script with all
     assert [len(w["techniques"]) for w in alone] == [3, 4, 0]
     assert {w["at_once"] for w in alone} == {0}
+
+
+def test_the_cost_is_that_of_the_scripts_own_update():
+    """Not of the smaller updates that a search makes after it."""
+    own = command.main(["03", "--preset", "tiny"])[0]
+    found = command.main(["03", "04", "--preset", "tiny", "--card", "l4"])[0]
+    assert found["way"]["share"] < found["batch_size"] == own["batch_size"]
+    assert found["cost"] == own["cost"]

@@ -43,7 +43,7 @@ def test_select():
 def test_a_record_has_all_fields_and_no_other():
     its = fields.FIELDS
     named = {x for part in its if part not in ("phase", "cost", "bound", "way") for x in its[part]}
-    for record in stored.predicted(stored.STAGES, stored.TEXT):
+    for record in stored.predicted(stored.STAGES, stored.TEXT, stored.SIDE_ROADS, stored.ONE_GPU):
         assert record.keys() <= named
         assert not record.keys() & its["images" if "max_length" in record else "texts"].keys()
         assert record["train"].keys() == record["load"].keys() == its["phase"].keys()
