@@ -86,6 +86,7 @@ def summary(measured, emulated):
         if r["kind"] == "memory" and run in of:
             other = of[run]
             both = {"measured_gb": peaks(r), "emulated_gb": peaks(other)}
+            both["more_gb"] = more(r, other)
             if r.get("events"):
                 both["events"] = equal_events(r["events"], other["events"])
             compared.append({**run.settings, **both})
@@ -96,6 +97,14 @@ def peaks(r):
     """Return the peaks of a run's training in GB, by what is counted."""
     train = r["record"]["train"]
     return {key: train[f"device_{name}_gb"] for key, name in COUNTED.items()}
+
+
+def more(measured, emulated):
+    """Return {category: GB} that a run had more at its peak than on an emulated GPU."""
+    held, other = (r["record"]["train"]["breakdown_gb"] for r in (measured, emulated))
+    labels = dict.fromkeys([*held, *other])
+    gb = {label: round(held.get(label, 0) - other.get(label, 0), 9) for label in labels}
+    return {label: amount for label, amount in gb.items() if amount}
 
 
 def rows(compared):
