@@ -8,7 +8,7 @@ pass needs is written as before, unless the compiler is told that it may compute
 Each block is compiled by itself, because they are alike: one is compiled, and its kernels serve
 all. On a CPU nothing is compiled, which would need a C++ compiler.
 
-Cost: the first update waits for the compiler; what its kernels move is not in the least time
+Cost: the first update waits for the compiler; what its kernels move is not in the bound
 
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
@@ -25,7 +25,7 @@ from shared.images import cli, data, models
 from shared.metrics import Meter
 
 BATCH_SIZE = 16  # images per update
-MICRO_BATCH_SIZE = 4  # images per forward and backward pass
+MICRO_BATCH_SIZE = 4  # images per forward and backward pass; more are faster
 LR = {"full": 5e-5, "tiny": 6e-4}  # the tiny preset makes few updates, so larger ones
 DEVICES = 1  # GPUs, or processes on a CPU
 

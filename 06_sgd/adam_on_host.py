@@ -9,7 +9,7 @@ Stage 10 does this block by block, and its weights stay on the host, too. DeepSp
 ZeRO-Offload (`offload_optimizer`), torchao `CPUOffloadOptimizer`; both copy while the backward pass
 still runs.
 
-Cost: copies in every update; a step at the host's speed, not in the least time
+Cost: copies in every update; a step at the host's speed, not in the bound
 
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
@@ -26,7 +26,7 @@ from shared.images import cli, data, models
 from shared.metrics import Meter
 
 BATCH_SIZE = 16  # images per update
-MICRO_BATCH_SIZE = 4  # images per forward and backward pass
+MICRO_BATCH_SIZE = 4  # images per forward and backward pass; more are faster
 LR = {"full": 5e-5, "tiny": 6e-4}  # the tiny preset makes few updates, so larger ones
 DEVICES = 1  # GPUs, or processes on a CPU
 

@@ -21,7 +21,7 @@ from shared.images import cli, data, models
 from shared.metrics import Meter
 
 BATCH_SIZE = 16  # images per update
-MICRO_BATCH_SIZE = 4  # images per forward and backward pass
+MICRO_BATCH_SIZE = 4  # images per forward and backward pass; more are faster
 LR = {"full": 0.001, "tiny": 0.005}  # a tenth: every gradient counts 1 + 0.9 + 0.81 ... times
 DEVICES = 1  # GPUs, or processes on a CPU
 

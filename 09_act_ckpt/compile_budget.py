@@ -9,7 +9,7 @@ of 0 would save nothing: all blocks would be computed again at the beginning of 
 On a CPU nothing is compiled, so nothing is recomputed.
 
 Cost: more memory than checkpointing blocks, less computation; what compiled kernels move is not in
-the least time
+the bound
 
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
@@ -29,7 +29,7 @@ from shared.images import cli, data, models
 from shared.metrics import Meter
 
 BATCH_SIZE = 16  # images per update
-MICRO_BATCH_SIZE = 4  # images per forward and backward pass
+MICRO_BATCH_SIZE = 4  # images per forward and backward pass; more are faster
 LR = {"full": 0.01, "tiny": 0.05}  # the tiny preset makes few updates, so larger ones
 DEVICES = 4  # GPUs, or processes on a CPU
 

@@ -20,7 +20,7 @@ from shared.images import cli, data, models
 from shared.metrics import Meter
 
 BATCH_SIZE = 16  # images per update
-MICRO_BATCH_SIZE = 4  # images per forward and backward pass
+MICRO_BATCH_SIZE = 4  # images per forward and backward pass; more are faster
 LR = {"full": 0.01, "tiny": 0.05}  # the tiny preset makes few updates, so larger ones
 DEVICES = 4  # GPUs, or processes on a CPU
 PRECISION = "bf16-true"  # Fabric's name for it, for the report
@@ -28,7 +28,7 @@ PRECISION = "bf16-true"  # Fabric's name for it, for the report
 
 def parallelize(model, mesh):
     # Keep only the input of each block, and run the block again in the backward pass. PyTorch's
-    # checkpoint_wrapper(block) does the same, with a module around the block.
+    # checkpoint_wrapper() would do, too, but not with Fabric's load_raw(), for it renames modules.
     for block in model.encoder.layers:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
     for unit in [*model.encoder.layers, model]:  # the model last: it takes what is in no block

@@ -33,7 +33,7 @@ from shared.images import cli, data, models
 from shared.metrics import Meter
 
 BATCH_SIZE = 16  # images per update
-MICRO_BATCH_SIZE = 4  # images per forward and backward pass
+MICRO_BATCH_SIZE = 4  # images per forward and backward pass; more are faster
 LR = {"full": 0.01, "tiny": 0.05}  # the tiny preset makes few updates, so larger ones
 DEVICES = 4  # GPUs, or processes on a CPU
 
@@ -45,7 +45,7 @@ def policy(context, operation, *args, **kwargs):
 
 def parallelize(model, mesh):
     # Keep only the input of each block, and run the block again in the backward pass. PyTorch's
-    # checkpoint_wrapper(block) would do, too, but Fabric's load_raw() goes by the names of modules.
+    # checkpoint_wrapper() would do, too, but not with Fabric's load_raw(), for it renames modules.
     contexts = partial(create_selective_checkpoint_contexts, policy)
     for block in model.encoder.layers:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False, context_fn=contexts)

@@ -28,7 +28,7 @@ from shared.metrics import Meter
 from shared.text import cli, data, models
 
 BATCH_SIZE = 12  # texts per update
-MICRO_BATCH_SIZE = 3  # texts per forward and backward pass
+MICRO_BATCH_SIZE = 3  # texts per forward and backward pass; more are faster
 LR = {"full": 5e-5, "tiny": 3e-4}  # the tiny preset makes few updates, so larger ones
 DEVICES = 4  # GPUs, or processes on a CPU
 
@@ -36,7 +36,7 @@ DEVICES = 4  # GPUs, or processes on a CPU
 def parallelize(model, mesh):
     offload = CPUOffloadPolicy(pin_memory=torch.cuda.is_available())  # pinned: faster copies
     # Keep only the input of each block, and run the block again in the backward pass. PyTorch's
-    # checkpoint_wrapper(block) would do, too, but Fabric's load_raw() goes by the names of modules.
+    # checkpoint_wrapper() would do, too, but not with Fabric's load_raw(), for it renames modules.
     for block in models.blocks(model):
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
     for unit in [*models.blocks(model), model]:  # the model last: it takes what is in no block

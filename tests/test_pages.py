@@ -30,12 +30,12 @@ def words(page):
 
 
 def test_pages_are_short():
-    """A page of 08 and 11 may be longer: sharding and language models are several ideas."""
-    lessons = {folder: words(ROOT / folder / "README.md") for folder in scripts.folders()}
-    for folder, (prose, _) in lessons.items():
-        assert prose <= (1200 if folder in ("08_fsdp", "11_llm") else 700), folder
-    assert sum(map(sum, lessons.values())) <= 12_550 and sum(words(ROOT / "README.md")) <= 800
-    assert sum(sum(words(page)) for page in pages.pages()) <= 24_750
+    """Each by itself: sharding, language models and speed are several ideas, with longer pages."""
+    most = {"08_fsdp": 1200, "11_llm": 1200, "05_grad_accum": 850}
+    for folder in scripts.folders():
+        prose, _ = words(ROOT / folder / "README.md")
+        assert prose <= most.get(folder, 700), folder
+    assert sum(words(ROOT / "README.md")) <= 950
 
 
 def test_the_page_of_shared_names_all_that_is_there():
@@ -86,14 +86,13 @@ def test_the_readme_shows_what_its_command_prints(tmp_path):
 
 
 def test_the_readme_begins_with_figures_of_its_table():
-    train = [stored.predictions()[name]["train"] for name in NAMES]
-    lines = [markdown.changed(*pair) for pair in zip(NAMES, NAMES[1:])]
-    text, end = (ROOT / "README.md").read_text().split("\n\n")[2], train[-1]
-    cards = [needs(stored.predictions()[name]) for name in (NAMES[0], NAMES[-1])]
-    assert f"a card with {cards[0]:.0f} GB" in text
-    on = f"{cards[1]:.1f} GB on each of four GPUs, {end['device_peak_gb']:.2f} GB of it for tensors"
-    assert f"{on}, with {end['host_peak_gb']:.1f} GB of host memory" in text
-    assert f" {min(lines)} to {max(lines)} lines " in text
+    one_gpu = NAMES[:7]
+    lines = [markdown.changed(*pair) for pair in zip(one_gpu, one_gpu[1:])]
+    text = (ROOT / "README.md").read_text().split("\n\n")[2]
+    first, seventh, last = (needs(stored.predictions()[NAMES[n]]) for n in (0, 6, -1))
+    assert f"a card with {first:.0f} GB" in text
+    assert f" {min(lines)} to {max(lines)} lines cut that to {seventh:.1f} GB" in text
+    assert f"{last:.1f} GB on each of four GPUs" in text
 
 
 def test_the_readme_shows_the_diff_of_its_command():

@@ -26,7 +26,7 @@ LLAMA = ("--model", "meta-llama/Meta-Llama-3-8B")
 ON = {
     "01_baseline/train": ("rtx3090", ()),
     "02_mixed_precision/train": ("rtx3090", ()),
-    "03_bf16/train": ("rtx4080", ()),
+    "03_bf16/train": ("rtx4070tis", ()),
     "04_batchsize/train": ("rtx3060", ()),
     "05_grad_accum/train": ("rtx4080", LARGE),
     "06_sgd/train": ("rtx3060", LARGE),

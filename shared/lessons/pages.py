@@ -18,6 +18,7 @@ from shared.lessons import (
     published,
     side_roads,
     streams,
+    times,
 )
 from shared.lessons.fit import sheet
 from shared.records import scripts
@@ -27,7 +28,6 @@ from shared.records.scripts import ROOT
 PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 PARTS = {
     "answer": exercises.part,
-    "checked_gpu": on_gpus.part,
     "diff": parts.diff,
     "fit": sheet.part,
     "glance": parts.glance,
@@ -38,7 +38,14 @@ PARTS = {
     "language_models": parts.language_models,
     "lost_updates": lost_updates.part,
     "map": side_roads.overview,
+    "measured_gist": on_gpus.gist,
     "measured_ladder": parts.measured_ladder,
+    "measured_learning": on_gpus.learning,
+    "measured_others": on_gpus.elsewhere,
+    "measured_outside": on_gpus.outside,
+    "measured_scripts": on_gpus.part,
+    "measured_summary": on_gpus.summary,
+    "measured_times": times.every,
     "misses": published.misses,
     "misconceptions": misconceptions.part,
     "on_a_card": on_cards.part,
@@ -51,10 +58,13 @@ PARTS = {
     "published": published.part,
     "published_speeds": published.speeds,
     "side_roads": side_roads.table,
+    "speed": times.speed,
+    "speed_table": times.table,
     "streams": streams.part,
     "traces": published.traces,
     "unedited": published.unedited,
     "variants": variants.part,
+    "which_first": times.which_first,
 }
 
 

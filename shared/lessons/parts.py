@@ -216,7 +216,7 @@ def one_by_one(folder):
     for model, records in stored.text_records().items():
         steps = [r for r in records if r["technique"] or r["script"].endswith("/before")]
         columns[model.rpartition("/")[2]] = steps
-    table = [("GB; ms per text (bound)", *columns)]
+    table = [("GB; arithmetic and bytes, ms per text (bound)", *columns)]
     for n, rows in enumerate(zip(*columns.values())):
         cells = []
         for r in rows:

@@ -13,7 +13,7 @@ def records():
 
 def table(folder):
     """Return a short table of a folder's side roads; their docstrings explain them."""
-    measured, every = views.by_script(views.read(stored.TINY_SIDE_ROADS)[0]), records()
+    tiny, every = views.by_script(views.read(stored.TINY_SIDE_ROADS)[0]), records()
     names = scripts.side_roads({folder.name})
     bound, on_gpu = "arithmetic and bytes (bound)", f"update on {measured.gpu()}"
     timed = any(map(measured.updates, names))
@@ -39,7 +39,7 @@ def table(folder):
         if timed:
             cells.append(_measured(name, script.parent))
         cells.append("" if measured.updates(name) else least)
-        rows.append((link, *cells, views.learned(measured[name]), script.cost))
+        rows.append((link, *cells, views.learned(tiny[name]), script.cost))
     note = "One file each. Memory is predicted, the tiny model's accuracy is measured."
     return markdown.text(note, rows)
 

@@ -11,12 +11,11 @@ import os
 import matplotlib
 
 from shared.cli import Parser
-from shared.emulator.launch import LAUNCH
 from shared.images.cli import TASK
 from shared.lessons.parts import FIGURES
 from shared.predict.jobs import Wanted, run_jobs
 from shared.predict.stage import predict_work
-from shared.records import bars, record, scripts, stored, views
+from shared.records import bars, measured, record, scripts, stored, views
 from shared.records.atomic_files import write_text
 
 matplotlib.use("Agg")  # draws into files, needs no screen
@@ -110,10 +109,13 @@ def caption(entry):
         for kind, ms in entry["busy_ms"].items()
         if kind in ("send", "copy") and (hidden(entry["pieces"], kind) or 0) > 0
     ]
+    starting = entry["started"] * measured.LAUNCH_US / 1e3
     return (
-        f"{' and '.join(overlap)} pass while the GPU computes. Emulated {entry['card']}, with a "
-        f"host that starts a kernel in {entry['launch_us']} µs. At {LAUNCH} µs, as in published "
-        f"runs, it needs {entry['started'] * LAUNCH / 1e3:.0f} ms for all, and sets the pace."
+        f"With a host like [the H200's](../shared/evidence/measured.md), {measured.LAUNCH_US} "
+        f"µs for a kernel, starting all of them takes {starting:.0f} ms, and the GPU waits most "
+        f"of the time. The picture, of an emulated {entry['card']}, has a host of "
+        f"{entry['launch_us']} µs, to show what can overlap: {' and '.join(overlap)} pass while "
+        f"the GPU computes."
     )
 
 

@@ -1,8 +1,9 @@
 """The parts of pages on time, as measured on one GPU: tables, and the sentences with figures."""
 
+import statistics
+
 from shared.records import markdown, measured
 
-HOST = "Intel Xeon"
 # What the tables of 04, 05 and 06 show: script, images per update, at a time.
 SHOWN = {
     "04_batchsize": [("03_bf16/train", 64, 64), ("03_bf16/train", 128, 128)],
@@ -17,8 +18,8 @@ SHOWN["05_grad_accum"] += SHOWN["06_sgd"][2:]
 
 def table(folder):
     """Return the table of images at a time and images per second, of a folder's page."""
-    heading = ("script", "images", "at a time", "peak GB", "ms per update", "kernels", "images/s")
-    rows = [(f"{measured.gpu()}: {heading[0]}", *heading[1:])]
+    rows = [(f"{measured.gpu()}: script", "images", "at a time", "peak GB")]
+    rows[0] += ("ms per update", "kernels", "images/s")
     for name, batch_size, at_a_time in SHOWN[folder.name]:
         run = measured.updates(name, batch_size, at_a_time)
         sizes = map(str, (run.batch_size, run.at_a_time))
@@ -28,40 +29,93 @@ def table(folder):
     return markdown.text(rows)
 
 
-def pass_ms():
-    """Return the least and the most ms that a pass takes where the host sets the pace, rounded."""
-    runs = [r for r in measured.times() if r.name in ("04_batchsize/train", "06_sgd/train")]
-    runs += [measured.updates("05_grad_accum/train")]
-    each = [r.median / r.passes for r in runs]
-    return round(min(each)), round(max(each))
+def every(folder):
+    """Return the table of all timed updates."""
+    heading = (
+        "script",
+        "images",
+        "at a time",
+        "ms per update",
+        "started by the host in",
+        "kernels",
+    )
+    rows = [(f"{measured.gpu()}: {heading[0]}", *heading[1:], "GPU busy, ms", "images/s")]
+    for run in sorted(measured.times(), key=lambda run: run.name[:2]):
+        sizes = str(run.batch_size), str(run.at_a_time)
+        cells = measured.spread(run), f"{run.launch_ms:.0f}", f"{run.kernels:,}"
+        last = f"{run.busy_ms:.0f}", f"{run.per_second:.0f}"
+        rows.append((run.name, *sizes, *cells, *last))
+    return markdown.text(rows)
 
 
-def why(folder):
-    """Return why small micro-batches are slow on a fast GPU, and the rule for others."""
-    four = measured.updates("05_grad_accum/train")
-    whole, three = measured.updates("04_batchsize/train"), measured.updates("03_bf16/train")
-    least, most = pass_ms()
-    image = three.median / three.batch_size
-    enough = measured.updates("04_batchsize/train").median / image
-    return (
-        f"The GPU would be done with 05's update in about {four.busy_ms:.0f} ms. It waits for the "
-        f"host, which starts {four.kernels:,} kernels instead of {whole.kernels:,}, one after the "
-        f"other, and takes some {measured.LAUNCH_US} µs for each, whatever its size. So a forward "
-        f"and backward pass took {least} to {most} ms there, of 4 images, of 16 or of 32: **the "
-        f"number of micro-batches sets the time, not the number of images.**\n\n"
-        f"*On another card*, compare the kernels of a pass, times {measured.LAUNCH_US} µs, with "
-        f"the time that the GPU itself takes for it. An H200 takes {image:.1f} ms for an image, so "
-        f"the host decides below about {enough:.0f} images at a time; a card that is 20 times "
-        f"slower is busy from 2 or 3 on, and loses hardly anything.\n\n"
-        f"*What to do*: take the largest micro-batch that fits. Before it becomes small, "
-        f"[checkpoint activations](../09_act_ckpt/one_gpu.py), which costs arithmetic, not "
-        f'passes. CUDA graphs (`torch.compile(mode="reduce-overhead")`) start many kernels at '
-        f"once, and keep memory of their own."
+def paced():
+    """Return runs of the ladder in which the host sets the pace."""
+    named = [r for r in measured.times() if r.name in ("04_batchsize/train", "06_sgd/train")]
+    return [measured.updates("05_grad_accum/train"), *named]
+
+
+def speed(folder):
+    """Return why small micro-batches are slow on a fast GPU, the rule for others, what to do."""
+    five, four = (measured.updates(f"{name}/train") for name in ("05_grad_accum", "04_batchsize"))
+    three, most = measured.updates("03_bf16/train"), measured.updates("06_sgd/train", 128)
+    each = [run.median / run.passes for run in paced()]
+    image, median = three.median / three.batch_size, statistics.median(each)
+    sizes = sorted({run.at_a_time for run in paced()})
+    return markdown.text(
+        f"A kernel must be started, whatever its size: that takes this host about "
+        f"{measured.LAUNCH_US} µs. 05 has {five.kernels:,} kernels per update, 04 has "
+        f"{four.kernels:,}, so the GPU, which is busy for some {five.busy_ms:.0f} ms of 05's "
+        f"{five.median:.0f}, waits for the host. A forward and backward pass takes "
+        f"{min(each):.0f} to {max(each):.0f} ms there, of {', '.join(map(str, sizes[:-1]))} or "
+        f"{sizes[-1]} images: **the number of micro-batches sets the time, not the number of "
+        f"images.**",
+        f"**On your card**: a pass takes the longer of two times, the host's (its kernels times "
+        f"{measured.LAUNCH_US} µs) and the GPU's. So take at least as many images at a time as the "
+        f"host's ms for a pass, divided by the GPU's ms for an image: {median:.0f} / {image:.1f}, "
+        f"or about {median / image:.0f}, on this H200. On a card that is twenty times slower 2 or "
+        f"3 suffice, and small micro-batches cost hardly anything.",
+        f"**What to do**: the largest micro-batch that fits. 06 with {most.at_a_time} images at a "
+        f"time makes {most.per_second:.0f} images/s in {most.peak_gb:.2f} GB. Before micro-batches "
+        f"get small, [checkpoint activations](../09_act_ckpt/one_gpu.py): a fifth more arithmetic "
+        f"instead of several times as many passes. Or start fewer, larger pieces of work: "
+        f"`torch.compile`, CUDA graphs.",
     )
 
 
-def ratio(folder, name, to, figure="time"):
-    """Return how many times as long an update, or an image, of a script takes as of another."""
-    runs = [measured.updates(one) for one in (name, to)]
-    ms = [r.median / (r.batch_size if figure == "image" else 1) for r in runs]
-    return f"{ms[0] / ms[1]:.1f}"
+def which_first(folder):
+    """Return the table of what helps first, with the price of each technique in time."""
+    bits = measured.updates("06_sgd/adam_8bit_bnb")
+    five, four = (measured.updates(f"{name}/train") for name in ("05_grad_accum", "04_batchsize"))
+    one, two = (measured.updates(f"{name}/train") for name in ("01_baseline", "02_mixed_precision"))
+    host = measured.updates("06_sgd/adam_on_host")
+    small = f"{four.at_a_time} to {five.at_a_time} at a time: {five.median / four.median:.1f}x"
+    table = [("most of the peak is", "first", "its time on an H200", "then")]
+    table += [
+        (
+            "activations, in fp32",
+            "[02](02_mixed_precision/), or [bf16_mixed](02_mixed_precision/bf16_mixed.py)",
+            f"{one.median / two.median:.1f} times faster",
+            "the next row",
+        ),
+        (
+            "activations, in 16 bits",
+            "[checkpointing](09_act_ckpt/one_gpu.py), with as many images at once as fit",
+            "not measured: a fifth more arithmetic",
+            f"[05](05_grad_accum/): {small}, nothing if a pass keeps the GPU busy",
+        ),
+        (
+            "Adam's states",
+            "[8 bits](06_sgd/adam_8bit_bnb.py)",
+            f"{bits.median / five.median - 1:+.0%}, 4 images at a time",
+            "[08](08_fsdp/)",
+        ),
+        (
+            "weights, gradients",
+            "08; [LoRA](11_llm/lora.py) for text",
+            "not measured",
+            "[10](10_offload/), last; "
+            f"[Adam on the host](06_sgd/adam_on_host.py) takes {host.median / five.median:.1f}x",
+        ),
+        ("Adam's temporaries", "`fused=True`", "not measured", ""),
+    ]
+    return markdown.text(table)

@@ -194,7 +194,6 @@ def render(files, own=()):
         nccl=tables.NCCL_GB,
         categories=CATEGORIES,
         measuring=lesson.measuring(),
-        measured_on_gpu=bool(stored.on_gpus()),
         colors={label: f"--{label.replace(' ', '-')}" for label in CATEGORIES},
         hexes={label: to_hex(COLORS[label]) for label in CATEGORIES},
         repository=os.environ.get("GITHUB_REPOSITORY"),  # when GitHub publishes the page

@@ -99,7 +99,7 @@ def test_the_command_tells_the_way(capsys):
     assert {r["way"]["at_once"] for r in images} == {4, 16}
     by_hand = max(images[:2], key=lambda r: (r["way"]["at_once"], -r["way"]["needs_gb"]))
     below = printed[printed.index("Configurations for 16 images") :].splitlines()
-    # That with the most images at once on one GPU is the first, and that of four GPUs comes after all of one.
+    # The one with the most images at once is the first; that of four GPUs comes after all of one.
     assert below[2].startswith(by_hand["script"]) and below[4].startswith("08_fsdp/train")
     # The first combination takes all texts at once, so no other one is tried.
     tried = texts[1]["combinations"]

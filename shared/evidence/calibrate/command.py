@@ -1,8 +1,8 @@
 """What a GPU alone can tell: memory and time of every script, in nine minutes and one file.
 
 One process imports everything; each run is a fork of it. Memory is measured side by side, time
-with nothing beside it. A command that was interrupted resumes when it is repeated. --compare emulates
-what a file has measured, here or elsewhere.
+with nothing beside it. A command that was interrupted resumes when it is repeated. --compare
+emulates what a file has measured, here or elsewhere.
 """
 
 import json

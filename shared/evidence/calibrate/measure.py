@@ -56,7 +56,7 @@ def measured(run, file):
 
 
 def machine(file):
-    """Append the line that describes the machine: not by the process that the runs are forked from."""
+    """Append the line that describes the machine; the process that forks must not ask for it."""
     append(file, files.machine())
 
 

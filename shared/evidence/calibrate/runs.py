@@ -11,7 +11,8 @@ from shared.records import scripts
 
 RANKS = 4  # of the scripts from 08 on: rank 0 of them runs, the others are not there
 LARGE_GB = 9  # reserved: scripts that need more are not run beside many others
-EXPANDABLE = "01_baseline 06_sgd 08_fsdp 10_offload 11_llm".split()  # and 09 on one GPU
+EXPANDABLE = """01_baseline/train 06_sgd/train 08_fsdp/train 09_act_ckpt/one_gpu 10_offload/train
+11_llm/train""".split()
 # Side roads whose time pages compare with that of their stage.
 TIMED = """01_baseline/tf32 02_mixed_precision/bf16_mixed 04_batchsize/patch_dropout
 05_grad_accum/compile 06_sgd/adafactor 06_sgd/adam_8bit_bnb 06_sgd/adam_on_host 06_sgd/muon
@@ -85,10 +86,8 @@ def every(names, large):
         several = ranks(name)
         for devices in {several, 1} if stage else {several}:
             runs.append(Run("memory", name, devices, large=name in large))
-        if scripts.get(name).folder in EXPANDABLE and name.endswith("/train"):
+        if name in EXPANDABLE:
             runs.append(Run("memory", name, several, expandable=True, large=name in large))
-        if name == "09_act_ckpt/one_gpu":
-            runs.append(Run("memory", name, expandable=True))
         if scripts.get(name).plain:
             continue
         if stage or name in TIMED:

@@ -19,7 +19,7 @@ RUN = "python -m shared.lessons.fit"
 BEST = {
     "needs_gb": "{:.2f} GB",
     "lines": "changed lines: {}",
-    "ms": "{:.3g} ms of a GPU per image at least",
+    "ms": "{:.3g} ms per image at least, if the GPU never waits for its host",
 }
 
 

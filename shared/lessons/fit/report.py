@@ -19,7 +19,7 @@ def lines(verdict, path):
         left = size(verdict["card_gb"] - verdict["needs_gb"])
         shown.append(f"fits: it needs {verdict['needs_gb']:.2f} GB, {left} are left")
         if verdict["on_host"]:
-            shown.append("the host does a part of the update; the least time leaves that out")
+            shown.append("the host does a part of the update; the time leaves that out")
     return shown
 
 
