@@ -69,16 +69,16 @@ def speed(folder):
         f"{min(each):.0f} to {max(each):.0f} ms there, of {', '.join(map(str, sizes[:-1]))} or "
         f"{sizes[-1]} images: **the number of micro-batches sets the time, not the number of "
         f"images.**",
-        f"**On your card**: a pass takes the longer of two times, the host's (its kernels times "
-        f"{measured.LAUNCH_US} µs) and the GPU's. So take at least as many images at a time as the "
-        f"host's ms for a pass, divided by the GPU's ms for an image: {median:.0f} / {image:.1f}, "
-        f"or about {median / image:.0f}, on this H200. On a card that is twenty times slower 2 or "
-        f"3 suffice, and small micro-batches cost hardly anything.",
+        f"**On your card**, a pass takes the longer of the host's time (kernels times "
+        f"{measured.LAUNCH_US} µs) and the GPU's. So take at least as many images as the host's ms "
+        f"for a pass, divided by the GPU's for an image: here {median:.0f} / {image:.1f}, or about "
+        f"{median / image:.0f}. On a card that is twenty times slower 2 or 3 suffice, and small "
+        f"micro-batches cost hardly anything.",
         f"**What to do**: the largest micro-batch that fits. 06 with {most.at_a_time} images at a "
-        f"time makes {most.per_second:.0f} images/s in {most.peak_gb:.2f} GB. Before micro-batches "
-        f"get small, [checkpoint activations](../09_act_ckpt/one_gpu.py): a fifth more arithmetic "
-        f"instead of several times as many passes. Or start fewer, larger pieces of work: "
-        f"`torch.compile`, CUDA graphs.",
+        f"time makes {most.per_second:.0f} images/s in {most.peak_gb:.2f} GB. Before that "
+        f"gets small, [checkpoint activations](../09_act_ckpt/one_gpu.py): a fifth more arithmetic, "
+        f"instead of several times the passes. Or start fewer pieces of work: `torch.compile`, "
+        f"CUDA graphs.",
     )
 
 
