@@ -124,7 +124,8 @@ def gist(folder):
     worst, of_all = (max(map(abs, errors(group, "allocated"))) for group in (stages, ladder))
     gpu = machine["gpu"].removeprefix("NVIDIA ")
     return (
-        f"**On a real {gpu}, {min(timed)[:2]} to {max(timed)[:2]} had the emulated peaks within {worst:.2%}**, "
+        f"**On a real {gpu}, {min(timed)[:2]} to {max(timed)[:2]} had the emulated peaks within "
+        f"{worst:.2%}**, "
         f"{roads} of their side roads within {of_all:.1%} "
         f"([measured beside emulated](shared/evidence/measured.md)). "
         f"What they ask for is equal in all {len(runs)} runs; the rest is how blocks are cut. "

@@ -111,11 +111,10 @@ def caption(entry):
     ]
     starting = entry["started"] * measured.LAUNCH_US / 1e3
     return (
-        f"With a host like [the H200's](../shared/evidence/measured.md), {measured.LAUNCH_US} "
-        f"µs for a kernel, starting all of them takes {starting:.0f} ms, and the GPU waits most "
-        f"of the time. The picture, of an emulated {entry['card']}, has a host of "
-        f"{entry['launch_us']} µs, to show what can overlap: {' and '.join(overlap)} pass while "
-        f"the GPU computes."
+        f"At {measured.LAUNCH_US} µs for a kernel, as on "
+        f"[the H200](../shared/evidence/measured.md), starting all takes {starting:.0f} ms, and "
+        f"the GPU waits most of the time. This emulated {entry['card']} has a host of "
+        f"{entry['launch_us']} µs, to show what can overlap: {' and '.join(overlap)}."
     )
 
 

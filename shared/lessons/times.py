@@ -2,7 +2,7 @@
 
 import statistics
 
-from shared.records import markdown, measured
+from shared.records import markdown, measured, scripts
 
 # What the tables of 04, 05 and 06 show: script, images per update, at a time.
 SHOWN = {
@@ -49,9 +49,9 @@ def every(folder):
 
 
 def paced():
-    """Return runs of the ladder in which the host sets the pace."""
-    named = [r for r in measured.times() if r.name in ("04_batchsize/train", "06_sgd/train")]
-    return [measured.updates("05_grad_accum/train"), *named]
+    """Return the runs of stages in which the host sets the pace, and the GPU waits for it."""
+    stages = [run for run in measured.times() if run.name in scripts.stages()]
+    return [r for r in stages if r.launch_ms > 0.97 * r.median and r.busy_ms < 0.9 * r.median]
 
 
 def speed(folder):
@@ -76,9 +76,9 @@ def speed(folder):
         f"micro-batches cost hardly anything.",
         f"**What to do**: the largest micro-batch that fits. 06 with {most.at_a_time} images at a "
         f"time makes {most.per_second:.0f} images/s in {most.peak_gb:.2f} GB. Before that "
-        f"gets small, [checkpoint activations](../09_act_ckpt/one_gpu.py): a fifth more arithmetic, "
-        f"instead of several times the passes. Or start fewer pieces of work: `torch.compile`, "
-        f"CUDA graphs.",
+        f"gets small, [checkpoint activations](../09_act_ckpt/one_gpu.py): a fifth more "
+        f"arithmetic, instead of several times the passes. Or start fewer pieces of work: "
+        f"`torch.compile`, CUDA graphs.",
     )
 
 
