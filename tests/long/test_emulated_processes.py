@@ -90,7 +90,7 @@ assert whole.shape == (ranks * 512, width) and product.shape == (ranks * 512, 51
 part = torch.ops.symm_mem.fused_matmul_reduce_scatter(product, b.t(), "sum", 0, group)
 assert part.shape == a.shape
 free, total = torch.cuda.mem_get_info()
-assert total - free - 0.8e9 - torch.cuda.memory_reserved() >= a.nbytes  # its own, beside PyTorch's
+assert total - free - 0.74e9 - torch.cuda.memory_reserved() >= a.nbytes  # its own, beside PyTorch's
 print("right")
 """
 
