@@ -31,11 +31,11 @@ def words(page):
 
 def test_pages_are_short():
     """Each by itself: sharding, language models and speed are several ideas, with longer pages."""
-    most = {"08_fsdp": 1200, "11_llm": 1200, "05_grad_accum": 880, "09_act_ckpt": 730}
+    most = {"08_fsdp": 1200, "11_llm": 1200, "05_grad_accum": 910, "09_act_ckpt": 730}
     for folder in scripts.folders():
         prose, _ = words(ROOT / folder / "README.md")
         assert prose <= most.get(folder, 700), folder
-    assert sum(words(ROOT / "README.md")) <= 950
+    assert sum(words(ROOT / "README.md")) <= 980
 
 
 def test_the_page_of_shared_names_all_that_is_there():

@@ -22,6 +22,7 @@ torch._C _dispatch_get_registrations_for_dispatch_key
 torch._C _cuda_setMemoryMetadata
 torch._C _cuda_memoryStats _cuda_resetPeakMemoryStats _accelerator_resetPeakStats
 torch.ScriptObject _type
+torch.distributed.ProcessGroup _get_backend
 torch.autograd _get_sequence_nr
 torch.Tensor _indices _nnz
 torch.cuda.memory _record_memory_history _dump_snapshot _snapshot _set_allocator_settings

@@ -26,7 +26,7 @@ def summary(folder):
     groups = {"scripts of this repository": runs}
     for kind, title in OTHERS.items():
         groups[title] = others(kind)
-    for title, group in groups.items():
+    for title, group in ((title, group) for title, group in groups.items() if group):
         cells = []
         for key in compare.COUNTED:
             e = errors(group, key)
@@ -124,10 +124,10 @@ def gist(folder):
     worst, of_all = (max(map(abs, errors(group, "allocated"))) for group in (stages, ladder))
     gpu = machine["gpu"].removeprefix("NVIDIA ")
     return (
-        f"**On a real {gpu}, {min(timed)[:2]} to {max(timed)[:2]} had the emulated peaks within "
-        f"{worst:.2%}**, "
+        f"**On a real {gpu}, {min(timed)[:2]} to {max(timed)[:2]} allocated the emulated "
+        f"peaks within {worst:.2%}**, "
         f"{roads} of their side roads within {of_all:.1%} "
         f"([measured beside emulated](shared/evidence/measured.md)). "
-        f"What they ask for is equal in all {len(runs)} runs; the rest is how blocks are cut. "
-        "07, 09 and 10 have not been measured at full size, nor several GPUs."
+        f"At the peak no category differs in any of {len(runs)} runs, but the unused rest of "
+        f"blocks. 07, 09, 10 and the stages of 11 have not been measured, nor several GPUs."
     )

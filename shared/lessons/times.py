@@ -58,6 +58,7 @@ def speed(folder):
     """Return why small micro-batches are slow on a fast GPU, the rule for others, what to do."""
     five, four = (measured.updates(f"{name}/train") for name in ("05_grad_accum", "04_batchsize"))
     three, most = measured.updates("03_bf16/train"), measured.updates("06_sgd/train", 128)
+    fused = measured.updates("05_grad_accum/compile")
     each = [run.median / run.passes for run in paced()]
     image, median = three.median / three.batch_size, statistics.median(each)
     sizes = sorted({run.at_a_time for run in paced()})
@@ -70,52 +71,57 @@ def speed(folder):
         f"{sizes[-1]} images: **the number of micro-batches sets the time, not the number of "
         f"images.**",
         f"**On your card**, a pass takes the longer of the host's time (kernels times "
-        f"{measured.LAUNCH_US} µs) and the GPU's. So take at least as many images as the host's ms "
-        f"for a pass, divided by the GPU's for an image: here {median:.0f} / {image:.1f}, or about "
-        f"{median / image:.0f}. On a card that is twenty times slower 2 or 3 suffice, and small "
-        f"micro-batches cost hardly anything.",
+        f"{measured.LAUNCH_US} µs) and the GPU's. So take at least as many images as the host's "
+        f"ms for a pass, divided by the GPU's for an image: here {median:.0f} / {image:.1f}, or about "
+        f"{median / image:.0f}. Time an update with 1 image for the first, and one with as many as "
+        f"fit for the second. On a card that is twenty times slower 2 or 3 suffice.",
         f"**What to do**: the largest micro-batch that fits. 06 with {most.at_a_time} images at a "
         f"time makes {most.per_second:.0f} images/s in {most.peak_gb:.2f} GB. Before that "
-        f"gets small, [checkpoint activations](../09_act_ckpt/one_gpu.py): a fifth more "
-        f"arithmetic, instead of several times the passes. Or start fewer pieces of work: "
-        f"`torch.compile`, CUDA graphs.",
+        f"gets small, [checkpoint activations](../09_act_ckpt/one_gpu.py): that starts most of the "
+        f"forward pass again (not timed yet), not all of a pass several times. Fewer starts also "
+        f"help: `torch.compile` saved {1 - fused.median / five.median:.0%}, CUDA graphs are "
+        f"untried.",
     )
 
 
 def which_first(folder):
     """Return the table of what helps first, with the price of each technique in time."""
-    bits = measured.updates("06_sgd/adam_8bit_bnb")
-    five, four = (measured.updates(f"{name}/train") for name in ("05_grad_accum", "04_batchsize"))
-    one, two = (measured.updates(f"{name}/train") for name in ("01_baseline", "02_mixed_precision"))
-    host = measured.updates("06_sgd/adam_on_host")
-    small = f"{four.at_a_time} to {five.at_a_time} at a time: {five.median / four.median:.1f}x"
-    table = [("most of the peak is", "first", "its time on an H200", "then")]
+
+    def times(name, before):
+        """Return how many times as long an update takes."""
+        runs = [measured.updates(script) for script in (before, name)]
+        return f"{runs[1].median / runs[0].median:.2g}x"
+
+    halves = times("02_mixed_precision/train", "01_baseline/train")
+    four = times("05_grad_accum/train", "04_batchsize/train")
+    bits = times("06_sgd/adam_8bit_bnb", "05_grad_accum/train")
+    host = times("06_sgd/adam_on_host", "05_grad_accum/train")
+    table = [("most of the peak is", "first", "an update on an H200", "then")]
     table += [
         (
             "activations, in fp32",
             "[02](02_mixed_precision/), or [bf16_mixed](02_mixed_precision/bf16_mixed.py)",
-            f"{one.median / two.median:.1f} times faster",
+            halves,
             "the next row",
         ),
         (
             "activations, in 16 bits",
             "[checkpointing](09_act_ckpt/one_gpu.py), with as many images at once as fit",
-            "not measured: a fifth more arithmetic",
-            f"[05](05_grad_accum/): {small}, nothing if a pass keeps the GPU busy",
+            "a fifth more arithmetic; not timed",
+            f"[05](05_grad_accum/): {four} with 4 images at once, free if 4 keep the GPU busy",
         ),
         (
             "Adam's states",
             "[8 bits](06_sgd/adam_8bit_bnb.py)",
-            f"{bits.median / five.median - 1:+.0%}, 4 images at a time",
+            f"{bits} with 4 images at once",
             "[08](08_fsdp/)",
         ),
         (
             "weights, gradients",
             "08; [LoRA](11_llm/lora.py) for text",
-            "not measured",
-            "[10](10_offload/), last; "
-            f"[Adam on the host](06_sgd/adam_on_host.py) takes {host.median / five.median:.1f}x",
+            "not timed",
+            f"[10](10_offload/), last; [Adam on the host](06_sgd/adam_on_host.py): {host}",
         ),
-        ("Adam's temporaries", "`fused=True`", "not measured", ""),
+        ("Adam's temporaries", "`fused=True`", "not timed", ""),
     ]
     return markdown.text(table)

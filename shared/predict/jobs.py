@@ -44,7 +44,7 @@ class Failed(UserError):
 
     def __init__(self, results):
         errors = [result for result in results if isinstance(result, Exception)]
-        self.reasons = [*dict.fromkeys(map(str, errors))]
+        self.reasons, self.failed = [*dict.fromkeys(map(str, errors))], len(errors)
         super().__init__("; ".join(self.reasons))
         self.completed = [result for result in results if result not in errors]
 

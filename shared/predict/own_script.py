@@ -217,8 +217,8 @@ def show(found, args):
         print(f"Stopped in {r['stopped']}: what comes after it is not in the figures")
     if found["has_convolutions"]:
         print(
-            "The workspaces of cuDNN are not in the figures: for networks on an H200 they were "
-            f"up to {tables.CUDNN:.0%} of what PyTorch reserves, for single layers far more"
+            "The workspaces of cuDNN are not in the figures: for networks on an H200 PyTorch "
+            f"reserved up to {tables.CUDNN:.0%} more, for single layers twice as much"
         )
     if found["trained"]:
         print("\n".join(advice(r, found["has_convolutions"])))

@@ -44,7 +44,7 @@ SAID = [
     ("README", "06 makes a tenth of the images per second of 03", 0.1, rate("06_sgd/train")),
     (
         "README",
-        "seven times as many with larger",
+        "seven times as many with [larger micro-batches]",
         7,
         rate("06_sgd/train", 128) / rate("06_sgd/train"),
     ),

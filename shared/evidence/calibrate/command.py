@@ -1,4 +1,4 @@
-"""What a GPU alone can tell: memory and time of every script, in nine minutes and one file.
+"""What a GPU alone can tell: memory and time of every script, in some ten minutes and one file.
 
 One process imports everything; each run is a fork of it. Memory is measured side by side, time
 with nothing beside it. A command that was interrupted resumes when it is repeated. --compare
@@ -38,32 +38,37 @@ def workers(group, gb):
     if group == "memory, large":
         return max(1, int(gb // LARGEST_GB))
     if group in ("memory", "tiny"):
-        return max(1, min(WORKERS, os.cpu_count(), int(gb // LARGE_GB)))
+        return max(1, min(WORKERS, len(os.sched_getaffinity(0)), int(gb // LARGE_GB)))
     return 1
 
 
 def measure_all(names, file):
     """Measure scripts on this machine's GPU; what the file has already is kept."""
-    if not file.exists():
-        run_jobs([(measure.machine, file)], emulated=None)
-    machine, lines = files.read(file)
+    here = file.with_suffix(".machine")
+    here.unlink(missing_ok=True)
+    run_jobs([(measure.machine, here)], emulated=None)
+    machine, lines = files.read(here)[0], []
+    if file.exists():
+        before, lines = files.read(file)
+        if other := [key for key in files.DECIDES if before[key] != machine[key]]:
+            raise UserError(f"{file} is of another {other[0]}; choose another folder with --out")
+    # Anew, without a last line that an interruption has cut.
+    write_text(file, "".join(json.dumps(line) + "\n" for line in (machine, *lines)))
     done, gb = {of_record(r) for r in lines}, machine["bytes"] / 1e9
     waiting = [run for run in every(names, known_large()) if run not in done]
     for group in GROUPS:
         runs = [run for run in waiting if run.group == group]
         if not runs:
             continue
-        started, failed = time.monotonic(), []
+        started, failed = time.monotonic(), 0
         print(f"- {group}: {len(runs)} runs", flush=True)
         try:
             jobs = [(measure.measured, run, file) for run in runs]
             run_jobs(jobs, emulated=None, workers=workers(group, gb))
         except Failed as error:
-            failed = error.reasons
-            print(*(f"  {reason}" for reason in failed), sep="\n", flush=True)
-        print(
-            f"  {len(runs) - len(failed)} measured, {time.monotonic() - started:.0f} s", flush=True
-        )
+            failed = error.failed
+            print(*(f"  {reason}" for reason in error.reasons), sep="\n", flush=True)
+        print(f"  {len(runs) - failed} measured, {time.monotonic() - started:.0f} s", flush=True)
 
 
 def parse(argv):

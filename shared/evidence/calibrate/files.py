@@ -10,7 +10,11 @@ from pathlib import Path
 
 import torch
 
+from shared.emulator import launch
 from shared.records.record import device_name, git_commit
+
+# A file has runs of one machine and one state of the code.
+DECIDES = ("gpu", "emulated", "versions", "git_commit")
 
 PACKAGES = "torch torchvision lightning transformers torchao bitsandbytes peft accelerate".split()
 
@@ -20,6 +24,7 @@ def machine():
     gpu = torch.cuda.get_device_properties(0)
     return {
         "kind": "machine",
+        "emulated": launch.is_emulated(),
         "gpu": torch.cuda.get_device_name(0),
         "bytes": gpu.total_memory,
         "capability": [gpu.major, gpu.minor],
@@ -52,12 +57,17 @@ def read(file):
     opened = lzma.open if file.suffix == ".xz" else open
     with opened(file, "rt") as lines:
         try:
-            machine, *runs = map(json.loads, lines)
+            machine, *runs = map(json.loads, _whole(lines))
         except (lzma.LZMAError, EOFError, ValueError) as error:  # ValueError: no JSON, or no text
             raise ValueError(f"{file} is not a file of a calibration: {error}") from None
     if not isinstance(machine, dict) or machine.get("kind") != "machine":
         raise ValueError(f"{file} is not a file of a calibration")
     return machine, runs
+
+
+def _whole(lines):
+    """Return lines without a last one that an interruption has cut."""
+    return [line for line in lines if line.endswith("\n")]
 
 
 def compress(file, into):

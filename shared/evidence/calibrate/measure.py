@@ -13,15 +13,14 @@ A line has the settings of the run, and what it measured:
     said: PyTorch's message when memory ran out
 """
 
-import atexit
 import contextlib
 import fcntl
 import json
 import os
-import shutil
 import signal
 import tempfile
 import time
+import traceback
 
 import torch
 
@@ -37,7 +36,7 @@ from shared.records import scripts
 
 LETTERS = {"alloc": "a", "free_requested": "f", "segment_alloc": "S", "segment_free": "R"}
 LETTERS |= {"segment_map": "M", "segment_unmap": "U"}
-LIMIT = 120  # seconds for a run; one that hangs must not use up a rented GPU
+LIMIT = 180  # seconds for a run; one that hangs must not use up a rented GPU
 WARM_UP = 3  # updates that are not timed: CUDA loads kernels, and the allocator takes segments
 TIMED = 10
 SLOW = {"01_baseline/train": 4, "06_sgd/adam_on_host": 5}  # an update takes half a second, or one
@@ -47,12 +46,16 @@ LONGEST = 60  # kernels of a profile that are kept
 
 def measured(run, file):
     """Measure a run on the GPU of this process, and append a line to a file."""
-    if torch.cuda._is_in_bad_fork():
-        raise UserError("a package has used the GPU when it was imported, which no fork can use")
     signal.alarm(LIMIT)
-    if run.devices > 1:
-        fake_ranks.begin(run.devices)
-    append(file, {**run.settings, **_figures(run)})
+    try:
+        if run.devices > 1:
+            fake_ranks.begin(run.devices)
+        with _empty_cache():
+            append(file, {**run.settings, **_figures(run)})
+    except Exception:
+        with file.with_suffix(".failed.txt").open("a") as log:
+            log.write(f"{run}\n{traceback.format_exc()}\n")
+        raise
 
 
 def machine(file):
@@ -68,7 +71,16 @@ def emulated(run, card, file):
         settings["EMULATED_BYTES"] = str(int(PLENTY_GB * 1e9))
     launch.become(settings)
     torch.set_num_threads(1)
-    append(file, {**run.settings, **_figures(run)})
+    with _empty_cache():
+        append(file, {**run.settings, **_figures(run)})
+
+
+@contextlib.contextmanager
+def _empty_cache():
+    """Let torch.compile() begin with an empty cache: a full one changes the peak by 0.3 %."""
+    with tempfile.TemporaryDirectory(prefix="calibrate-", ignore_cleanup_errors=True) as folder:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
+        yield
 
 
 def append(file, fields):
@@ -79,9 +91,6 @@ def append(file, fields):
 
 
 def _figures(run):
-    # An empty cache of torch.compile(): one that has all kernels changes the peak by 0.3 %.
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="calibrate-")
-    atexit.register(shutil.rmtree, os.environ["TORCHINDUCTOR_CACHE_DIR"], ignore_errors=True)
     if run.kind == "outside":
         return {"steps": getattr(outside, run.name)()}
     if run.expandable:
@@ -106,29 +115,38 @@ def _script(run):
     words = ["--devices", "1"] if script.DEVICES > 1 and run.devices == 1 else []
     if run.kind == "tiny":
         return {"record": script.main(["--preset", "tiny", *words])}
-    _without_random_weights()
     timed = SLOW.get(run.name, TIMED)
     updates = WARM_UP + timed + PROFILED if run.kind == "time" else UPDATES
     words += ["--preset", "full", "--dry-run", "--max-steps", str(updates)]
-    if run.kind == "time":
-        return _timed(script, words, timed)
-    try:
-        return {"record": script.main(words)}
-    except torch.OutOfMemoryError as error:
-        return {"said": str(error)}
+    with wrapped(phases.Phases, "load", _load_quickly):
+        if run.kind == "time":
+            return _timed(script, words, timed)
+        if run.kind != "out of memory":
+            return {"record": script.main(words)}
+        try:
+            script.main(words)
+        except torch.OutOfMemoryError as error:
+            return {"said": str(error)}
+        raise UserError(f"{run}: there was memory enough")
 
 
-def _without_random_weights():
-    """Leave out what initializes weights on the host: a file is loaded into them anyway."""
-    for name in dir(torch.nn.init):
-        function = getattr(torch.nn.init, name)
-        if name.endswith("_") and not name.startswith("_") and callable(function):
+@contextlib.contextmanager
+def _load_quickly(original, own):
+    """Zero weights on the host in place of random ones: a file is loaded into them anyway.
 
-            def unless_on_host(*args, function=function, **kwargs):
-                tensor = args[0] if args else kwargs["tensor"]
-                return tensor if tensor.device.type == "cpu" else function(*args, **kwargs)
+    The file itself has been made before: its weights are random.
+    """
 
-            setattr(torch.nn.init, name, unless_on_host)
+    def zero(function, tensor, *args, **kwargs):
+        on_host = tensor.device.type == "cpu"
+        return tensor.data.zero_() if on_host else function(tensor, *args, **kwargs)
+
+    names = (name for name in dir(torch.nn.init) if name.endswith("_") and name[0] != "_")
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            if callable(getattr(torch.nn.init, name)):
+                stack.enter_context(wrapped(torch.nn.init, name, zero))
+        yield stack.enter_context(original(own))
 
 
 def _timed(script, words, timed):

@@ -43,11 +43,12 @@ def context():
     torch.fft.fft(torch.randn(64, 64, device="cuda"))
     steps["fft"] = outside()
     steps["NCCL, one rank"], own = nccl()
-    return {**steps, **({"by NCCL's own count": own} if own else {})}
+    counted = {f"NCCL's own count: {name}": n for name, n in own.items() if isinstance(n, int)}
+    return {**steps, **counted}
 
 
 def nccl():
-    """Return the bytes outside after a first exchange on one rank, and NCCL's own count, or None.
+    """Return the bytes outside after a first exchange on one rank, and NCCL's own counts.
 
     PyTorch reports the latter from 2.11 on, where NCCL is new enough.
     """
@@ -60,7 +61,7 @@ def nccl():
     try:
         own = dict(backend.memory_stats())
     except (AttributeError, RuntimeError):
-        own = None
+        own = {}
     dist.destroy_process_group()
     return nbytes, own
 

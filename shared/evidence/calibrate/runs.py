@@ -18,20 +18,23 @@ TIMED = """01_baseline/tf32 02_mixed_precision/bf16_mixed 04_batchsize/patch_dro
 05_grad_accum/compile 06_sgd/adafactor 06_sgd/adam_8bit_bnb 06_sgd/adam_on_host 06_sgd/muon
 09_act_ckpt/one_gpu 09_act_ckpt/selective 10_offload/activations_only 11_llm/causal
 11_llm/causal_chunked 11_llm/eager_attention 11_llm/fp8 11_llm/lora 11_llm/qlora""".split()
-# Images per update and at a time: does checkpointing or a small micro-batch save memory cheaper?
+# What is timed first, and with which images per update and at a time besides its own: does
+# checkpointing or a small micro-batch save memory cheaper?
 AT_A_TIME = [(64, size) for size in (4, 16, 32, 64)]
 SIZES = {
+    "01_baseline/train": [],
+    "02_mixed_precision/train": [],
     "03_bf16/train": [(128, None)],
     "04_batchsize/train": [(32, None)],
     "05_grad_accum/train": AT_A_TIME,
     "06_sgd/train": [(64, 16), (128, 32)],
     "09_act_ckpt/one_gpu": AT_A_TIME,
 }
-# Batches that no GPU of today has room for, with and without accumulated gradients.
+# Batches that need more than 170 GB.
 TOO_LARGE = {"01_baseline/train": 512, "04_batchsize/train": 1024}
 SEVERAL_ONLY = "08_fsdp/pipeline", "11_llm/context_parallel"  # nothing is left of them on one GPU
 UPDATES = 3  # where memory is measured: the second is the first with everything at its start
-GROUPS = ("outside", "memory", "memory, large", "time", "tiny", "out of memory")
+GROUPS = ("outside", "time", "memory", "memory, large", "tiny", "out of memory")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,4 +104,6 @@ def every(names, large):
             runs.append(Run("tiny", name))
         if name in TOO_LARGE:
             runs.append(Run("out of memory", name, batch_size=TOO_LARGE[name]))
-    return sorted(dict.fromkeys(runs), key=lambda run: GROUPS.index(run.group))
+    first = {name: 0 for name in SIZES}
+    place = {run: (GROUPS.index(run.group), first.get(run.name, 1)) for run in runs}
+    return sorted(place, key=place.get)
