@@ -73,8 +73,8 @@ def speed(folder):
         f"**On your card**, a pass takes the longer of the host's time (kernels times "
         f"{measured.LAUNCH_US} µs) and the GPU's. So take at least as many images as the host's "
         f"ms for a pass, divided by the GPU's for an image: here {median:.0f} / {image:.1f}, or "
-        f"about {median / image:.0f}. Time an update with 1 image for the first, and one with as many as "
-        f"fit for the second. On a card that is twenty times slower 2 or 3 suffice.",
+        f"about {median / image:.0f}. Time an update with 1 image for the first, and one with as "
+        f"many as fit for the second. On a card that is twenty times slower 2 or 3 suffice.",
         f"**What to do**: the largest micro-batch that fits. 06 with {most.at_a_time} images at a "
         f"time makes {most.per_second:.0f} images/s in {most.peak_gb:.2f} GB. Before that "
         f"gets small, [checkpoint activations](../09_act_ckpt/one_gpu.py): that starts most of the "
