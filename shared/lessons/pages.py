@@ -8,7 +8,7 @@ import re
 import shlex
 
 from shared.cli import Parser
-from shared.evidence import hugging_face, lost_updates, on_cards, profiled, scale, variants
+from shared.evidence import hugging_face, lost_updates, on_cards, scale, variants
 from shared.lessons import (
     exercises,
     misconceptions,
@@ -54,7 +54,6 @@ PARTS = {
     "one_gpu": parts.one_gpu,
     "origin": parts.origin,
     "picture": parts.picture,
-    "profiled": profiled.part,
     "published": published.part,
     "published_speeds": published.speeds,
     "side_roads": side_roads.table,

@@ -81,7 +81,7 @@ def origin(folder):
     return (
         f"Figures: predicted for {card} with PyTorch {torch}, and measured tiny on "
         f"{tiny['device']}{gloo}; {on_gpu} [measured on a GPU](../shared/evidence/measured.md). "
-        f"All of them: `python -m shared.lessons.figures {folder.name[:2]}`."
+        f"All of them: `python -m shared.predict {folder.name[:2]}`."
     )
 
 

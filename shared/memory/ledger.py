@@ -2,7 +2,7 @@
 
 PyTorch counts memory on CUDA devices, but not on a CPU, where the resident set of the process
 includes libraries and what the C allocator keeps. So the ledger intercepts operations, and logs
-each new storage, and when it is freed; what a kernel frees itself, evidence/profiled.py measures.
+each new storage, and when it is freed; what a kernel frees itself it does not see.
 """
 
 import contextlib

@@ -28,7 +28,6 @@ TRACES = RESULTS / "traces.json"
 ON_CARDS = RESULTS / "on-cards.json"
 SCALE = RESULTS / "scale.json"
 HUGGING_FACE = RESULTS / "hugging-face.json"  # two records for each technique
-PROFILED = RESULTS / "profiled.json"
 LOST_UPDATES = RESULTS / "lost-updates.json"
 # What a stored prediction leaves out if it is None, or always: what only a measurement has.
 LEFT_OUT = "micro_batch_size technique pretrained dataset seed test_accuracy resumed_at".split()

@@ -21,16 +21,16 @@ from shared.predict import card_fit, tables
 from shared.records import scripts, stored, views
 from shared.records.bars import COLORS
 from shared.records.record import git_commit
-from shared.report import calculator, charts, lesson, side_by_side, timelines
+from shared.report import charts, lesson, side_by_side, timelines
 
 SIZES = (8, 12, 16, 24, 40, 80, 141)  # GB
 FIRST_CARD = "rtx4090"  # chosen when the page opens
 TEMPLATE = Path(__file__).parent / "template"
 # In this order: a later file may use what an earlier one defines.
-STYLES = "base ladder diff stages timeline quiz mistakes ways calculator "
+STYLES = "base ladder diff stages timeline quiz mistakes ways "
 STYLES += "present print"
-SCRIPTS = "base address ladder stages canvas timeline quiz compare formulas advice "
-SCRIPTS += "mistakes calculator ways theme present paper touch"
+SCRIPTS = "base address ladder stages canvas timeline quiz compare "
+SCRIPTS += "mistakes ways theme present paper touch"
 
 
 def configurations():
@@ -186,7 +186,6 @@ def render(files, own=()):
             for a, b in itertools.combinations(every, 2)
         },
         models=models(),
-        calculator=calculator.of_page(),
         cards=cards.CARDS,
         first_card=FIRST_CARD,
         sizes=SIZES,
