@@ -7,7 +7,7 @@ Gradient accumulation (05) would have to keep them.
 It helps only if the peak is where the gradients are. With 16 images the peak is where the forward
 pass ends, with hardly any gradients. With one image it saves nearly all of them, 2N bytes for N
 weights, and the temporaries of `foreach`, another 2N, because each Adam has only one tensor.
-shared/evidence/variants.md compares 16 images, 4 and 1.
+shared/lab/evidence/variants.md compares 16 images, 4 and 1.
 
 Cost: no accumulation, no clipping of all gradients together
 

@@ -3,8 +3,8 @@
 With several micro-batches per device, 08 reduces gradients after each of them, so that it keeps
 only shards of gradients. `set_requires_gradient_sync(False)` puts that off until the last
 micro-batch. Until then each device adds up whole gradients, 2N bytes instead of 2N/4; the breakdown
-calls them gathered. Weights are gathered as often as before. shared/evidence/variants.md compares
-it with 08 at the same micro-batches of one image.
+calls them gathered. Weights are gathered as often as before.
+shared/lab/evidence/variants.md compares it with 08 at the same micro-batches of one image.
 
 Fabric's `no_backward_sync` is meant for this. With FSDP2, Fabric 2.6 leaves gradients unreduced
 after a block that was entered with `enabled=False`, so this file calls PyTorch's own method.

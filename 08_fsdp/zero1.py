@@ -4,7 +4,7 @@ ZeRO (Zero Redundancy Optimizer) is a family: stage 1 shards the optimizer state
 gradients, stage 3 also the weights, which is what 08 does. `ZeroRedundancyOptimizer` is stage 1,
 over DDP: each process keeps the states of a part of the weights, updates these, and sends them to
 the others. SGD has no states to share, so this file uses Adam, and each of four processes keeps a
-quarter of its states. shared/evidence/variants.md compares it with DDP and Adam.
+quarter of its states. shared/lab/evidence/variants.md compares it with DDP and Adam.
 
 Cost: all weights and gradients; less than DDP with Adam, more than with its SGD
 

@@ -1,6 +1,6 @@
 """The steps from before.py to train.py, one technique at a time.
 
-For `python -m shared.predict 11 --one-by-one`. On one device, where there is nothing to shard, they
+For `python -m shared predict 11 --one-by-one`. On one device, where there is nothing to shard, they
 end with checkpointing, without FSDP. With `--card`, other combinations are tried, too. Each step is
 one of the two scripts with functions of the other, or with one of those below, which are those of
 07 to 10.
@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
 from shared.cli import UserError
-from shared.records import scripts
+from shared.lab.records import scripts
 from shared.text import models
 
 BF16, FEW, ONCE = "everything in bf16", "a few texts at a time", "load without a second copy"
@@ -110,4 +110,4 @@ def _parallelize(model, mesh, checkpointing, offloading):
 
 
 if __name__ == "__main__":
-    raise UserError("this file only lists techniques; run python -m shared.predict 11 --one-by-one")
+    raise UserError("this file only lists techniques; run python -m shared predict 11 --one-by-one")

@@ -66,7 +66,7 @@ def explain(kind, error, trace):
         time.sleep(2)  # rank 0 reports what all ranks have noticed, and ends the others
     sys.stdout.flush()
     sys.stderr = sys.__stderr__  # PyTorch calls this with a buffer, and prints it afterwards
-    program = Path(sys.argv[0].removesuffix("/__main__.py")).name  # such as ladder
+    program = Path(sys.argv[0]).name.split()[-1]  # ladder, of "python -m shared ladder"
     if text:
         print(f"\n{program}: {text}", file=sys.stderr, flush=True)
     else:

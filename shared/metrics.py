@@ -9,10 +9,10 @@ import torch.distributed as dist
 from torch.utils._pytree import tree_map_only
 from tqdm import tqdm
 
+from shared import record as records
 from shared.loading import this_process
 from shared.memory import bf16
 from shared.memory.phases import LEDGER_UPDATES, Phases
-from shared.records import record as records
 from shared.saving import Saving
 
 ON_CPU = {"16-mixed": "bf16-mixed"}  # precisions that a CPU replaces, as in Fabric

@@ -26,8 +26,8 @@ sys.path.insert(0, str(ROOT))
 from forks import become  # noqa: E402
 from left_behind import pytest_configure, pytest_sessionfinish  # noqa: E402, F401
 
-from shared.records import scripts  # noqa: E402
-from shared.records.running import (  # noqa: E402
+from shared.lab.records import scripts  # noqa: E402
+from shared.lab.records.running import (  # noqa: E402
     end,
     forks,
 )
@@ -90,7 +90,11 @@ def cpu_only(**env):
     """Return an environment in which the tests behave the same on every machine."""
     clean = {k: v for k, v in os.environ.items() if k not in OF_TORCHRUN}
     # One thread each: several processes with as many threads as cores would mostly wait.
-    alike = {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    alike = {
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONPATH": f"{ROOT}:{ROOT}/shared/emulator",
+        "OMP_NUM_THREADS": "1",
+    }
     return {**clean, **alike, "TORCH_HOME": os.environ["TORCH_HOME"], **env}
 
 

@@ -8,8 +8,8 @@ import textwrap
 import pytest
 from conftest import ROOT, cpu_only, run
 
-from shared.emulator import build, launch
-from shared.emulator.cards import DEFAULT
+from emulated_gpu import build, launch
+from emulated_gpu.cards import DEFAULT
 
 
 def lacking():
@@ -25,10 +25,10 @@ NEEDS = pytest.mark.skipif(bool(lacking()), reason=lacking())
 
 
 def emulate(code, folder, *options, words=(), limit=200, **env):
-    """Run a script as `python -m shared.emulator` does; return what it prints, and the report."""
+    """Run a script as `python -m emulated_gpu` does; return what it prints, and the report."""
     script = folder / "script.py"
     script.write_text(textwrap.dedent(code).lstrip())
-    return run("-m", "shared.emulator", *options, script, *words, limit=limit, EMULATE="", **env)
+    return run("-m", "emulated_gpu", *options, script, *words, limit=limit, EMULATE="", **env)
 
 
 def run_code(code, *words, clock=0):

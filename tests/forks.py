@@ -10,8 +10,8 @@ import sys
 
 import torch
 
-from shared.records import running
-from shared.records.running import PRELOADED
+from shared.lab.records import running
+from shared.lab.records.running import PRELOADED
 
 
 def become(command, folder, out, environment):

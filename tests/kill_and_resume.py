@@ -13,9 +13,9 @@ import sys
 import torch.distributed as dist
 
 from shared import saving
+from shared.lab.records import scripts
+from shared.lab.records.running import side_by_side
 from shared.metrics import Meter
-from shared.records import scripts
-from shared.records.running import side_by_side
 
 
 def main(out, name, at, *options):

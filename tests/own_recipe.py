@@ -97,7 +97,7 @@ def say(what, value):
 if __name__ == "__main__":
     n, *arguments = sys.argv[1:]
     if int(n):
-        from shared.records.running import side_by_side  # not for torchrun's: it imports Fabric
+        from shared.lab.records.running import side_by_side  # not for torchrun's: it imports Fabric
 
         side_by_side(int(n), main, *arguments)
     else:

@@ -7,11 +7,11 @@ import on_gpu
 import pytest
 from versions import KEPT_GB
 
+from shared.lab.predict import command, stage
+from shared.lab.predict.jobs import Wanted, run_jobs
+from shared.lab.records.views import by_script
 from shared.memory.blocks import summit
 from shared.memory.phases import Phases
-from shared.predict import command, stage
-from shared.predict.jobs import Wanted, run_jobs
-from shared.records.views import by_script
 
 
 def predicted(*argv):

@@ -14,9 +14,9 @@ from conftest import SHARDED, SHARDED_ROADS, TEXT, in_fp32
 from torch.distributed.fsdp import CPUOffloadPolicy
 from torch.distributed.tensor import DTensor
 
+from shared.lab.records import scripts
+from shared.lab.records.running import side_by_side
 from shared.metrics import Losses
-from shared.records import scripts
-from shared.records.running import side_by_side
 
 STEPS = 3
 RECORDED = "load train precision shares batch_size micro_batch_size test_accuracy input_shapes"

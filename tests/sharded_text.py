@@ -18,9 +18,9 @@ from sharded import hashed
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForSequenceClassification
 
+from shared.lab.records import scripts
+from shared.lab.records.running import side_by_side
 from shared.metrics import Meter
-from shared.records import scripts
-from shared.records.running import side_by_side
 from shared.text import cli, data, models
 
 PROCESSES = 4

@@ -7,8 +7,8 @@ from conftest import in_fp32
 from lightning.fabric import Fabric
 from sharded import STEPS
 
+from shared.lab.records import scripts
 from shared.metrics import Losses
-from shared.records import scripts
 
 TINY = ["--preset", "tiny"]
 

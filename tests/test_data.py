@@ -19,8 +19,8 @@ from torchvision.transforms import v2
 from shared import loading
 from shared.images import data as pictures
 from shared.images.data import NORMALIZE, Pictures
+from shared.lab.records import scripts
 from shared.metrics import Accuracy
-from shared.records import scripts
 from shared.text import cli
 from shared.text import data as texts
 

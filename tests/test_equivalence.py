@@ -10,8 +10,8 @@ from sharded import STEPS, TENSOR_PARALLEL
 from single_process import TINY, alone, losses, one_update
 
 from shared.images import cli, models
+from shared.lab.records import scripts
 from shared.metrics import Meter
-from shared.records import scripts
 
 
 def add_sums(*arguments):

@@ -9,7 +9,7 @@ HEAVY = "lightning lightning_fabric pytorch_lightning torchmetrics transformers 
 HEAVY += " pandas sklearn datasets"
 IMPORT = """
 import json, sys
-from shared.records import scripts
+from shared.lab.records import scripts
 
 plain, heavy = json.loads(sys.argv[1])
 modules = [scripts.get(name).load() for name in plain]
@@ -33,7 +33,7 @@ def gone(path):
 
 pkgutil.resolve_name = gone
 import shared.images.cli, shared.metrics, shared.saving
-from shared.records import scripts
+from shared.lab.records import scripts
 
 fsdp.FSDPParamGroup, dtensor.ShardingPropagator = kept
 for name, *options in json.loads(sys.argv[1]):

@@ -15,9 +15,9 @@ from conftest import paint, run
 
 from shared.cli import UserError
 from shared.images import cli
+from shared.lab.records import scripts
 from shared.memory import bf16
 from shared.metrics import Accuracy, Meter
-from shared.records import scripts
 
 FSDP, BASELINE = "08_fsdp/train", "01_baseline/train"
 # Script or command, options, and a part of the line.
@@ -39,14 +39,14 @@ MISTAKES = [
     (BASELINE, "--data {tmp} --save {tmp}/mine", "/mine would be written into what --data"),
     (FSDP, "--devices 16000", "--devices 16000: there is memory for"),
     (BASELINE, "--resume", "--resume reads the checkpoint in --save DIR; add --save DIR"),
-    ("shared.ladder", "01 --data {tmp} --out {tmp}/out", "/out would be written into what --data"),
-    ("shared.ladder", "42", "stage 42: there is no stage 42; there are 01 to 11"),
+    ("shared ladder", "01 --data {tmp} --out {tmp}/out", "/out would be written into what --data"),
+    ("shared ladder", "42", "stage 42: there is no stage 42; there are 01 to 11"),
     (
-        "shared.ladder",
+        "shared ladder",
         "03 --one-gpu",
         "--one-gpu names the scripts; leave out the stages and --side",
     ),
-    ("shared.predict", "06 --model vit_b", "no such model; choose from vit_tiny, vit_b_16"),
+    ("shared predict", "06 --model vit_b", "no such model; choose from vit_tiny, vit_b_16"),
 ]
 
 
@@ -76,8 +76,8 @@ def tmp(tmp_path, monkeypatch):
 
 
 def ask(who, words):
-    if who.startswith("shared."):
-        return importlib.import_module(f"{who}.command").main(words)
+    if who.startswith("shared "):
+        return importlib.import_module(f"shared.lab.{who.split()[1]}.command").main(words)
     return scripts.get(who).load().main(["--preset", "tiny", *words])
 
 
@@ -114,7 +114,7 @@ def test_a_gpu_without_bf16_instructions_says_so(precision, said, monkeypatch, c
         "01_baseline/train.py --data {}/nowhere",
         "01_baseline/train.py --data {}",
         "01_baseline/plain.py --record {}/a/nowhere.png/record.jsonl",
-        "-m shared.predict --card nowhere",
+        "-m shared predict --card nowhere",
         "01_baseline/train.py --data /dev/zero",
     ],
 )

@@ -14,7 +14,7 @@ from sample_files import spoiled, textures
 from sklearn.datasets import load_digits
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from shared.records import scripts
+from shared.lab.records import scripts
 
 OFTEN = ["--save-minutes", "1e-9"]  # checkpoints as often as possible
 SAME = ["load", "test_accuracy", "val_accuracy", "train_accuracy", "first_loss", "last_loss"]

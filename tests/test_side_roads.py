@@ -9,7 +9,7 @@ from predictions import assert_same_tensors, predict_all
 from sharded import STEPS, TENSOR_PARALLEL
 from single_process import alone
 
-from shared.records import scripts
+from shared.lab.records import scripts
 
 # These compile nothing on a CPU: tests/long/test_compile.py.
 COMPILED = {"05_grad_accum/compile", "09_act_ckpt/compile_budget"}

@@ -10,9 +10,9 @@ from sharded import STEPS
 from single_process import alone
 from versions import only_here
 
+from shared.lab.predict.stage import MEANINGLESS
+from shared.lab.records.views import TINY_MEASURED, by_script, read
 from shared.metrics import ON_CPU
-from shared.predict.stage import MEANINGLESS
-from shared.records.views import TINY_MEASURED, by_script, read
 
 
 @pytest.fixture(scope="module")

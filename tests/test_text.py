@@ -10,7 +10,7 @@ from conftest import TEXT, read_json, run
 from single_process import losses, one_update
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
-from shared.records import scripts
+from shared.lab.records import scripts
 from shared.text import models
 from shared.text.tokenizer import new_tokenizer
 

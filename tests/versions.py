@@ -5,7 +5,7 @@ import importlib.metadata
 import pytest
 from packaging.version import Version
 
-from shared.records.record import imported
+from shared.record import imported
 
 # The packages that determine which tensors exist, and when.
 MATTER = ("torch", "torchvision", "transformers", "lightning", "torchao", "peft")

@@ -12,7 +12,7 @@ from torchvision.models.vision_transformer import VisionTransformer
 from shared.cli import UserError
 from shared.loading import NO_NETWORK, made_once
 
-# Made by shared/evidence/pretrain.py.
+# Made by shared/lab/evidence/pretrain.py.
 TINY_WEIGHTS = Path(__file__).parent / "weights" / "vit_tiny.pt"
 
 

@@ -7,7 +7,7 @@ import shutil
 import pytest
 from workshop_page import HOSTILE, RECORD
 
-from shared.report import command
+from shared.lab.report import command
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 QUIET = ("--no-first-run", "--disable-background-networking", "--disable-sync")

@@ -10,17 +10,17 @@ import emulated
 import pytest
 from conftest import ROOT, run
 
-from shared.evidence.calibrate import compare, files, runs
+from shared.lab.evidence.calibrate import compare, files, runs
 
 pytestmark = emulated.NEEDS
-COMMAND = ["-m", "shared.evidence.calibrate"]
+COMMAND = ["-m", "shared", "calibrate"]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Where the command has measured 08 on an emulated GPU, and compared it with another."""
     out = tmp_path_factory.mktemp("calibrate")
-    words = ["-m", "shared.emulator", *COMMAND, "08", "--out", out]
+    words = ["-m", "emulated_gpu", *COMMAND, "08", "--out", out]
     assert "in one file to send" in run(*words, limit=600, EMULATE="")
     run(*COMMAND, "--compare", out / "measured.jsonl.xz", "--out", out, limit=600)
     return out
@@ -68,12 +68,12 @@ def test_a_difference_is_counted():
 
 def test_it_resumes(folder):
     """What the file has is not measured again."""
-    said = run("-m", "shared.emulator", *COMMAND, "08", "--out", folder, EMULATE="")
+    said = run("-m", "emulated_gpu", *COMMAND, "08", "--out", folder, EMULATE="")
     assert "- memory" not in said and "in one file to send" in said
 
 
 def test_the_stored_measurement_can_be_read():
-    machine, lines = files.read(ROOT / "shared/evidence/results/h200.jsonl.xz")
+    machine, lines = files.read(ROOT / "shared/lab/evidence/results/h200.jsonl.xz")
     assert compare.card_of(machine) == "h200"
     known = [field.name for field in dataclasses.fields(runs.Run) if field.name != "large"]
     assert all({*known} <= {*r} for r in lines)

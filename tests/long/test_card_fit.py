@@ -8,9 +8,9 @@ import pytest
 from emulated import NEEDS
 from predictions import predict_all, predicted
 
-from shared.emulator import cards
-from shared.predict import card_fit, command, stage, tables
-from shared.predict.jobs import Wanted, run_jobs
+from emulated_gpu import cards
+from shared.lab.predict import card_fit, command, stage, tables
+from shared.lab.predict.jobs import Wanted, run_jobs
 
 pytestmark = NEEDS
 

@@ -13,10 +13,10 @@ from single_process import losses, one_update
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from shared.cli import UserError
-from shared.evidence import hugging_face
+from shared.lab.evidence import hugging_face
+from shared.lab.records import scripts, stored
+from shared.lab.records.views import read, read_list
 from shared.memory.blocks import tensors
-from shared.records import scripts, stored
-from shared.records.views import read, read_list
 from shared.text import causal, data, reviews
 
 CAUSAL, TINY = ("11_llm/causal", "11_llm/causal_chunked"), ["--preset", "tiny"]

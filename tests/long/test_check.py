@@ -3,8 +3,8 @@
 import pytest
 
 from shared.cli import UserError
-from shared.lessons import check
-from shared.records import scripts
+from shared.lab.lessons import check
+from shared.lab.records import scripts
 
 # Stage and file, what is replaced in the repository's own, and what is said; "" if it is right.
 ATTEMPTS = """

@@ -2,10 +2,10 @@
 
 import pytest
 
-from shared.emulator.cards import CARDS
-from shared.evidence.variants import VARIANTS, emulate
-from shared.predict.jobs import Wanted, run_jobs
-from shared.predict.stage import predict
+from emulated_gpu.cards import CARDS
+from shared.lab.evidence.variants import VARIANTS, emulate
+from shared.lab.predict.jobs import Wanted, run_jobs
+from shared.lab.predict.stage import predict
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
-from shared.emulator import cards
+from emulated_gpu import cards
+from shared.lab.predict.bound import bound
+from shared.lab.predict.cost import BESIDE, Cost, Operation, touched
+from shared.lab.records import stored
 from shared.memory.ledger import Ledger
-from shared.predict.bound import bound
-from shared.predict.cost import BESIDE, Cost, Operation, touched
-from shared.records import stored
 
 BLOCKS, WIDTH, TOKENS, PATCHES, PIXELS = 24, 1024, 197, 196, 3 * 16 * 16  # of ViT-L
 BLOCK = torch.nn.TransformerEncoderLayer(

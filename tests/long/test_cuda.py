@@ -11,11 +11,11 @@ import torch
 from conftest import NAMES, SHARDED, SINGLE, TEXT, run
 from emulated import lacking
 
-from shared.emulator import cards
-from shared.predict.jobs import Wanted, run_jobs
-from shared.predict.stage import predict
-from shared.records import scripts
-from shared.records.views import by_script, read
+from emulated_gpu import cards
+from shared.lab.predict.jobs import Wanted, run_jobs
+from shared.lab.predict.stage import predict
+from shared.lab.records import scripts
+from shared.lab.records.views import by_script, read
 
 HERE = torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
 # As many updates as the ledger sees.
@@ -30,7 +30,7 @@ def measured(out, *options):
     """Run a few updates on noise on all GPUs; return the records by script."""
     every = ",".join(map(str, range(torch.cuda.device_count())))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", every)
-    command = ["-m", "shared.ladder", *SHORT, *options, *EMULATED, "--out", out]
+    command = ["-m", "shared", "ladder", *SHORT, *options, *EMULATED, "--out", out]
     run(*command, CUDA_VISIBLE_DEVICES=visible, limit=1000)
     return by_script(read(out / "ladder.jsonl")[0])
 
@@ -63,7 +63,7 @@ def test_plain_is_fabric(records, stage, tmp_path):
     file = tmp_path / "record.jsonl"
     options = [*SHORT, "--model", "vit_b_16", "--record", file]
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-    emulator = ["-m", "shared.emulator", *EMULATED] if EMULATED else []
+    emulator = ["-m", "emulated_gpu", *EMULATED] if EMULATED else []
     path = scripts.get(scripts.plain([stage])[0]).path
     run(*emulator, path, *options, CUDA_VISIBLE_DEVICES=first)
     plain = read(file)[0][0]

@@ -110,7 +110,7 @@ print("right")
 def test_four_processes(tmp_path):
     (tmp_path / "talk.py").write_text(TALK)
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", 4, tmp_path / "talk.py"]
-    printed = run("-m", "shared.emulator", "--devices", 4, *torchrun, limit=200)
+    printed = run("-m", "emulated_gpu", "--devices", 4, *torchrun, limit=200)
     assert printed.count("right") == 4 and "all 4" in printed
 
 
@@ -131,14 +131,14 @@ def test_work_ends_even_if_the_host_only_asks(tmp_path):
 def test_a_stage_on_one_device_for_each_image_and_more():
     """With more devices than the batch has images, each has one."""
     options = "--preset full --model vit_b_16 --dry-run --max-steps 2".split()
-    command = ["-m", "shared.emulator", "--devices", 64, "--alone", "08_fsdp/train.py", *options]
+    command = ["-m", "emulated_gpu", "--devices", 64, "--alone", "08_fsdp/train.py", *options]
     printed = run(*command, limit=200)
     assert "A100-SXM4-80GB (emulated) x 64" in printed and "rank 0 alone" in printed
 
 
 def test_a_script_that_needs_values():
     options = "--preset full --dry-run --max-steps 2 --model vit_b_16".split()
-    command = ["-m", "shared.emulator", "--devices", 2, "08_fsdp/hsdp.py", *options]
+    command = ["-m", "emulated_gpu", "--devices", 2, "08_fsdp/hsdp.py", *options]
     assert "all 2  each" in run(*command, limit=300)
 
 
@@ -147,7 +147,7 @@ def test_nothing_outlives_the_command(tmp_path):
     script = tmp_path / "endless.py"
     script.write_text("import time, torch\ntorch.ones(1, device='cuda')\ntime.sleep(300)\n")
     for how in (signal.SIGTERM, signal.SIGKILL):
-        command = [sys.executable, "-m", "shared.emulator", str(script)]
+        command = [sys.executable, "-m", "emulated_gpu", str(script)]
         process = subprocess.Popen(command, cwd=ROOT, env=cpu_only(), stderr=subprocess.PIPE)
         children = []
         while not children and process.poll() is None:

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from emulated import NEEDS
 
-from shared.emulator import build
+from emulated_gpu import build
 
 pytestmark = NEEDS
 

@@ -4,12 +4,12 @@ import pytest
 from conftest import ROOT
 from versions import made_here
 
-from shared.lessons import exercises, pages
-from shared.records import scripts
+from shared.lab.lessons import exercises, pages
+from shared.lab.records import scripts
 
 EXERCISES = exercises.every()
 IDS = [f"{e.folder}-{e.number}" for e in EXERCISES]
-# Every fifth prediction is run here; `python -m shared.lessons.exercises` runs them all.
+# Every fifth prediction is run here; `python -m shared exercises` runs them all.
 CHECKED = [e for e in EXERCISES if exercises.is_prediction(e.command)][::5]
 
 

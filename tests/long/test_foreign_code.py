@@ -24,8 +24,8 @@ COMMANDS = {
     "11_llm/hf_trainer.py --limit 40 --model": TINY,
     "11_llm/classify.py": ["a text"],
     "11_llm/generate.py": ["a text"],
-    "-m shared.predict 11_llm/before --model": [],
-    "-m shared.ladder 11_llm/before --data fake --no-pretrained --out {} --model": TINY,
+    "-m shared predict 11_llm/before --model": [],
+    "-m shared ladder 11_llm/before --data fake --no-pretrained --out {} --model": TINY,
 }
 ADAPTER = {"peft_type": "LORA", "task_type": "SEQ_CLS", "r": 2, "target_modules": ["q_lin"]}
 # Kinds of folders, and the exit codes of the commands: 2 where they would need the code, 1 where

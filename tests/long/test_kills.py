@@ -15,8 +15,8 @@ from conftest import ROOT, cpu_only, run
 from sample_files import textures
 from test_resume import killed_and_resumed
 
-from shared.records.running import forks, run_script
-from shared.records.views import read
+from shared.lab.records.running import forks, run_script
+from shared.lab.records.views import read
 
 TINY = ("--preset", "tiny")
 # A script that is killed while its DataLoader worker starts: that worker finds another parent.
@@ -94,7 +94,7 @@ def test_killed_at_any_update_it_goes_on_with_the_same_losses(n, name, tmp_path)
 
 
 def test_an_interrupted_ladder_goes_on_where_it_stopped(tmp_path):
-    command = ["-m", "shared.ladder", "01", "08", *TINY, "--devices", 2, "--max-steps", 9]
+    command = ["-m", "shared", "ladder", "01", "08", *TINY, "--devices", 2, "--max-steps", 9]
     command += ["--out", tmp_path]
     file = tmp_path / "ladder.jsonl"
     with started(*command) as process:
@@ -116,7 +116,19 @@ def test_an_interrupted_ladder_goes_on_where_it_stopped(tmp_path):
 # The process that gets the signal: the ladder, or the one whose forks run scripts.
 @pytest.mark.parametrize("how, victim", [("HUP", 0), ("KILL", 2)])
 def test_a_killed_ladder_leaves_no_process_behind(how, victim, tmp_path):
-    command = ["-m", "shared.ladder", "08", *TINY, "--devices", 2, "--epochs", 9, "--out", tmp_path]
+    command = [
+        "-m",
+        "shared",
+        "ladder",
+        "08",
+        *TINY,
+        "--devices",
+        2,
+        "--epochs",
+        9,
+        "--out",
+        tmp_path,
+    ]
     with started(*command) as process:
         family = until_training(process, tmp_path)
         assert len(family) >= 4
@@ -128,7 +140,7 @@ def test_a_killed_ladder_leaves_no_process_behind(how, victim, tmp_path):
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGHUP])
 def test_a_killed_prediction_leaves_no_process_behind(how, tmp_path):
-    with started("-m", "shared.predict", "01", "08", "--timeline", tmp_path) as process:
+    with started("-m", "shared", "predict", "01", "08", "--timeline", tmp_path) as process:
         # The process that forks for each script, and two forks.
         while len(family := psutil.Process(process.pid).children(recursive=True)) < 3:
             assert process.poll() is None

@@ -6,8 +6,8 @@ import pytest
 from conftest import NAMES, ROOT, SHARDED, TEXT, arguments, code_blocks, page_commands, run
 from single_process import TINY
 
-from shared.lessons import exercises
-from shared.records.views import by_script, read
+from shared.lab.lessons import exercises
+from shared.lab.records.views import by_script, read
 
 HALF = [NAMES[0], NAMES[2], NAMES[5], NAMES[-1], *TEXT]
 
@@ -43,7 +43,7 @@ def test_fine_tuning_works_at_every_stage(ladder):
 
 def test_a_stage_that_fails_is_shown_and_the_others_run(tmp_path):
     options = [*TINY, "--devices", 3, "--max-steps", 4, "--out", tmp_path]
-    printed = run("-m", "shared.ladder", "08,06", *options, code=1)
+    printed = run("-m", "shared", "ladder", "08,06", *options, code=1)
     assert "08_fsdp/train            FAILED" in printed
     assert "a batch of 16 images does not divide by 3" in printed
     assert "06_sgd/train             done" in printed
@@ -52,7 +52,7 @@ def test_a_stage_that_fails_is_shown_and_the_others_run(tmp_path):
 
 def test_one_gpu_has_a_ladder_of_its_own(tmp_path):
     options = "--one-gpu --preset tiny --max-steps 2 --out".split()
-    run("-m", "shared.ladder", *options, tmp_path)
+    run("-m", "shared", "ladder", *options, tmp_path)
     records = by_script(read(tmp_path / "ladder.jsonl")[0])
     further = ["06_sgd/adam_on_host", "09_act_ckpt/one_gpu", "10_offload/activations_only"]
     assert sorted(records) == sorted([*NAMES[:7], *further])

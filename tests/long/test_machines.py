@@ -8,14 +8,14 @@ import sys
 from conftest import ROOT
 from emulated import NEEDS
 
-from shared.records import views
+from shared.lab.records import views
 
 pytestmark = NEEDS
 SCRIPT, STEPS = "08_fsdp/hsdp.py", ("--preset", "tiny", "--max-steps", "3")
 
 
 def emulated(devices, *words):
-    return [sys.executable, "-m", "shared.emulator", "--devices", str(devices), *map(str, words)]
+    return [sys.executable, "-m", "emulated_gpu", "--devices", str(devices), *map(str, words)]
 
 
 def test_two_machines_are_four_gpus(tmp_path):

@@ -7,13 +7,13 @@ import pytest
 import torch
 from conftest import ROOT, run
 
-from shared.emulator import cards
-from shared.evidence.calibrate import compare, files, measure
-from shared.evidence.calibrate.runs import of_record
-from shared.predict import command, tables
-from shared.predict.jobs import run_jobs
-from shared.records import measured
-from shared.records.views import read
+from emulated_gpu import cards
+from shared.lab.evidence.calibrate import compare, files, measure
+from shared.lab.evidence.calibrate.runs import of_record
+from shared.lab.predict import command, tables
+from shared.lab.predict.jobs import run_jobs
+from shared.lab.records import measured
+from shared.lab.records.views import read
 
 MACHINE, LINES = measured.lines()
 STAGES = "01_baseline 02_mixed_precision 03_bf16 04_batchsize 05_grad_accum 06_sgd".split()
@@ -127,7 +127,7 @@ def test_a_pass_costs_the_same_of_4_images_and_of_16():
 
 def test_real_runs_and_their_bounds():
     """As the page of predict says; the bounds are by the PyTorch that is installed."""
-    page = (ROOT / "shared/predict/README.md").read_text()
+    page = (ROOT / "shared/lab/predict/README.md").read_text()
     said = re.search(r"H200 ([\d.]+) times the bound in 01, and (\d+) times in 06", page)
     records = command.main(["01", "06", "--card", "h200", "--json"])
     for factor, record in zip(said.groups(), records):

@@ -8,13 +8,13 @@ from conftest import ROOT, arguments, cpu_only, run
 from emulated import NEEDS
 
 nbformat, nbclient, _ = map(pytest.importorskip, ("nbformat", "nbclient", "ipykernel"))
-FILE = "shared/notebook/memory_on_colab.ipynb"
+FILE = "shared/lab/notebook/memory_on_colab.ipynb"
 
 
 @NEEDS
 def test_the_notebook_of_emulated_gpus_runs(tmp_path):
     shutil.copytree(ROOT, tmp_path / "copy", ignore=shutil.ignore_patterns(".*", "out"))
-    file = tmp_path / "copy" / "shared/notebook/emulated_gpus.ipynb"
+    file = tmp_path / "copy" / "shared/lab/notebook/emulated_gpus.ipynb"
     notebook = nbformat.read(file, 4)
     client = nbclient.NotebookClient(notebook, resources={"metadata": {"path": file.parent}})
     client.execute(env=cpu_only(PIP_NO_INDEX="1", PYTHONPATH="", EMULATE=""))

@@ -19,9 +19,9 @@ from PIL import Image
 from sample_files import textures
 
 from shared.cli import UserError
-from shared.evidence import pretrain
 from shared.images import cli, data, models
-from shared.records import scripts
+from shared.lab.evidence import pretrain
+from shared.lab.records import scripts
 from shared.text import data as texts
 
 

@@ -8,12 +8,12 @@ from conftest import PLAIN, read_json, run
 from emulated import NEEDS
 from predictions import near
 
-from shared.emulator import cards
-from shared.evidence.published import command, runs
-from shared.predict import advice
-from shared.predict.jobs import run_jobs
-from shared.records import markdown, scripts, stored
-from shared.records.views import read
+from emulated_gpu import cards
+from shared.lab.evidence.published import command, runs
+from shared.lab.predict import advice
+from shared.lab.predict.jobs import run_jobs
+from shared.lab.records import markdown, scripts, stored
+from shared.lab.records.views import read
 
 pytestmark = NEEDS
 
@@ -103,7 +103,7 @@ ENDS = {
 
 def predicted(text, folder, *options, code=0):
     (folder / "mine.py").write_text(text)
-    return run("-m", "shared.predict", folder / "mine.py", *options, code=code, cwd=folder)
+    return run("-m", "shared", "predict", folder / "mine.py", *options, code=code, cwd=folder)
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -112,7 +112,7 @@ def test_plain_scripts_need_what_they_measure_themselves(name, tmp_path):
     module = scripts.get(name).load()
     devices = ["--devices", module.DEVICES] if module.DEVICES > 1 else []
     words = ["--", *SHORT, tmp_path / "record"]
-    said = run("-m", "shared.predict", scripts.get(name).path, *devices, "--json", *words)
+    said = run("-m", "shared", "predict", scripts.get(name).path, *devices, "--json", *words)
     (own,), (found,) = read(tmp_path / "record")[0], read_json_text(said)
     assert found["train"]["device_peak_gb"] == pytest.approx(own["train"]["device_peak_gb"], 5e-3)
     for label in ("parameters", "gradients", "optimizer states", "workspaces"):
@@ -198,7 +198,7 @@ def test_the_smallest_card_leaves_room(gb, convolutions):
 def test_a_model_that_is_gone_takes_no_memory(tmp_path):
     """Models in turn need what PyTorch's counters say without a prediction around them."""
     (record,) = read_json_text(predicted(MODELS_IN_TURN, tmp_path, "--json"))
-    (most,) = re.findall(r"at most (\d+)", run("-m", "shared.emulator", tmp_path / "mine.py"))
+    (most,) = re.findall(r"at most (\d+)", run("-m", "emulated_gpu", tmp_path / "mine.py"))
     assert record["train"]["device_peak_gb"] * 1e9 == int(most)
 
 
@@ -208,7 +208,7 @@ def test_a_script_sees_its_own_peaks(tmp_path):
 
 
 def test_scripts_of_others_are_as_recorded(request):
-    """Needs --scripts FOLDER, into which `shared.evidence.published --folder` has fetched them."""
+    """Needs --scripts FOLDER, into which `published --folder` has fetched them."""
     if not (folder := request.config.getoption("--scripts")):
         pytest.skip("needs --scripts FOLDER")
     every = [row for s in command.SOURCES if "commit" in s for row in command.rows(s)]

@@ -7,10 +7,10 @@ import pytest
 from conftest import ROADS
 
 from shared.cli import UserError
-from shared.lessons import side_roads
-from shared.records import markdown, scripts, stored
-from shared.records.views import TINY_MEASURED, by_script, least_ms, read, setting
-from shared.report import charts, command, page, timelines
+from shared.lab.lessons import side_roads
+from shared.lab.records import markdown, scripts, stored
+from shared.lab.records.views import TINY_MEASURED, by_script, least_ms, read, setting
+from shared.lab.report import charts, command, page, timelines
 
 TINY = by_script(read(TINY_MEASURED)[0])
 GPU = "06_sgd/train"

@@ -6,9 +6,9 @@ import pytest
 from conftest import NAMES
 from workshop_page import HOSTILE, WIDTH
 
-from shared.records import stored
-from shared.records.views import TINY_MEASURED, by_script, read, size
-from shared.report.page import models
+from shared.lab.records import stored
+from shared.lab.records.views import TINY_MEASURED, by_script, read, size
+from shared.lab.report.page import models
 
 pytest_plugins = "browsing"
 
@@ -68,12 +68,12 @@ def test_what_fits_my_gpu(visit):
         page.get_by_label("Model").select_option(str(n))
         for card in (8, 24, 141):
             page.locator("#card").select_option(str(card))
-        assert asked.inner_text() == f"python -m shared.predict --fits 141 --model {m['name']}"
+        assert asked.inner_text() == f"python -m shared predict --fits 141 --model {m['name']}"
         page.locator("#card").select_option("t4")
         if its := ways.get((m["model"], "t4")):
             assert page.locator(f"{shown} tbody tr").count() == len(its["ways"])
         else:
-            assert asked.inner_text() == f"python -m shared.predict --card t4 --model {m['name']}"
+            assert asked.inner_text() == f"python -m shared predict --card t4 --model {m['name']}"
             assert page.locator(shown).count() == 0
 
 

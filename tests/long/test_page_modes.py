@@ -6,8 +6,8 @@ import pytest
 from conftest import NAMES, TEXT
 from workshop_page import WIDTH, article, reopened
 
-from shared.records import scripts, stored
-from shared.records.views import size
+from shared.lab.records import scripts, stored
+from shared.lab.records.views import size
 
 pytest_plugins = "browsing"
 

@@ -1,15 +1,15 @@
 """Promise: the pages' links and commands lead somewhere, and the workshop page has their words."""
 
 import html as escaped
-import importlib.util
 import re
 
 import pytest
 from conftest import ROOT
 
-from shared.lessons import pages
-from shared.records import scripts
-from shared.report import lesson, page
+from shared.__main__ import COMMANDS
+from shared.lab.lessons import pages
+from shared.lab.records import scripts
+from shared.lab.report import lesson, page
 
 PAGES = [*pages.pages(), *ROOT.glob(".github/**/*.*")]
 PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
@@ -80,5 +80,6 @@ def test_what_pages_name_exists(page):
             assert anchor in map(lesson.slug, titles), f"{path}#{anchor}"
     for path in re.findall(r"\b(?:\d\d_\w+|shared|tests)/[\w/.-]*\.(?:py|jsonl?|png|md)\b", text):
         assert (ROOT / path).exists(), path
-    for module in re.findall(r"python -m (shared\.[a-z][\w.]*)", text):
-        assert importlib.util.find_spec(module), module
+    for command in re.findall(r"python -m shared ([a-z_]+)", text):
+        assert any(command in commands for commands in COMMANDS.values()), command
+    assert not re.findall(r"python -m shared\.\w+", text)

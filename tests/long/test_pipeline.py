@@ -11,14 +11,14 @@ from emulated import NEEDS
 from predictions import predicted
 from safetensors.torch import load_file
 
-from shared.evidence import variants
-from shared.predict.jobs import Wanted, run_jobs
-from shared.predict.stage import predict
-from shared.records import scripts
+from shared.lab.evidence import variants
+from shared.lab.predict.jobs import Wanted, run_jobs
+from shared.lab.predict.stage import predict
+from shared.lab.records import scripts
 
 NAME = "08_fsdp/pipeline"
 DEVICES = 4
-THROUGH = ("-m", "shared.emulator", "--devices", DEVICES)
+THROUGH = ("-m", "emulated_gpu", "--devices", DEVICES)
 TINY = ("--preset", "tiny", "--max-steps", 3)
 BASE = ("--preset", "full", "--model", "vit_b_16", "--dry-run")  # its activations outweigh the rest
 

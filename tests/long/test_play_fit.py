@@ -5,8 +5,8 @@ import json
 import pytest
 
 from shared.cli import UserError
-from shared.lessons.fit import command, judge, levels, sheet
-from shared.records import stored
+from shared.lab.lessons.game import command, judge, levels, sheet
+from shared.lab.records import stored
 
 HANDED = levels.get("3").text()
 FAILING = [  # line 43 is that of the step
@@ -83,9 +83,7 @@ def test_ones_best_is_kept(verdicts, tmp_path, monkeypatch, capsys):
     best = json.loads((tmp_path / "fit.json").read_text())["2"]["best"][level.card]
     assert best["lines"] == 2  # of the second; the first has three
     printed = capsys.readouterr().out
-    assert (
-        printed.count("level 2 is done") == 2 and "next: python -m shared.lessons.fit 3" in printed
-    )
+    assert printed.count("level 2 is done") == 2 and "next: python -m shared game 3" in printed
     file.write_text(level.text())
     monkeypatch.setattr(judge, "judge", lambda plays: [found[None]])
     assert command.main([str(file)]) == 1

@@ -1,4 +1,4 @@
-"""Promise: `python -m shared.predict` draws its pictures, and refuses wrong input in one line."""
+"""Promise: `python -m shared predict` draws its pictures, and refuses wrong input in one line."""
 
 import json
 import os
@@ -11,8 +11,8 @@ from PIL import Image
 from predictions import predicted
 
 from shared.cli import UserError
-from shared.predict import command, history
-from shared.predict.jobs import Failed, run_jobs
+from shared.lab.predict import command, history
+from shared.lab.predict.jobs import Failed, run_jobs
 
 pytestmark = NEEDS
 
@@ -84,5 +84,5 @@ def test_a_stage_of_ones_own(tmp_path):
     model = "torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, args.num_classes))"
     (tmp_path / "12_mine").mkdir()
     (tmp_path / "12_mine" / "train.py").write_text(own.replace("models.vit(args)", model))
-    command = ["-m", "shared.predict", "12", "--preset", "tiny"]
+    command = ["-m", "shared", "predict", "12", "--preset", "tiny"]
     assert "12_mine/train" in run(*command, cwd=tmp_path, PYTHONPATH=str(tmp_path))

@@ -9,10 +9,10 @@ from emulated import NEEDS
 from predictions import near, with_tensors
 from versions import made_here
 
-from shared.predict.command import main
-from shared.predict.jobs import Wanted, one_by_one, run_jobs
-from shared.predict.stage import predict
-from shared.records import stored
+from shared.lab.predict.command import main
+from shared.lab.predict.jobs import Wanted, one_by_one, run_jobs
+from shared.lab.predict.stage import predict
+from shared.lab.records import stored
 
 pytestmark = NEEDS
 

@@ -1,6 +1,6 @@
 """Promise: emulated figures of published runs are current, and as close as the page says.
 
-The measurements are those on shared/evidence/README.md.
+The measurements are those on shared/lab/evidence/README.md.
 """
 
 import re
@@ -11,12 +11,12 @@ import pytest
 from conftest import ROOT, read_json
 from predictions import near
 
-from shared.emulator import cards
-from shared.evidence.published import command, fit
-from shared.evidence.published.command import REPORTS, SOURCES
-from shared.lessons import published
-from shared.predict import estimate
-from shared.records import stored
+from emulated_gpu import cards
+from shared.lab.evidence.published import command, fit
+from shared.lab.evidence.published.command import REPORTS, SOURCES
+from shared.lab.lessons import published
+from shared.lab.predict import estimate
+from shared.lab.records import stored
 
 # Quick sources of several kinds: DDP with its buckets in an old version, DTensors, the Trainer.
 QUICK = ("ZeroRedundancy", "tensor parallelism", "optimum")
@@ -53,7 +53,7 @@ def test_complete_rows_are_within_2_percent(records):
 
 
 def test_the_first_page_says_how_many(records):
-    table = published.how_right(ROOT / "shared" / "evidence")
+    table = published.how_right(ROOT / "shared" / "lab" / "evidence")
     figures, near = re.search(
         r"settings known \| (\d+) figures .* \| (\d+) within 2% ", table
     ).groups()
@@ -131,5 +131,5 @@ def test_the_estimate_is_fitted_on_half_of_its_source_and_near_on_the_other(reco
     off = fit.errors(held_out)
     assert len(off) >= 30 and off[len(off) // 2] <= 0.1 and off[int(0.9 * len(off))] <= 0.25
     assert not {r["what"] for r in fitted} & {r["what"] for r in held_out}
-    text = (ROOT / "shared/predict/README.md").read_text("utf-8")
+    text = (ROOT / "shared/lab/predict/README.md").read_text("utf-8")
     assert "half of the models that timm measured on an RTX 3090; the other half tests them" in text

@@ -12,11 +12,11 @@ from predictions import predicted
 from test_own_recipe import RECIPE, seen, trained
 from test_resume import OFTEN
 
-from shared.records import scripts
+from shared.lab.records import scripts
 
 PAGE = (ROOT / "shared" / "memory" / "real_box.md").read_text()
 TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node")
-ON_GPUS = ("-m", "shared.emulator", "--devices")
+ON_GPUS = ("-m", "emulated_gpu", "--devices")
 OUTPUTS = ("stdout", "stderr")
 NEW_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"  # one for each start, with no old addresses
 GLOO = 'init_process_group()=>init_process_group("cpu:gloo,cuda:nccl")'
@@ -48,7 +48,14 @@ def box(tmp_path):
 def launched(folder, n, epochs, *more, before=(), options=(), code=0, **env):
     """Train with the lines of page 08 as torchrun starts them; return what is printed."""
     words = (*before, *TORCHRUN, n, *options, RECIPE, 0, epochs, *more)
-    return run(*words, cwd=folder, code=code, PYTHONPATH=f"{ROOT}:{ROOT}/tests", EMULATE="", **env)
+    return run(
+        *words,
+        cwd=folder,
+        code=code,
+        PYTHONPATH=f"{ROOT}:{ROOT}/shared/emulator:{ROOT}/tests",
+        EMULATE="",
+        **env,
+    )
 
 
 def test_torchrun_starts_killed_processes_again(box):
@@ -147,7 +154,7 @@ def test_an_optimizer_from_before_sharding(box):
 def test_figures_without_nvlink():
     names = ("08_fsdp/train", "08_fsdp/ddp")
     command = (*names, "--card", "rtx4090")
-    assert " ".join(("python -m shared.predict 08", *command[1:])) in PAGE
+    assert " ".join(("python -m shared predict 08", *command[1:])) in PAGE
     records = predicted(*command)
     found = {
         "peak, allocated, GB": [records[name]["train"]["device_peak_gb"] for name in names],

@@ -16,7 +16,7 @@ from test_resume import OFTEN, interrupt
 from shared import saving
 from shared.cli import UserError
 from shared.images import data, models
-from shared.records import scripts
+from shared.lab.records import scripts
 
 TINY = ["--preset", "tiny"]
 

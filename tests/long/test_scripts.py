@@ -4,7 +4,7 @@ import pytest
 from conftest import NAMES, PLAIN, TEXT
 
 from shared.cli import Parser, UserError
-from shared.records import fields, scripts, stored
+from shared.lab.records import fields, scripts, stored
 
 
 def test_the_scripts_of_this_repository():

@@ -10,12 +10,12 @@ from sharded import TENSOR_PARALLEL
 from test_side_roads import CAUSAL, FAILS, OF_RANDOM
 from versions import made_here, only_here
 
-from shared.emulator.cards import CARDS
-from shared.evidence import lost_updates, variants
-from shared.lessons import side_roads
-from shared.predict.jobs import run_jobs
-from shared.records import scripts, stored
-from shared.records.views import TINY_MEASURED, by_script, read
+from emulated_gpu.cards import CARDS
+from shared.lab.evidence import lost_updates, variants
+from shared.lab.lessons import side_roads
+from shared.lab.predict.jobs import run_jobs
+from shared.lab.records import scripts, stored
+from shared.lab.records.views import TINY_MEASURED, by_script, read
 
 QUANTIZED = dict.fromkeys(("06_sgd/adam_8bit", "06_sgd/adam_8bit_bnb"), 1 + 4 / 256)
 QUANTIZED["06_sgd/adam_4bit"] = 1 / 2 + 4 / 128

@@ -2,9 +2,9 @@
 
 import pytest
 
-from shared.lessons import streams
-from shared.predict.jobs import Wanted, run_jobs
-from shared.predict.stage import predict_work
+from shared.lab.lessons import streams
+from shared.lab.predict.jobs import Wanted, run_jobs
+from shared.lab.predict.stage import predict_work
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,9 @@
 import pytest
 from conftest import NAMES, TEXT
 
-from shared.predict import history
-from shared.predict.module_tracker import Lines
-from shared.records import scripts, stored
+from shared.lab.predict import history
+from shared.lab.predict.module_tracker import Lines
+from shared.lab.records import scripts, stored
 
 STORED = {moments["script"]: moments for moments in stored.timelines()}
 

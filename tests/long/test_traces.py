@@ -7,8 +7,8 @@ import pytest
 from conftest import ROOT, read_json
 from emulated import NEEDS
 
-from shared.evidence.traces import command, compare, unedited
-from shared.records import stored
+from shared.lab.evidence.traces import command, compare, unedited
+from shared.lab.records import stored
 
 pytestmark = NEEDS
 

@@ -2,9 +2,9 @@
 
 from versions import only_here
 
-from shared.evidence import variants
-from shared.lessons import mistakes
-from shared.predict.jobs import run_jobs
+from shared.lab.evidence import variants
+from shared.lab.lessons import mistakes
+from shared.lab.predict.jobs import run_jobs
 
 pytest_plugins = "browsing"
 HARMLESS = {"`losses.append(loss)`", "two batches without `no_grad()`, `loss.detach()` added up"}

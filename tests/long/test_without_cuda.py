@@ -3,8 +3,8 @@
 import pytest
 from conftest import ROOT, run
 
-from shared.records import stored
-from shared.records.views import size
+from shared.lab.records import stored
+from shared.lab.records.views import size
 
 ELSEWHERE = {"PATH": "/nowhere", "CC": "no-compiler"}  # no C compiler
 
@@ -12,11 +12,11 @@ ELSEWHERE = {"PATH": "/nowhere", "CC": "no-compiler"}  # no C compiler
 @pytest.mark.parametrize(
     "words",
     [
-        ("-m", "shared.predict", "06"),
-        ("-m", "shared.predict", "06", "--fits", "l4"),
-        ("-m", "shared.predict", ROOT / "06_sgd" / "plain.py"),
-        ("-m", "shared.ladder", "06", "--card", "a100"),
-        ("-m", "shared.emulator", ROOT / "06_sgd" / "train.py"),
+        ("-m", "shared", "predict", "06"),
+        ("-m", "shared", "predict", "06", "--fits", "l4"),
+        ("-m", "shared", "predict", ROOT / "06_sgd" / "plain.py"),
+        ("-m", "shared", "ladder", "06", "--card", "a100"),
+        ("-m", "emulated_gpu", ROOT / "06_sgd" / "train.py"),
     ],
 )
 def test_a_line_says_what_is_missing(words, tmp_path):
@@ -26,12 +26,23 @@ def test_a_line_says_what_is_missing(words, tmp_path):
 
 
 def test_stages_are_measured_on_a_cpu(tmp_path):
-    words = ["-m", "shared.ladder", "06", "--preset", "tiny", "--max-steps", 4, "--out", tmp_path]
+    words = [
+        "-m",
+        "shared",
+        "ladder",
+        "06",
+        "--preset",
+        "tiny",
+        "--max-steps",
+        4,
+        "--out",
+        tmp_path,
+    ]
     assert "06_sgd/train" in run(*words, **ELSEWHERE)
 
 
 def test_the_page_is_made_from_stored_records(tmp_path):
-    run("-m", "shared.report", "--out", tmp_path, **ELSEWHERE)
+    run("-m", "shared", "report", "--out", tmp_path, **ELSEWHERE)
     page = (tmp_path / "index.html").read_text()
     for record in stored.predictions().values():
         assert size(record["train"]["device_peak_gb"]) in page

@@ -1,0 +1,72 @@
+"""The door to all commands: python -m shared COMMAND [OPTION...]
+
+From another folder, name this one: python PATH/TO/shared COMMAND [OPTION...]
+"""
+
+import importlib
+import sys
+from pathlib import Path
+
+# Of each command what --help says of it, and the module whose main() it is.
+COMMANDS = {
+    "measure and predict": {
+        "ladder": ("run scripts here, print what each saves", "lab.ladder.command"),
+        "predict": ("a script's memory on an emulated GPU, yours too", "lab.predict.door"),
+        "calibrate": ("measure on your GPU; one file to send", "lab.evidence.calibrate.command"),
+    },
+    "learn and teach": {
+        "check": ("is a learner's stage right? its diff, losses and bytes", "lab.lessons.check"),
+        "game": ("Make it fit: five scripts that do not", "lab.lessons.game.command"),
+        "report": ("write the workshop page", "lab.report.command"),
+        "lessons": ("write the generated parts of the pages", "lab.lessons.pages"),
+    },
+    "make records anew": {
+        "predicted": ("all predictions on the pages", "lab.evidence.predicted"),
+        "variants": ("stages with other settings", "lab.evidence.variants"),
+        "hugging_face": ("the same training by their Trainer", "lab.evidence.hugging_face"),
+        "lost_updates": ("what bf16 weights lose", "lab.evidence.lost_updates"),
+        "on_cards": ("cards on which each stage fits", "lab.evidence.on_cards"),
+        "scale": ("large models on many GPUs", "lab.evidence.scale"),
+        "pretrain": ("the weights of the tiny model", "lab.evidence.pretrain"),
+        "published": (
+            "programs of others, and what they measured",
+            "lab.evidence.published.command",
+        ),
+        "traces": ("allocator traces of others, event by event", "lab.evidence.traces.command"),
+        "card_fits": ("what fits on which card", "lab.lessons.card_fits"),
+        "exercises": ("answers of the exercises", "lab.lessons.exercises"),
+        "misconceptions": ("figures of the misconceptions", "lab.lessons.misconceptions"),
+        "streams": ("what passes while the GPU computes", "lab.lessons.streams"),
+    },
+}
+
+
+def help_text():
+    """Return a line for each command."""
+    lines = [__doc__.strip()]
+    for heading, commands in COMMANDS.items():
+        lines += ["", f"{heading}:"]
+        lines += [f"  {name:15} {what}" for name, (what, _) in commands.items()]
+    lines += ["", "--help after a command lists its options."]
+    return "\n".join([*lines, "python -m emulated_gpu runs any PyTorch program on emulated GPUs."])
+
+
+def main():
+    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if name in ("-h", "--help"):
+        return print(help_text())
+    modules = {key: text for commands in COMMANDS.values() for key, (_, text) in commands.items()}
+    if name not in modules:
+        print(f"\nshared: there is no command {name} (see --help)", file=sys.stderr)
+        return 2
+    if name == "ladder":  # the first command of most readers
+        print("- starting: importing PyTorch", flush=True)  # which takes some seconds
+    sys.argv[:2] = [f"python -m shared {name}"]
+    result = importlib.import_module(f"shared.{modules[name]}").main()
+    return result if isinstance(result, int) else 0
+
+
+if __name__ == "__main__":  # a child of multiprocessing imports this module, too
+    if not __package__:  # started as a folder
+        sys.path[0] = str(Path(__file__).resolve().parents[1])
+    sys.exit(main())

@@ -1,7 +1,0 @@
-"""Run `python -m shared.emulator`."""
-
-import sys
-
-from shared.emulator.command import main
-
-sys.exit(main())

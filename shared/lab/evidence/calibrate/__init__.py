@@ -1,0 +1,1 @@
+"""`python -m shared calibrate`: what a GPU alone can tell, beside the emulated one."""

@@ -1,0 +1,124 @@
+"""What a GPU alone can tell: memory and time of every script, in some ten minutes and one file.
+
+One process imports everything; each run is a fork of it. Memory is measured side by side, time
+with nothing beside it. A command that was interrupted resumes when it is repeated. --compare
+emulates what a file has measured, here or elsewhere.
+"""
+
+import json
+import os
+import time
+
+import torch
+
+from shared.cli import Parser, UserError, location
+from shared.lab.evidence.calibrate import compare, files, measure
+from shared.lab.evidence.calibrate.runs import GROUPS, LARGE_GB, every, of_record
+from shared.lab.predict.jobs import Failed, run_jobs
+from shared.lab.records import scripts, stored
+from shared.lab.records.atomic_files import write_text
+from shared.record import git_commit
+
+LARGEST_GB = 55  # reserved by the largest script, with what a process needs beside it
+WORKERS = 10  # more processes would wait for the host
+
+
+def known_large():
+    """Return the scripts that need more than LARGE_GB, by their stored predictions."""
+    groups = stored.STAGES, stored.SIDE_ROADS
+    reserved = {r["script"]: r["train"]["device_reserved_gb"] for r in stored.predicted(*groups)}
+    plain = {
+        f"{name.partition('/')[0]}/plain": gb for name, gb in reserved.items() if "/train" in name
+    }
+    return {name for name, gb in {**reserved, **plain}.items() if gb > LARGE_GB}
+
+
+def workers(group, gb):
+    """Return how many runs of a group go side by side on a GPU of so many GB."""
+    if group == "memory, large":
+        return max(1, int(gb // LARGEST_GB))
+    if group in ("memory", "tiny"):
+        return max(1, min(WORKERS, len(os.sched_getaffinity(0)), int(gb // LARGE_GB)))
+    return 1
+
+
+def measure_all(names, file):
+    """Measure scripts on this machine's GPU; what the file has already is kept."""
+    here = file.with_suffix(".machine")
+    here.unlink(missing_ok=True)
+    run_jobs([(measure.machine, here)], emulated=None)
+    machine, lines = files.read(here)[0], []
+    if file.exists():
+        before, lines = files.read(file)
+        if other := [key for key in files.DECIDES if before[key] != machine[key]]:
+            raise UserError(f"{file} is of another {other[0]}; choose another folder with --out")
+    # Anew, without a last line that an interruption has cut.
+    write_text(file, "".join(json.dumps(line) + "\n" for line in (machine, *lines)))
+    done, gb = {of_record(r) for r in lines}, machine["bytes"] / 1e9
+    waiting = [run for run in every(names, known_large()) if run not in done]
+    for group in GROUPS:
+        runs = [run for run in waiting if run.group == group]
+        if not runs:
+            continue
+        started, failed = time.monotonic(), 0
+        print(f"- {group}: {len(runs)} runs", flush=True)
+        try:
+            jobs = [(measure.measured, run, file) for run in runs]
+            run_jobs(jobs, emulated=None, workers=workers(group, gb))
+        except Failed as error:
+            failed = error.failed
+            print(*(f"  {reason}" for reason in error.reasons), sep="\n", flush=True)
+        print(f"  {len(runs) - failed} measured, {time.monotonic() - started:.0f} s", flush=True)
+
+
+def parse(argv):
+    parser = Parser(description=__doc__)
+    scripts.add_stages(parser)
+    out = "folder for all files (default: out/calibrate)"
+    parser.add_argument("--out", type=location, default="out/calibrate", metavar="DIR", help=out)
+    which = "emulate what FILE has measured, under the versions that it names, and compare"
+    parser.add_argument("--compare", metavar="FILE", type=location, help=which)
+    return parser.parse_args(argv)
+
+
+def main(argv=None):
+    args = parse(argv)
+    args.out.mkdir(parents=True, exist_ok=True)
+    if args.compare:
+        return compare_file(args.compare, args.out)
+    if not torch.cuda.is_available():
+        emulated = "python -m emulated_gpu -m shared calibrate 06"
+        raise UserError(f"there is no GPU here; {emulated} tries it without")
+    names = scripts.selected(args) or [*scripts.stages(), *scripts.side_roads(), *scripts.plain()]
+    if args.side_roads:
+        names = scripts.with_side_roads(names)
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a look at the GPU would spoil it for forks
+    lines, sent = args.out / "measured.jsonl", args.out / "measured.jsonl.xz"
+    measure_all(names, lines)
+    files.compress(lines, sent)
+    print(f"{sent}: all of it, in one file to send")
+    print(f"python -m shared calibrate --compare {sent}: emulates the same")
+
+
+def compare_file(file, folder):
+    """Emulate what a file has measured; store the comparison, and print it as a table."""
+    if not file.exists():
+        raise UserError(f"--compare: there is no file {file}")
+    try:
+        machine, measured = files.read(file)
+    except ValueError as error:
+        raise UserError(f"--compare: {error}") from None
+    compare.check_versions(machine)
+    emulated = compare.emulate(machine, measured, folder)
+    compared = compare.summary(measured, emulated)
+    header = {
+        "card": compare.card_of(machine),
+        "versions": files.versions(),
+        "git_commit": git_commit(),
+        "command": f"python -m shared calibrate --compare {file.name}",
+        "date": time.strftime("%Y-%m-%d"),
+    }
+    into = folder / f"{file.name.partition('.')[0]}-emulated.json"
+    write_text(into, json.dumps([header, *compared], indent=1) + "\n")
+    compare.show(compared)
+    print(f"{into}: the comparison")

@@ -1,0 +1,137 @@
+"""Runs of a calibration beside the same on an emulated GPU of its kind: bytes, and events."""
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+from emulated_gpu import cards
+from shared.cli import UserError
+from shared.lab.evidence.calibrate import files, measure
+from shared.lab.evidence.calibrate.runs import of_record
+from shared.lab.evidence.traces.compare import in_order
+from shared.lab.predict.jobs import Failed, run_jobs
+from shared.lab.records.views import aligned
+
+HEADING = ("script", "allocated GB", "emulated", "reserved GB", "emulated", "events equal")
+COUNTED = {"allocated": "peak", "reserved": "reserved"}  # {name: that in a record}
+DECIDE = ("torch", "torchvision", "transformers", "torchao", "bitsandbytes")
+
+
+def card_of(machine):
+    """Return the name in cards.csv of the GPU that a file was measured on.
+
+    Raises:
+        UserError: the GPU is not known.
+    """
+    shape = tuple(machine["capability"]), machine["multiprocessors"]
+    alike = {k: c for k, c in cards.CARDS.items() if (c.capability, c.multiprocessors) == shape}
+    key = min(alike, key=lambda key: abs(alike[key].gib * 2**30 - machine["bytes"]), default=None)
+    if not key:
+        raise UserError(f"{machine['gpu']} is not in shared/emulator/cards.csv; add a line for it")
+    return key
+
+
+def check_versions(machine):
+    """Raise a UserError if packages that decide about bytes have other versions here."""
+    here, there = files.versions(), machine["versions"]
+    public = {name: str(here[name]).partition("+")[0] for name in DECIDE}
+    wanted = {name: there[name].partition("+")[0] for name in DECIDE if name in there}
+    if other := [name for name in wanted if wanted[name] != public[name]]:
+        install = " ".join(f"{name}=={wanted[name]}" for name in wanted)
+        differ = ", ".join(f"{name} is {public[name]}" for name in other)
+        raise UserError(
+            f"the file was measured with other versions ({differ} here); in an environment of its "
+            f"own, install them: pip install {install} -r requirements.txt"
+        )
+
+
+def emulate(machine, runs, folder):
+    """Return the lines of runs on an emulated GPU of the machine's kind; failures are printed."""
+    card, file = cards.CARDS[card_of(machine)], folder / "emulated.jsonl"
+    file.unlink(missing_ok=True)
+    wanted = [of_record(r) for r in runs if r["kind"] in ("memory", "out of memory")]
+    measure.append(file, machine)
+    try:
+        run_jobs([(measure.emulated, run, card, file) for run in wanted])
+    except Failed as error:
+        print(f"- {error}", flush=True)
+    return files.read(file)[1]
+
+
+def equal_events(measured, emulated):
+    """Return how many events of two runs are equal, in order, and how many each of them has.
+
+    The order of consecutive frees does not count. Lines are compared by git: Python's difflib takes
+    minutes for 18,000 of so few kinds.
+    """
+    measured, emulated = ("\n".join(in_order(text.split("\n"))) for text in (measured, emulated))
+    ours, theirs = (text.count("\n") + 1 for text in (measured, emulated))
+    if measured == emulated:
+        return ours, ours, theirs
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in (("measured", measured), ("emulated", emulated)):
+            Path(folder, name).write_text(text + "\n")
+        command = "git diff --no-index --minimal --numstat measured emulated".split()
+        counted = subprocess.run(command, cwd=folder, capture_output=True, text=True).stdout
+    _, removed, *_ = counted.split()
+    return ours - int(removed), ours, theirs
+
+
+def summary(measured, emulated):
+    """Return what a comparison keeps: for each run of memory, bytes on both, and equal events."""
+    of = {of_record(r): r for r in emulated}
+    compared = []
+    for r in measured:
+        run = of_record(r)
+        if r["kind"] == "memory" and run in of:
+            other = of[run]
+            both = {"measured_gb": peaks(r), "emulated_gb": peaks(other)}
+            both["more_gb"] = more(r, other)
+            if r.get("events"):
+                both["events"] = equal_events(r["events"], other["events"])
+            compared.append({**run.settings, **both})
+    return compared
+
+
+def peaks(r):
+    """Return the peaks of a run's training in GB, by what is counted."""
+    train = r["record"]["train"]
+    return {key: train[f"device_{name}_gb"] for key, name in COUNTED.items()}
+
+
+def more(measured, emulated):
+    """Return {category: GB} that a run had more at its peak than on an emulated GPU."""
+    held, other = (r["record"]["train"]["breakdown_gb"] for r in (measured, emulated))
+    labels = dict.fromkeys([*held, *other])
+    gb = {label: round(held.get(label, 0) - other.get(label, 0), 9) for label in labels}
+    return {label: amount for label, amount in gb.items() if amount}
+
+
+def rows(compared):
+    """Return the rows of a table of peaks while training, in GB: measured beside emulated."""
+    table = []
+    for r in compared:
+        cells = [
+            f"{r[where][key]:.3f}" for key in COUNTED for where in ("measured_gb", "emulated_gb")
+        ]
+        table.append((title(r), *cells, events(r)))
+    return table
+
+
+def title(r):
+    """Return the name of a run in a table."""
+    ranks = f", rank 0 of {r['devices']}" if r["devices"] > 1 else ""
+    return f"{r['name']}{ranks}{', expandable segments' * r['expandable']}"
+
+
+def events(r):
+    """Return how many of a run's events are equal, as text."""
+    if "events" not in r:
+        return ""
+    equal, there, here = r["events"]
+    return "all" if equal == there == here else f"{equal:,} of {there:,}"
+
+
+def show(compared):
+    """Print a table of a comparison."""
+    print("", *aligned(HEADING, rows(compared)), sep="\n")

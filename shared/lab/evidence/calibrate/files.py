@@ -1,0 +1,77 @@
+"""The file of a calibration: lines of JSON, compressed; the first describes the machine."""
+
+import importlib.metadata
+import json
+import lzma
+import os
+import platform
+import time
+from pathlib import Path
+
+import torch
+
+from emulated_gpu import launch
+from shared.record import device_name, git_commit
+
+# A file has runs of one machine and one state of the code.
+DECIDES = ("gpu", "emulated", "versions", "git_commit")
+
+PACKAGES = "torch torchvision lightning transformers torchao bitsandbytes peft accelerate".split()
+
+
+def machine():
+    """Return the line that describes this machine: its GPU, host, versions, commit and date."""
+    gpu = torch.cuda.get_device_properties(0)
+    return {
+        "kind": "machine",
+        "emulated": launch.is_emulated(),
+        "gpu": torch.cuda.get_device_name(0),
+        "bytes": gpu.total_memory,
+        "capability": [gpu.major, gpu.minor],
+        "multiprocessors": gpu.multi_processor_count,
+        "host": device_name(torch.device("cpu")),
+        "versions": versions(),
+        "git_commit": git_commit(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def versions():
+    """Return the versions that decide about memory, {name: version}."""
+    found = {name: importlib.metadata.version(name) for name in PACKAGES}
+    libraries = {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
+    return {"python": platform.python_version(), **found, **libraries}
+
+
+def read(file):
+    """Return the lines of a file, or of one that is not complete yet: the machine's, and others.
+
+    The machine's is None if there is none yet.
+
+    Raises:
+        ValueError: the file is not one of a calibration.
+    """
+    file = Path(file)
+    if not file.exists():
+        return None, []
+    opened = lzma.open if file.suffix == ".xz" else open
+    with opened(file, "rt") as lines:
+        try:
+            machine, *runs = map(json.loads, _whole(lines))
+        except (lzma.LZMAError, EOFError, ValueError) as error:  # ValueError: no JSON, or no text
+            raise ValueError(f"{file} is not a file of a calibration: {error}") from None
+    if not isinstance(machine, dict) or machine.get("kind") != "machine":
+        raise ValueError(f"{file} is not a file of a calibration")
+    return machine, runs
+
+
+def _whole(lines):
+    """Return lines without a last one that an interruption has cut."""
+    return [line for line in lines if line.endswith("\n")]
+
+
+def compress(file, into):
+    """Write a file of lines as one to send, whole or not at all."""
+    part = into.with_name(f"{into.name}.part")
+    part.write_bytes(lzma.compress(file.read_bytes(), preset=9))
+    os.replace(part, into)

@@ -1,0 +1,109 @@
+"""What `python -m shared calibrate` measures: a list of runs, in groups.
+
+A group is finished before the next begins, and its runs go side by side where only memory is
+measured. The groups come in the order of what is missed most if the GPU is gone too early.
+"""
+
+import dataclasses
+import re
+
+from shared.lab.records import scripts
+
+RANKS = 4  # of the scripts from 08 on: rank 0 of them runs, the others are not there
+LARGE_GB = 9  # reserved: scripts that need more are not run beside many others
+EXPANDABLE = """01_baseline/train 06_sgd/train 08_fsdp/train 09_act_ckpt/one_gpu 10_offload/train
+11_llm/train""".split()
+# Side roads whose time pages compare with that of their stage.
+TIMED = """01_baseline/tf32 02_mixed_precision/bf16_mixed 04_batchsize/patch_dropout
+05_grad_accum/compile 06_sgd/adafactor 06_sgd/adam_8bit_bnb 06_sgd/adam_on_host 06_sgd/muon
+09_act_ckpt/one_gpu 09_act_ckpt/selective 10_offload/activations_only 11_llm/causal
+11_llm/causal_chunked 11_llm/eager_attention 11_llm/fp8 11_llm/lora 11_llm/qlora""".split()
+# What is timed first, and with which images per update and at a time besides its own: does
+# checkpointing or a small micro-batch save memory cheaper?
+AT_A_TIME = [(64, size) for size in (4, 16, 32, 64)]
+SIZES = {
+    "01_baseline/train": [],
+    "02_mixed_precision/train": [],
+    "03_bf16/train": [(128, None)],
+    "04_batchsize/train": [(32, None)],
+    "05_grad_accum/train": AT_A_TIME,
+    "06_sgd/train": [(64, 16), (128, 32)],
+    "09_act_ckpt/one_gpu": AT_A_TIME,
+}
+# Batches that need more than 170 GB.
+TOO_LARGE = {"01_baseline/train": 512, "04_batchsize/train": 1024}
+SEVERAL_ONLY = "08_fsdp/pipeline", "11_llm/context_parallel"  # nothing is left of them on one GPU
+UPDATES = 3  # where memory is measured: the second is the first with everything at its start
+GROUPS = ("outside", "time", "memory", "memory, large", "tiny", "out of memory")
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One run of a script, or of a function of this package; None stands for the script's own."""
+
+    kind: str  # of GROUPS, without what follows a comma
+    name: str  # of a script, or of a function of outside.py
+    devices: int = 1  # ranks, of which rank 0 runs
+    batch_size: int | None = None
+    micro_batch_size: int | None = None
+    expandable: bool = False  # with expandable segments
+    large: bool = False
+
+    @property
+    def group(self):
+        return f"{self.kind}, large" if self.large else self.kind
+
+    @property
+    def settings(self):
+        """What identifies the run in a file, as the fields of a record."""
+        fields = dataclasses.asdict(self)
+        return {key: value for key, value in fields.items() if key != "large"}
+
+    def __str__(self):
+        ranks = f", rank 0 of {self.devices}" if self.devices > 1 else ""
+        sizes = f", {self.batch_size} images" if self.batch_size else ""
+        sizes += f", {self.micro_batch_size} at a time" if self.micro_batch_size else ""
+        return f"{self.kind}: {self.name}{ranks}{sizes}{', expandable' * self.expandable}"
+
+
+def of_record(record):
+    """Return the Run of a record, from its fields."""
+    names = [field.name for field in dataclasses.fields(Run) if field.name != "large"]
+    return Run(**{name: record[name] for name in names})
+
+
+def ranks(name):
+    """Return as how many ranks a script is meant to run; its text says so, without imports."""
+    devices = re.search(r"^DEVICES = (\d+)", scripts.get(name).path.read_text(), re.M)
+    return RANKS if devices and int(devices[1]) > 1 else 1
+
+
+def every(names, large):
+    """Return the runs of these scripts, in the order of GROUPS.
+
+    `large` has those that need more than LARGE_GB.
+    """
+    runs = [Run("outside", name) for name in ("context", "compiled")]
+    for name in names:
+        stage = not scripts.get(name).side_road
+        several = ranks(name)
+        for devices in {several, 1} if stage else {several}:
+            runs.append(Run("memory", name, devices, large=name in large))
+        if name in EXPANDABLE:
+            runs.append(Run("memory", name, several, expandable=True, large=name in large))
+        if scripts.get(name).plain:
+            continue
+        if stage or name in TIMED:
+            # Stages from 08 on twice: on one GPU with NCCL, and as one of several without it.
+            alone = {1} if stage else set()
+            runs += [Run("time", name, devices) for devices in sorted({several, *alone})]
+        for batch_size, micro_batch_size in SIZES.get(name, ()):
+            sizes = {"batch_size": batch_size, "micro_batch_size": micro_batch_size}
+            runs.append(Run("time", name, **sizes))
+        if name not in SEVERAL_ONLY:
+            runs.append(Run("tiny", name))
+        if name in TOO_LARGE:
+            runs.append(Run("out of memory", name, batch_size=TOO_LARGE[name]))
+    first = {name: 0 for name in SIZES}
+    place = {run: (GROUPS.index(run.group), first.get(run.name, 1)) for run in runs}
+    return sorted(place, key=place.get)

@@ -1,0 +1,134 @@
+"""Names and memory of the techniques in Hugging Face's Trainer and in Accelerate.
+
+`python -m shared hugging_face` trains the tiny model for a few updates with each, in
+11_llm/hf_trainer.py and in 11_llm/before.py with the same change, and stores both records.
+"""
+
+import dataclasses
+import runpy
+import sys
+
+import torch
+
+from shared.cli import Parser
+from shared.lab.evidence import kept
+from shared.lab.evidence.variants import Variant
+from shared.lab.predict.jobs import run_jobs
+from shared.lab.records import scripts, stored
+from shared.lab.records.views import read_list, size
+
+BEFORE, TRAINER = "11_llm/before", "11_llm/hf_trainer"
+UPDATES = ["--preset", "tiny", "--data", "fake", "--max-steps", "3"]  # texts of 512 tokens
+IMPORTS = "import torch.nn.functional as F\n"
+LOADED = "    optimizer = torch.optim.Adam("
+IN_BF16, MIXED = ('"32-true"', '"bf16-mixed"'), 'mixed_precision="bf16"'
+ADAFACTOR = ("torch.optim.Adam(", "torch.optim.Adafactor(")
+STEP = """    logits = model(**tokens).logits  # (batch, classes)
+    loss = F.cross_entropy(logits, labels)
+    fabric.backward(loss)
+    meter.add(loss, logits, labels)
+"""
+IN_PARTS = """    for x, y in data.micro_batches(tokens, labels, 3):
+        logits = model(**x).logits
+        loss = F.cross_entropy(logits, y) * len(y) / len(labels)
+        fabric.backward(loss)
+        meter.add(loss, logits, y)
+"""
+CHECKPOINTED = """    for block in models.blocks(model):
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+"""
+NEEDED = "from functools import partial\nfrom torch.utils.checkpoint import checkpoint\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class Technique:
+    """A technique as written for the Trainer, for Accelerate and in before.py."""
+
+    words: str
+    trainer: tuple = ()  # option of TrainingArguments, as on a command line
+    accelerate: str = ""  # its name in Accelerate
+    replaced: tuple = ()  # (text, its replacement) in before.py
+
+
+TECHNIQUES = (
+    Technique("as it is: fp32, Adam", accelerate="`prepare(model, optimizer)`, `backward(loss)`"),
+    Technique("mixed precision", ("--bf16",), f"`Accelerator({MIXED})`", (IN_BF16,)),
+    Technique(
+        "4 micro-batches of 3",
+        ("--gradient-accumulation-steps", "4"),
+        "`Accelerator(gradient_accumulation_steps=4)`, `accumulate(model)`",
+        ((STEP, IN_PARTS),),
+    ),
+    Technique(
+        "checkpoint every block",
+        ("--activation-checkpointing",),
+        "none: `model.gradient_checkpointing_enable()`",
+        ((IMPORTS, IMPORTS + NEEDED), (LOADED, CHECKPOINTED + LOADED)),
+    ),
+    Technique("Adafactor", ("--optim", "adafactor"), "none: any optimizer", (ADAFACTOR,)),
+)
+
+
+def theirs(technique, *options):
+    """Return the record of a few updates by the Trainer; run it in a process of its own."""
+    main = runpy.run_path(str(scripts.ROOT / f"{TRAINER}.py"))["main"]
+    return _quiet(main, [*UPDATES, *options, *technique.trainer])
+
+
+def ours(technique, *options):
+    """Return the record of before.py with the same change; run it in a process of its own."""
+    module = Variant("", technique.words, BEFORE, technique.replaced).load()
+    return _quiet(module.main, [*UPDATES, *options])
+
+
+def _quiet(main, argv):
+    torch.set_num_threads(1)  # two processes run at once; more threads would mostly wait
+    shown, sys.stdout = sys.stdout, sys.stderr  # stdout belongs to the calling command
+    try:
+        return main(argv)
+    finally:
+        sys.stdout = shown
+
+
+def measured(techniques=TECHNIQUES, *options):
+    """Return [(record of the Trainer, record of before.py)]; both get the further options."""
+    jobs = [(run, t, *options) for t in techniques for run in (theirs, ours)]
+    records = run_jobs(jobs, emulated=False)
+    return list(zip(records[::2], records[1::2]))
+
+
+def part(folder):
+    """Return the table of options and peaks."""
+    records = read_list(stored.HUGGING_FACE)
+    table = [("technique", "in the Trainer", "in Accelerate", "peak", "loss after 3 updates")]
+    for t, in_trainer, in_before in zip(TECHNIQUES, records[::2], records[1::2], strict=True):
+        option = "`" + _argument(t.trainer) + "`" if t.trainer else "–"
+        both = in_trainer, in_before
+        peak = _if_equal(*(size(r["train"]["device_peak_gb"]) for r in both))
+        loss = _if_equal(*(f"{r['last_loss']:.4f}" for r in both))
+        table.append((t.words, option, t.accelerate, peak, loss))
+    sharded = ("`fsdp=True`", "`FullyShardedDataParallelPlugin(fsdp_version=2)`")
+    table.append(("sharding", *sharded, "not measured", ""))
+    note = "One figure where both are equal."
+    return kept.table(table, records, stored.HUGGING_FACE, note)
+
+
+def _if_equal(in_trainer, in_before):
+    """Return one text for two figures that are the same, else both."""
+    return in_trainer if in_trainer == in_before else f"{in_trainer}, before.py {in_before}"
+
+
+def _argument(option):
+    name, *value = option
+    value = value[0] if value else "True"
+    name = name.removeprefix("--").replace("-", "_")
+    return f"{name}={value}" if value == "True" or value.isdigit() else f'{name}="{value}"'
+
+
+def main(argv=None):
+    Parser(description=__doc__.splitlines()[0]).parse_args(argv)
+    kept.store(stored.HUGGING_FACE, "hugging_face", [r for pair in measured() for r in pair])
+
+
+if __name__ == "__main__":
+    main()

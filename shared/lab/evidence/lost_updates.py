@@ -1,0 +1,91 @@
+"""Small updates in bf16: the share of weights that they change, and the accuracy reached.
+
+`python -m shared lost_updates` trains the tiny model in fp32, in bf16, and in bf16 with
+the two remedies of page 03, at a learning rate that is small against the weights, and stores the
+results.
+"""
+
+import contextlib
+import io
+import json
+import statistics
+
+import torch
+
+from shared.cli import Parser
+from shared.lab.evidence import kept
+from shared.lab.predict.jobs import run_jobs
+from shared.lab.records import scripts, stored
+from shared.lab.records.atomic_files import write_text
+
+SCRIPTS = ("01_baseline/train", "03_bf16/train", "03_bf16/stochastic_rounding", "03_bf16/kahan")
+RATE = 0.4 * 5e-5  # 0.4 of the scripts' rate for a large model; the tiny one gets 12 times that
+SEEDS = (123, 124, 125)
+EPOCHS = 2
+
+
+def train(name, seed, *options):
+    """Train the tiny model with a script at a smaller learning rate; return its record.
+
+    The record also has "lr", and "changed", the share of the blocks' weights that differ from their
+    initial values.
+    """
+    torch.set_num_threads(1)
+    script, made = scripts.get(name).load(), {}
+    build = script.build
+
+    def weights():
+        blocks = (p for n, p in made["model"].named_parameters() if "encoder.layers" in n)
+        return torch.cat([p.detach().flatten() for p in blocks])
+
+    def build_and_watch(fabric, args):
+        made["model"], made["optimizer"] = built = build(fabric, args)
+        made["before"] = weights().clone()
+        return built
+
+    script.build, script.LR = build_and_watch, {"tiny": RATE}
+    nowhere = io.StringIO()
+    with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+        record = script.main(["--preset", "tiny", "--seed", str(seed), *options])
+    changed = (weights() != made["before"]).double().mean().item()
+    return {**record, "lr": float(made["optimizer"].param_groups[0]["lr"]), "changed": changed}
+
+
+def trained(seeds, *options):
+    """Return the results of train() for every script and seed, {script: list of records}."""
+    jobs = [(train, name, seed, *options) for name in SCRIPTS for seed in seeds]
+    records = run_jobs(jobs, emulated=False)
+    return {name: [r for r in records if r["script"] == name] for name in SCRIPTS}
+
+
+def part(folder):
+    """Return the table for the page."""
+    by_script = json.loads(stored.LOST_UPDATES.read_text())
+    table = [("script", "weights changed", "test accuracy", "seeds: lowest to highest")]
+    for name, records in by_script.items():
+        changed, accuracies = ([r[key] for r in records] for key in ("changed", "test_accuracy"))
+        means = (f"{statistics.mean(values):.1%}" for values in (changed, accuracies))
+        table.append((name, *means, f"{min(accuracies):.1%} to {max(accuracies):.1%}"))
+    records = [r for of_script in by_script.values() for r in of_script]
+    seeds = len(records) // len(by_script)
+    r = records[0]
+    note = (
+        f"Adam with a learning rate of {r['lr']:.0e}, {r['steps']} updates of {r['batch_size']} "
+        f"images; means over {seeds} seeds. *Changed* counts the weights of the blocks."
+    )
+    return kept.table(table, records, stored.LOST_UPDATES, note)
+
+
+def main(argv=None):
+    Parser(description=__doc__.splitlines()[0]).parse_args(argv)
+    command = "python -m shared lost_updates"
+    by_script = {
+        name: [{**r, "command": command} for r in records]
+        for name, records in trained(SEEDS, "--epochs", str(EPOCHS)).items()
+    }
+    write_text(stored.LOST_UPDATES, json.dumps(by_script, indent=1) + "\n")
+    print(f"{stored.LOST_UPDATES.name}: {sum(map(len, by_script.values()))} runs")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Predictions of all scripts on emulated GPUs, for the pages.
+
+`python -m shared predicted [GROUP ...]` runs them at full size and stores the records, and
+the timelines of the stages.
+"""
+
+import gzip
+import json
+
+from shared.cli import Parser, UserError
+from shared.lab.evidence import variants
+from shared.lab.predict import command
+from shared.lab.predict.jobs import run_jobs
+from shared.lab.predict.stage import predict, predict_moments
+from shared.lab.records import scripts, stored
+
+LANGUAGE = (
+    "meta-llama/Meta-Llama-3-8B,distilbert-base-uncased,google-bert/bert-large-uncased,"
+    "Qwen/Qwen3-0.6B"
+)
+# The options of `python -m shared predict` for each group.
+OPTIONS = {
+    stored.SIDE_ROADS: ["--side-roads", "11_llm/fp8 --card h100"],
+    stored.ONE_GPU: [f"{','.join(scripts.ON_ONE_GPU)} --devices 1"],
+    stored.VITS: ["01-10 --model vit_b_16,vit_h_14"],
+    stored.TEXT: [
+        f"11 --model {LANGUAGE} --one-by-one",
+        f"11_llm/train --model {LANGUAGE} --devices 1",
+    ],
+}
+
+
+def jobs(group):
+    """Return the runs of a group: [(function, *arguments)]."""
+    if group == stored.VARIANTS:
+        return [(variants.emulate, variant) for variant in variants.VARIANTS]
+    jobs = []
+    for options in OPTIONS[group]:
+        jobs += [(predict, *run) for run in command.wanted(command.parse(options.split()))]
+    if group == stored.SIDE_ROADS:  # the stages are a group of their own; an A100 has no FP8
+        jobs = [job for job in jobs if job[1] not in scripts.stages()]
+        jobs = [job for job in jobs if "fp8" not in job[1] or job[2].card.fp8]
+    return jobs
+
+
+def timelines():
+    """Run the stages, store their timelines, and return their records."""
+    runs = command.wanted(command.parse([]))
+    drawn = run_jobs([(predict_moments, *run) for run in runs])
+    text = json.dumps(stored.rounded(drawn))
+    stored.TIMELINES.write_bytes(gzip.compress(text.encode(), mtime=0))
+    return [moments["record"] for moments in drawn]
+
+
+def main(argv=None):
+    parser = Parser(description=__doc__.splitlines()[0])
+    every = (stored.STAGES, *OPTIONS, stored.VARIANTS)
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(every)}")
+    args = parser.parse_args(argv)
+    if unknown := {*args.groups} - {*every}:
+        raise UserError(f"{unknown.pop()!r} is not one of {', '.join(every)}")
+    for group in args.groups or every:
+        records = timelines() if group == stored.STAGES else run_jobs(jobs(group))
+        made = {"command": "python -m shared predicted"}
+        stored.store_predicted(group, [{**record, **made} for record in records])
+        print(f"{group}: {len(records)} records", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Run a script under a PyTorch that is older than this repository needs: for its counters only.
+
+    python -m emulated_gpu older.py SCRIPT [ITS OPTION...]
+
+The script ends after a few updates, as with `python -m shared predict`.
+"""
+
+import contextlib
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+from sitecustomize import once_imported
+from torch.utils import _pytree
+
+UPDATES = 3
+# What the code that runs scripts needs, and what it was before the version in the comment.
+NAMES = [
+    (_pytree, "tree_leaves", lambda tree: _pytree.tree_flatten(tree)[0]),  # 2.2
+    (torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError),  # 2.5
+    (torch.compiler, "is_compiling", lambda: False),  # 2.3
+]
+
+
+class Unwatched:
+    """Stands where a predict.watch.Watch stands, which needs a newer PyTorch, and sees nothing."""
+
+    def __init__(self, line):
+        self.building = self.has_changed = False
+        self.places, self.inputs, self.weights = (), (), ()
+        self.cost = SimpleNamespace(start=lambda: None, totals=lambda: None, operations=())
+
+    def note_group(self, group):
+        pass
+
+    def place(self):
+        pass
+
+    def is_between_modules(self):
+        return True
+
+    def at_work(self):
+        return contextlib.nullcontext()
+
+
+def _renamed(module):
+    """Give a class of transformers the name that it has from version 5 on."""
+    if not hasattr(module, "PreTrainedConfig"):
+        module.PreTrainedConfig = module.PretrainedConfig
+
+
+def main(script, *argv):
+    for owner, name, old in NAMES:
+        if not hasattr(owner, name):
+            setattr(owner, name, old)
+    for module in ("transformers.configuration_utils", "transformers.modeling_utils"):
+        once_imported(module, _renamed)
+    sys.modules["shared.lab.predict.watch"] = SimpleNamespace(Watch=Unwatched)
+    from shared.lab.predict.own.script import Run
+
+    error = Run(Path(script).resolve(), UPDATES, timed=0).run(argv)
+    if error:
+        raise error
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

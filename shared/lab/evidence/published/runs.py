@@ -1,0 +1,133 @@
+"""Run a row of sources.toml on an emulated GPU: a program of this folder, or a script of others."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from emulated_gpu import cards
+from shared.lab import EMULATOR
+from shared.lab.evidence import others
+from shared.lab.evidence.published import made_up
+from shared.record import ROOT
+
+HERE = Path(__file__).parent
+UNITS = {"gb": 1, "gib": cards.GIB, "mib": 2**20 / 1e9, "mb": 1e-3, "bytes": 1e-9}  # in GB
+# What a program prints if it reads a counter by itself: its name, if there are several, and size.
+FIGURE = re.compile(r"^figure ?(.*): ([\d.]+) (\w+)$", re.M)
+ERROR = re.compile(r"^[\w.]*(?:Error|Exception): .*$", re.M)
+KINDS = ("allocated", "active", "reserved")
+# Python code that runs before a script, for those of before July 2023.
+AS_OF_2023 = """
+from sitecustomize import once_imported
+
+def change(torch):
+    from shared.lab.evidence.published import as_of_2023
+    as_of_2023.{function}()
+
+once_imported("torch", change)
+"""
+CHANGES = {"old_adam": "use_adam_of_2023", "old_fsdp": "use_fsdp_of_2023"}
+
+
+def name(row):
+    """Return the name of a row's script or program: its folder, its file and its arguments."""
+    if "script" not in row:
+        file = f"{row['program']}.py"
+    else:
+        file = f"{row['repository'].rpartition('/')[2]}/{row['script']}"
+    return shlex.join([file, *row["args"]])
+
+
+def prepare(source, folder):
+    """Fetch the repository of a source, unless the folder has it, and make up its data."""
+    there = others.repository(folder, source["repository"], source["commit"])
+    if "prepare" in source:
+        getattr(made_up, source["prepare"])(there)
+
+
+def run(row, folder):
+    """Return the figures of a row: GB by counter, those that a program has printed, and times.
+
+    Where it does not run, they are {"why": its error}. A row with a version of PyTorch runs under
+    that; the bound on an update's time, and its estimate, are those of the installed one.
+    """
+    try:
+        if "script" in row and "torch" not in row:
+            return predicted(row, folder)
+        figures = measured(row, folder)
+        if "seconds" in row:
+            now = predicted(row, folder)
+            figures |= {"bound": now["bound"], "work_ms": now["work_ms"]}
+        return figures
+    except Failed as failed:
+        return {"why": str(failed)}
+
+
+class Failed(Exception):
+    """A script ended with this error."""
+
+
+def predicted(row, folder):
+    """Run a row as with `python -m shared predict`, under the installed PyTorch."""
+    options = ["--card", row["card"], "--json"]
+    options += ["--devices", str(row["devices"])] if row["devices"] > 1 else []
+    command = [sys.executable, "-m", "shared", "predict", script(row, folder), *options]
+    out, printed = _output([*command, "--", *row["args"]], row)
+    record = json.loads(out)[0]
+    train = record["train"]
+    figures = {f"{kind}_gb": train[f"device_{kind}_gb"] for kind in ("active", "reserved")}
+    figures["allocated_gb"] = train["device_peak_gb"]
+    kept = {key: record[key] for key in ("bound", "work_ms", "notes", "model", "inputs")}
+    return {**figures, **kept, "printed": _read(printed), "torch": record["versions"]["torch"]}
+
+
+def measured(row, folder):
+    """Run a row under the PyTorch that it names, or the installed one, and read the counters."""
+    python = sys.executable
+    if "torch" in row:
+        python = others.python(folder, row["torch"], row.get("packages", ()))
+    options = ["--card", row["card"]]
+    options += ["--devices", str(row["devices"]), "--alone"] if row["devices"] > 1 else []
+    options += ["--clock", row["clock"]] if "clock" in row else []
+    runner = [HERE / "older.py"] if "script" in row else []  # which ends it after a few updates
+    with tempfile.TemporaryDirectory() as out:
+        peaks = Path(out, "peaks.json")
+        command = [python, "-m", "emulated_gpu", *options, "--json", peaks, *runner]
+        printed, _ = _output([*command, script(row, folder), *row["args"]], row)
+        processes = json.loads(peaks.read_text())
+    gpus = [gpu for process in processes for gpu in process["peaks"].values()]
+    first = gpus[0] if gpus else dict.fromkeys(KINDS, 0)
+    figures = {f"{kind}_gb": first[kind] / 1e9 for kind in KINDS}
+    return {**figures, "printed": _read(printed), "torch": row.get("torch")}
+
+
+def script(row, folder):
+    """Return the path of the script that a row runs."""
+    if "program" in row:
+        return HERE / f"programs/{row['program']}.py"
+    return others.repository(folder, row["repository"], row["commit"]) / row["script"]
+
+
+def _output(command, row):
+    """Run a command; return what it printed, on standard output and on the other one."""
+    with tempfile.TemporaryDirectory() as startup:
+        changes = (AS_OF_2023.format(function=f) for key, f in CHANGES.items() if row.get(key))
+        Path(startup, "sitecustomize.py").write_text("".join(changes))
+        path = os.pathsep.join([str(ROOT), str(EMULATOR), startup])
+        env = {**os.environ, "PYTHONPATH": path, **row.get("env", {})}
+        done = subprocess.run([*map(str, command)], env=env, capture_output=True, text=True)
+    if done.returncode:
+        errors = ERROR.findall(done.stderr) or done.stderr.strip().splitlines()[-1:]
+        raise Failed(errors[-1])
+    return done.stdout, done.stderr
+
+
+def _read(printed):
+    """Return the figures that a program has printed, {name: GB}; the name may be empty."""
+    found = FIGURE.findall(printed)
+    return {name: float(number) * UNITS[unit.lower()] for name, number, unit in found}

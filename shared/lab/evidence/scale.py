@@ -1,0 +1,110 @@
+"""From a laptop to a thousand GPUs: 11_llm with large models, one rank of many, for its page.
+
+`python -m shared scale` emulates them, one after the other, and stores the records: what a
+GPU needs, and what it took this computer to find out. Tensor, pipeline and context parallelism at
+this scale are torchtitan's: see published/sources.toml.
+"""
+
+import functools
+import json
+import resource
+
+from torch.distributed import fsdp
+from torch.distributed.device_mesh import init_device_mesh
+
+from emulated_gpu.cards import CARDS
+from shared.cli import Parser
+from shared.lab.evidence import kept
+from shared.lab.predict.jobs import Wanted, one_by_one, run_jobs
+from shared.lab.predict.stage import predict
+from shared.lab.records import markdown, stored, views
+from shared.lab.records.views import number
+
+SCRIPT = "11_llm/train"
+TOKENS = 8192  # of the one text of each GPU
+RUNS = (  # model, GPUs, and GPUs in a group that has all shards (HSDP), if they are not all
+    ("meta-llama/Meta-Llama-3-8B", 8, None),
+    ("meta-llama/Meta-Llama-3-8B", 128, None),
+    ("meta-llama/Meta-Llama-3-70B", 64, None),
+    ("meta-llama/Meta-Llama-3-70B", 256, None),
+    ("meta-llama/Meta-Llama-3-70B", 256, 64),
+    ("meta-llama/Llama-3.1-405B", 512, None),
+    ("meta-llama/Llama-3.1-405B", 1024, None),
+)
+# Of torchtitan's, in published/sources.toml.
+TITAN, SHOWN = (
+    "torchtitan 2024",
+    (
+        "70B, 256 GPUs, tensor parallel 8",
+        "405B, 512 GPUs, pipeline 1F1B",
+        "405B, 8 texts of 262,144 tokens, context parallel 8",
+    ),
+)
+
+
+def wanted(model, gpus):
+    """Return the settings of a run: all techniques, but nothing on the host."""
+    *without_offload, _ = one_by_one(SCRIPT).techniques(gpus)
+    return Wanted(
+        "full",
+        model=model,
+        max_length=TOKENS,
+        batch_size=gpus,
+        devices=gpus,
+        techniques=tuple(without_offload),
+        card=CARDS["h100"],
+        card_gb=CARDS["h100"].gb,  # all that PyTorch may reserve
+    )
+
+
+def emulate(name, options, group):
+    """Return the record of a run, with the memory in GB that it took here."""
+    if group:
+        _shard_within(group, options.devices)
+    found = predict(name, options)
+    kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {**found, "group": group, "here_gb": kib * 1024 / 1e9}
+
+
+def _shard_within(group, gpus):
+    """Let fully_shard() shard within groups of GPUs, as 08_fsdp/hsdp.py does."""
+    shard = fsdp.fully_shard
+    names = "copies", "shards"
+    sizes = gpus // group, group
+    mesh = functools.cache(lambda: init_device_mesh("cuda", sizes, mesh_dim_names=names))
+    fsdp.fully_shard = lambda unit, **options: shard(unit, **{**options, "mesh": mesh()})
+
+
+def part(folder):
+    """Return the table of the stored runs, and one of torchtitan's."""
+    records = views.read_list(stored.SCALE)
+    rows = [("model", "GPUs", "GB on each", "reserved", "found in")]
+    for r in records:
+        sizes = (r["train"][peak] for peak in ("device_peak_gb", "device_reserved_gb"))
+        here = f"{r['seconds']:.0f} s, {r['here_gb']:.1f} GB"
+        model = r["model"].rpartition("/")[-1]
+        gpus = f"{r['world_size']}, in groups of {r['group']}" if r["group"] else r["world_size"]
+        rows.append((model, str(gpus), *map(number, sizes), here))
+    return f"{kept.table(rows, records, stored.SCALE)}\n\n{titan()}"
+
+
+def titan():
+    """Return the table of torchtitan's figures with more than FSDP."""
+    rows = [("torchtitan, reserved", "published", "emulated")]
+    for r in json.loads(stored.PUBLISHED.read_text()):
+        if r["source"] == TITAN and r["what"] in SHOWN:
+            rows.append((r["what"], number(r["published_gb"]), number(r["emulated_gb"])))
+    return "\n".join(markdown.table(rows))
+
+
+def main(argv=None):
+    Parser(description=__doc__.splitlines()[0]).parse_args(argv)
+    # One after the other, so that the seconds are those of a run by itself.
+    records = [
+        run_jobs([(emulate, SCRIPT, wanted(model, gpus), group)])[0] for model, gpus, group in RUNS
+    ]
+    kept.store(stored.SCALE, "scale", records)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Run scripts of strangers, unedited, and compare events with those that their GPUs had.
+
+They have put the allocator's history, which torch.cuda.memory writes, into their repositories.
+"""
+
+import io
+import json
+import os
+import pickle
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+from shared.lab import EMULATOR
+from shared.lab.evidence import others
+from shared.lab.evidence.traces import compare
+
+ACTIONS = {"alloc", "free_completed", "segment_alloc", "segment_free"}
+ACTIONS |= {"segment_map", "segment_unmap"}  # of expandable segments
+FOUND = "Metadata-Version: 2.1\nName: {}\nVersion: 1\n"
+
+
+def rows():
+    """Return the rows of scripts.toml, each with what its source says of all of them."""
+    text = Path(__file__).with_name("scripts.toml").read_text("utf-8")
+    sources = tomllib.loads(text)["sources"]
+    common = {"card": "a100", "folder": ".", "path": [], "packages": [], "environment": {}}
+    common |= {"make": [], "also": [], "distributions": [], "prepare": []}
+    return [{**common, **source, **row} for source in sources for row in source["rows"]]
+
+
+class Numbers(pickle.Unpickler):
+    """Reads numbers, texts, lists and dictionaries, and nothing that could run."""
+
+    def find_class(self, module, name):
+        raise pickle.UnpicklingError(f"{module}.{name} is not read")
+
+
+def history(snapshot):
+    """Return the events of a snapshot's device at work, "ACTION SIZE", and the bytes reserved."""
+    content = Numbers(io.BytesIO(snapshot)).load()
+    traces = content["device_traces"]
+    device = max(range(len(traces)), key=lambda i: len(traces[i]))
+    events = [f"{e['action']} {e['size']}" for e in traces[device] if e["action"] in ACTIONS]
+    segments = (s for s in content["segments"] if s["device"] == device)
+    return events, sum(segment["total_size"] for segment in segments)
+
+
+def what_runs(row):
+    """Return a text that rows have in common if one and the same run wrote their snapshots."""
+    keys = ("repository", "commit", "torch", "command", "folder", "environment", "card")
+    return json.dumps([row[key] for key in keys])
+
+
+def run(group, folder):
+    """Run the script of some rows with its PyTorch on an emulated GPU; yield a record for each.
+
+    Raises:
+        UserError: its repository or its PyTorch cannot be had.
+        RuntimeError: it wrote no snapshot.
+    """
+    row = group[0]
+    there = others.repository(folder, row["repository"], row["commit"])
+    python = others.python(folder, row["torch"], row["packages"])
+    for command in row["prepare"]:
+        words = [sys.executable, Path(__file__).with_name("prepare.py"), *command]
+        subprocess.run(words, cwd=there, check=True)
+    written = [there / each["writes"] for each in group]
+    for file in written:
+        file.unlink(missing_ok=True)  # the real one may lie there
+    for needed in [*(file.parent for file in written), *(there / name for name in row["make"])]:
+        needed.mkdir(parents=True, exist_ok=True)
+    path = [EMULATOR, *(there / name for name in row["path"]), *distributions(row, folder)]
+    for other in row["also"]:
+        elsewhere = others.repository(folder, other["repository"], other["commit"])
+        path += [elsewhere / name for name in other["path"]]
+    env = {**os.environ, **row["environment"], "PYTHONPATH": os.pathsep.join(map(str, path))}
+    words = row["command"] if row["command"][0] != "-c" else [python, *row["command"]]
+    command = [python, "-m", "emulated_gpu", "--card", row["card"], *words]
+    began = time.perf_counter()
+    done = subprocess.run(
+        command, cwd=there / row["folder"], env=env, capture_output=True, text=True
+    )
+    seconds = (time.perf_counter() - began) / len(group)
+    for each, file in zip(group, written):
+        if not file.exists():
+            raise RuntimeError(f"{each['name']} wrote no snapshot: {done.stderr.strip()[-500:]}")
+        real, reserved = history(snapshot(there, each))
+        emulated, emulated_reserved = history(file.read_bytes())
+        yield {
+            **{key: each[key] for key in ("name", "what", "repository", "commit", "torch", "card")},
+            "events": len(real),
+            "equal": compare.equal(real, emulated),
+            "verdict": compare.verdict(real, emulated),
+            "reserved": reserved,
+            "emulated_reserved": emulated_reserved,
+            "seconds": seconds,
+        }
+
+
+def snapshot(there, row):
+    """Return the real snapshot, out of the commit that has it."""
+    name = f"{row.get('snapshot_commit', row['commit'])}:{row['snapshot']}"
+    return subprocess.run(
+        ["git", "-C", there, "show", name], check=True, capture_output=True
+    ).stdout
+
+
+def distributions(row, folder):
+    """Return a folder in which importlib.metadata finds packages that the authors had installed."""
+    home = folder.resolve() / "distributions"
+    for name in row["distributions"]:
+        info = home / f"{name}-1.dist-info"
+        info.mkdir(parents=True, exist_ok=True)
+        (info / "METADATA").write_text(FOUND.format(name))
+    return [home] if row["distributions"] else []

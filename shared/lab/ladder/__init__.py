@@ -1,0 +1,1 @@
+"""`python -m shared ladder`: measure the scripts, one after the other."""

@@ -1,0 +1,1 @@
+"""`python -m shared lessons`: write the generated parts of the pages."""

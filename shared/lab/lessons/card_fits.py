@@ -1,0 +1,46 @@
+"""Store the configurations that fit the default models on the cards of the workshop page.
+
+This takes about a minute per card.
+"""
+
+import json
+
+from emulated_gpu import cards
+from shared.cli import Parser, command_of
+from shared.lab.predict import card_fit, command
+from shared.lab.records import stored
+from shared.lab.records.atomic_files import write_text
+from shared.lab.records.views import by_model, setting, unit
+
+CARDS = ("t4", "rtx4090", "a100")
+
+
+def ways(name, options=()):
+    """Return the result of `python -m shared predict --card NAME`, a dictionary per model."""
+    card = cards.CARDS[name]
+    args = command.parse(["--card", name, *options])
+    records = card_fit.find(command.wanted(args), card)
+    return [
+        {
+            "card": name,
+            "title": card.title,
+            "gb": card.gb,
+            "setting": setting(group[0]),
+            "unit": unit(group[0]),
+            "ways": card_fit.ways(group),
+            **{key: group[0][key] for key in ("versions", "git_commit", "date")},
+            "command": args.command,
+        }
+        for group in by_model(records)
+    ]
+
+
+def main(argv=None):
+    Parser(description=__doc__.splitlines()[0]).parse_args(argv)
+    made = command_of(["-m", "shared", "card_fits"], argv)
+    found = [{**found, "made_with": made} for name in CARDS for found in ways(name)]
+    write_text(stored.WAYS, json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Answers to exercises: two records compared, category by category."""
+
+from shared.lab.records import markdown
+from shared.lab.records.views import LEAST, amount, setting
+from shared.memory.blocks import CATEGORIES
+
+SMALL = 0.02  # a category that changes by at most this share is not listed on its own,
+LARGE = 0.25  # unless it makes up more than this share of the peak
+
+
+def changes(record, against, phase="train", place="device"):
+    """Return what the categories held at a peak, as (category, GB before, GB now).
+
+    The record of a run without a GPU has no figures of the host.
+    """
+    if place == "device":
+        held = [r[phase]["breakdown_gb"] for r in (against, record)]
+    else:
+        held = [r[phase]["host_breakdown_gb"] for r in (against, record)]
+    rows = [(label, *(h.get(label, 0) for h in held)) for label in CATEGORIES]
+    return [row for row in rows if max(row[1:]) >= LEAST]
+
+
+def text(exercise, record, against):
+    """Return an answer as a Markdown table."""
+    names = [title(r, other, short=True) for r, other in ((against, record), (record, against))]
+    rows, totals = [], []
+    for place in exercise.memory:
+        of = "" if exercise.memory == ("device",) else f", {place}"
+        peaks = [r[exercise.phase][f"{place}_peak_gb"] or 0 for r in (against, record)]
+        others = [0, 0]  # GB before and now of the categories that are not listed
+        for label, *sizes in changes(record, against, exercise.phase, place):
+            large = max(sizes) > LARGE * max(peaks)
+            if abs(sizes[1] - sizes[0]) <= SMALL * max(sizes) and not large:
+                others = [a + b for a, b in zip(others, sizes)]
+            else:
+                rows.append(_cells(label + of, *sizes))
+        if any(others) and rows:
+            rows.append(_cells(f"all other categories{of}", *others))
+        totals.append(tuple(f"**{cell}**" for cell in _cells(f"together{of}", *peaks)))
+    table = [(f"at the peak while {exercise.phase}ing", *names, "change"), *rows, *totals]
+    if comparable(record, against):
+        right = (f"{r['test_accuracy']:.1%}" for r in (against, record))
+        table.append(("test accuracy", *right, ""))
+    return markdown.text(table)
+
+
+def _cells(name, before, now):
+    before, now = (gb if gb and gb >= LEAST else 0 for gb in (before, now))
+    return name, amount(before), amount(now), markdown.compared(before, now)
+
+
+def comparable(record, against):
+    """Return whether two accuracies are comparable: after as many updates, on real images."""
+    return (
+        record.get("test_accuracy") is not None
+        and record["steps"] == against["steps"]
+        and "fake" not in (record["dataset"], against["dataset"])
+    )
+
+
+def title(record, other, short=False):
+    """Return the heading of a record's column: its script, and how it differs from the other.
+
+    With `short`, a script that both have in common is left out.
+    """
+    differs = [setting(record)] if setting(record) != setting(other) else []
+    for key, words in (
+        ("batch_size", "batch of {}"),
+        ("micro_batch_size", "micro-batch of {}"),
+        ("world_size", "{} devices"),
+        ("steps", "{} updates"),
+        ("dataset", "{}"),
+        ("pretrained", "pretrained: {}"),
+    ):
+        value = record.get(key)
+        if value != other.get(key) and value is not None:
+            if isinstance(value, bool):
+                value = "yes" if value else "no"
+            text = words.format(value)
+            differs.append(text.removesuffix("s") if value == 1 else text)
+    if short and differs and record["script"] == other["script"]:
+        return ", ".join(differs)
+    return ", ".join([record["script"], *differs])

@@ -1,0 +1,184 @@
+"""Make it fit: scripts that run out of memory on a card. Change them until they do not.
+
+Without WHAT, list the levels. A number writes the script of that level into this folder. The name
+of a file judges it: does it fit on the emulated card, and does it still learn the same?
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from emulated_gpu import cards
+from shared.cli import Parser, UserError, positive
+from shared.lab.lessons.check import parts
+from shared.lab.lessons.game import levels, report
+from shared.lab.records.atomic_files import write_text
+from shared.memory import bf16
+
+RUN = "python -m shared game"
+BEST = {
+    "needs_gb": "{:.2f} GB",
+    "lines": "changed lines: {}",
+    "ms": "{:.3g} ms per image at least, if the GPU never waits for its host",
+}
+
+
+class Kept:
+    """What is kept in fit.json of a folder: by level, the best on each card, and hints shown."""
+
+    def __init__(self, folder):
+        self.file = folder / "fit.json"
+        self.levels = {}
+        if self.file.exists():
+            try:
+                self.levels = json.loads(self.file.read_text())
+                [(kept["hints"], kept["best"].items()) for kept in self.levels.values()]
+            except (ValueError, AttributeError, TypeError, KeyError):
+                raise UserError(f"{self.file} is not a record of this game; remove it") from None
+
+    def of(self, level):
+        """Return what is kept of a level, to be changed: {"hints": number, "best": {card: ...}}."""
+        return self.levels.setdefault(str(level.number), {"hints": 0, "best": {}})
+
+    def save(self):
+        write_text(self.file, json.dumps(self.levels, indent=1) + "\n")
+
+
+def words(values):
+    """Return what was reached as text; values are of BEST."""
+    return ", ".join(form.format(values[name]) for name, form in BEST.items())
+
+
+def listed(kept):
+    """Return the levels, and one's best, as lines of text."""
+    lines = []
+    for level in levels.LEVELS:
+        lines.append(f"{level.number}  {level.title}: {level.setting(level.card)}")
+        for card, best in kept.of(level)["best"].items():
+            lines.append(f"   your best on {cards.CARDS[card].title}, each: {words(best)}")
+    return [*lines, "", f"{RUN} 1   begins level 1"]
+
+
+def begin(level, card, folder):
+    """Write the script of a level into a folder, and tell what to do."""
+    path = folder / f"fit_{level.number}.py"
+    if path.exists():
+        raise UserError(f"{path.name} is there; judge it: {RUN} {path.name}, or move it away")
+    if card != level.card:
+        suits(level, card)
+    path.write_text(level.text(card=card))
+    gb = cards.CARDS[card].gb
+    print(f"Level {level.number}, {level.title}: {level.setting(card)}.")
+    print(level.story.strip())
+    print(f"\nYour script is {path.name}. Change it until it fits into {gb:.2f} GB, and learns the")
+    print("same: the same model, batch, precision and losses.\n")
+    print(f"{RUN} {path.name}          runs it on the emulated card, and judges")
+    print(f"{RUN} {path.name} --hint   gives a hint, of {len(level.hints)}")
+    if '"bf16' in level.text() and not cards.CARDS[card].bf16:
+        print(f"\nA {cards.CARDS[card].title} has {bf16.NOTE}{bf16.SLOW}.")
+    model = f" --model {level.model}" if level.model else ""
+    look = f"python -m emulated_gpu --card {card} {path.name} --dry-run{model}"
+    print(f"\nTo see what it prints: {look}")
+
+
+def suits(level, card):
+    """Raise UserError if a level cannot be played on a card."""
+    from shared.lab.lessons.game.sheet import verdicts
+
+    asked = [(level, card, change) for change in (None, *level.solutions)]
+    start, *solutions = verdicts(asked)
+    title, own = cards.CARDS[card].title, cards.CARDS[level.card].title
+    if "said" not in start:
+        raise UserError(f"level {level.number} fits on {title} as it is; its own card is {own}")
+    if all("said" in verdict for verdict in solutions):
+        least = min(verdict["needs_gb"] for verdict in solutions)
+        raise UserError(
+            f"no solution known here of level {level.number} fits on {title}: "
+            f"{least:.2f} GB at least; its own card is {own}"
+        )
+
+
+def hint(level, number, kept):
+    """Print a hint, by default the next one."""
+    mine, last = kept.of(level), len(level.hints)
+    number = number or mine["hints"] + 1
+    if number > last:
+        return print(f"there are {last} hints; solutions: shared/lab/lessons/game/teacher.md")
+    print(f"hint {number} of {last}: {level.hints[number - 1]}")
+    mine["hints"] = max(mine["hints"], number)
+    kept.save()
+
+
+def play(path, level, card, kept):
+    """Judge a file, and keep what is best; return the exit code."""
+    from shared.lab.lessons.game.judge import Play, judge  # not for hints: it imports much
+
+    print(f"{path.name}, level {level.number}, {level.title}: {level.setting(card)}", flush=True)
+    (verdict,) = judge([Play(level, card, path)])
+    if "failed" in verdict:
+        raise UserError(verdict["failed"])
+    print("\n".join(report.lines(verdict, path)))
+    if verdict["refused"] or "said" in verdict:
+        print(f"not yet; a hint: {RUN} {path.name} --hint")
+        return 1
+    if not verdict["lines"]:
+        print("nothing is changed, so this is no solution")
+        return 1
+    best = kept.of(level)["best"].setdefault(card, {})
+    for name in BEST:
+        best[name] = min(verdict[name], best.get(name, verdict[name]))
+    kept.save()
+    print(f"level {level.number} is done: {words(verdict)}")
+    print(f"your best of each, of all your files: {words(best)}")
+    last = level.number == len(levels.LEVELS)
+    print("that was the last level" if last else f"next: {RUN} {level.number + 1}")
+    return 0
+
+
+def key(text):
+    """Return the name in CARDS of a card, as emulator.cards.get() accepts it."""
+    cards.get(text)
+    return text.lower().replace(" ", "")
+
+
+def parse(argv):
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog=RUN, description=__doc__, formatter_class=formatter)
+    add = parser.add_argument
+    add("what", nargs="?", metavar="WHAT", help="a level, such as 1, or a file, such as fit_1.py")
+    own = "begin a level on another card than its own"
+    add("--card", type=key, metavar="NAME", help=f"{own}: {', '.join(cards.CARDS)}")
+    hints = "show the next of a level's hints, or hint N; nothing is judged"
+    add("--hint", nargs="?", type=positive, const=0, metavar="N", help=hints)
+    sheet = "for teachers: judge all known solutions and mistakes, and store what comes out"
+    add("--sheet", action="store_true", help=sheet)
+    args = parser.parse_args(argv)
+    if not args.what and (args.card or args.hint is not None):
+        parser.error("name a level or a file")
+    if args.card and not args.what.isdecimal():
+        parser.error("--card begins a level, by its number; a file's card is in its first line")
+    return args
+
+
+def main(argv=None):
+    args = parse(argv)
+    if args.sheet:
+        from shared.lab.lessons.game import sheet
+
+        return sheet.store(argv)
+    if not args.what:
+        print("\n".join(listed(Kept(Path()))))
+        return 0
+    if args.what.isdecimal():
+        level = levels.get(args.what)
+        if args.hint is None:
+            return begin(level, args.card or level.card, Path())
+        return hint(level, args.hint, Kept(Path()))
+    path = Path(args.what)
+    if path.suffix != ".py":
+        raise UserError(f"{path} is neither a level nor a .py file; see --help")
+    level, card = levels.of_file(path, parts(path).docstring)
+    kept = Kept(path.parent)
+    if args.hint is not None:
+        return hint(level, args.hint, kept)
+    return play(path, level, card, kept)

@@ -1,0 +1,105 @@
+"""The levels of the game, from levels.toml, and the scripts that they hand out."""
+
+import dataclasses
+import re
+import tomllib
+from pathlib import Path
+
+from emulated_gpu.cards import CARDS
+from shared.cli import UserError
+from shared.lab.evidence.variants import Variant
+from shared.lab.records import scripts
+from shared.record import ROOT
+
+FIRST_LINE = re.compile(r"Level (\d+) on (\S+), ")
+SHARED = "sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Change:
+    """A way to change a level's script."""
+
+    words: str
+    replaced: tuple  # (text, its replacement)
+    script: str | None  # that is changed instead of the level's
+    outcome: str = "fits"  # words of what the judge says
+    why: str = ""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Level:
+    """A script that runs out of memory on a card."""
+
+    number: int
+    title: str
+    story: str
+    script: str  # the stage or side road that it is made from
+    card: str  # name in emulator.cards.CARDS
+    replaced: tuple
+    hints: tuple
+    solutions: tuple  # Changes
+    tries: tuple  # Changes that do not lead there
+    model: str | None = None  # None: the full preset's
+    gpus: int = 1
+
+    def text(self, change=None, card=None):
+        """Return the source of the level's script, for a card, if it is another; changed, if so."""
+        replaced, script = self.replaced, self.script
+        if change:
+            replaced = change.replaced if change.script else (*replaced, *change.replaced)
+            script = change.script or script
+        code = Variant("", self.title, script, replaced).text
+        code = code.split('"""\n', 1)[1]
+        code = code.replace("from pathlib import Path\n", "")
+        code = code.replace(SHARED, f'sys.path.append("{ROOT}")  # for shared/')
+        first = f"Level {self.number} on {card or self.card}, {self.title}."
+        return f'"""{first}\n\n{self.story.strip()}\n"""\n{code}'
+
+    def setting(self, card):
+        """Return the model, the batch and the card as text."""
+        batch = re.search(r"^BATCH_SIZE = (\d+)", self.text(), re.MULTILINE)[1]
+        several = f"{self.gpus} x " if self.gpus > 1 else ""
+        model = self.model or scripts.get(self.script).load().TASK.presets["full"]["model"]
+        return f"{model}, {batch} images per update, {several}{CARDS[card].title}"
+
+
+def _read():
+    read = tomllib.loads(Path(__file__).with_name("levels.toml").read_text("utf-8"))
+
+    def change(script=None, edits=(), replaced=(), **fields):
+        pairs = [pair for edit in edits for pair in read["edits"][edit]]
+        return {**fields, "script": script, "replaced": (*pairs, *replaced)}
+
+    for number, fields in enumerate(read["levels"], 1):
+        for kind in ("solutions", "tries"):
+            fields[kind] = tuple(Change(**change(**each)) for each in fields[kind])
+        yield Level(number, **change(**fields))
+
+
+LEVELS = tuple(_read())
+
+
+def get(text):
+    """Return the Level of a number, as text."""
+    if not text.isdecimal() or not 1 <= int(text) <= len(LEVELS):
+        raise UserError(f"there is no level {text}; there are 1 to {len(LEVELS)}")
+    return LEVELS[int(text) - 1]
+
+
+def of_file(path, docstring):
+    """Return the Level of a file, and the name of its card.
+
+    They are in the docstring; without it, the level is the first number in the file's name.
+    """
+    if line := FIRST_LINE.match(docstring):
+        if line[2] not in CARDS:
+            raise UserError(f"{path.name}: there is no card {line[2]}; the level's is in its name")
+        return get(line[1]), line[2]
+    number = re.search(r"\d+", path.stem)
+    if not number:
+        raise UserError(
+            f'{path.name}: of which level? Begin its docstring with "Level 1 on t4, ", '
+            "or put the number into its name: fit_1.py"
+        )
+    level = get(number[0])
+    return level, level.card

@@ -1,0 +1,50 @@
+"""The quiz "Which line is wrong?": the mistakes of shared/memory/README.md, as code."""
+
+import ast
+import difflib
+
+from shared.lab.evidence.variants import MEASURED, measured, recorded
+from shared.lab.records import markdown, stored, views
+
+
+def asked():
+    """Return the questions, and the origins of their figures.
+
+    A question is a dictionary: the script; "code", the function with the mistake as (line, whether
+    it is wrong); the mistake in "words", its predicted "peak", "tiny" as measured, and the "mend".
+    """
+    full, tiny = recorded(), measured()
+    questions = []
+    for v in (v for v in MEASURED if v.mend):
+        right = next(other for other in MEASURED if other.words == v.against)
+        questions.append(
+            {
+                "script": v.script,
+                "words": v.words,
+                "mend": v.mend,
+                "peak": grown(full, right, v),
+                "tiny": grown(tiny, right, v),
+                "code": wrong(right.text, v.text),
+            }
+        )
+    origins = [
+        views.origin([full[v.words] for v in MEASURED], stored.PREDICTED),
+        views.origin([tiny[v.words] for v in MEASURED], stored.TINY_VARIANTS),
+    ]
+    return questions, origins
+
+
+def grown(records, before, after):
+    """Return the peaks of two variants, and their difference, as text."""
+    peaks = [records[v.words]["train"]["device_peak_gb"] for v in (before, after)]
+    return f"{views.size(peaks[0])}, then {views.size(peaks[1])}: {markdown.compared(*peaks)}"
+
+
+def wrong(before, after):
+    """Return the function that contains a change, as a list of (line, whether it is new)."""
+    delta = difflib.ndiff(before.splitlines(), after.splitlines())
+    lines = [(line[2:], line[0] == "+") for line in delta if line[0] in " +"]
+    last = max(n for n, (_, new) in enumerate(lines, 1) if new)
+    functions = [node for node in ast.parse(after).body if isinstance(node, ast.FunctionDef)]
+    (changed,) = (node for node in functions if node.lineno <= last <= node.end_lineno)
+    return lines[changed.lineno - 1 : changed.end_lineno]

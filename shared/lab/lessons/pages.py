@@ -1,0 +1,100 @@
+"""Write the generated parts of all README.md: diffs, tables and answers.
+
+A part stands between `<!-- generated: NAME OPTION="..." -->` and `<!-- end -->`; PARTS has the
+functions that make what is in between. A test fails when one is stale.
+"""
+
+import re
+import shlex
+
+from shared.cli import Parser
+from shared.lab.evidence import hugging_face, lost_updates, on_cards, scale, variants
+from shared.lab.lessons import (
+    exercises,
+    misconceptions,
+    on_gpus,
+    parts,
+    pictures,
+    published,
+    side_roads,
+    streams,
+    times,
+)
+from shared.lab.lessons.game import sheet
+from shared.lab.records import scripts
+from shared.lab.records.atomic_files import write_text
+from shared.lab.records.scripts import ROOT
+
+PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+PARTS = {
+    "answer": exercises.part,
+    "diff": parts.diff,
+    "fit": sheet.part,
+    "glance": parts.glance,
+    "grown": variants.grown,
+    "how_right": published.how_right,
+    "hugging_face": hugging_face.part,
+    "ladder": parts.ladder,
+    "language_models": parts.language_models,
+    "lost_updates": lost_updates.part,
+    "map": side_roads.overview,
+    "measured_gist": on_gpus.gist,
+    "measured_ladder": parts.measured_ladder,
+    "measured_learning": on_gpus.learning,
+    "measured_others": on_gpus.elsewhere,
+    "measured_outside": on_gpus.outside,
+    "measured_scripts": on_gpus.part,
+    "measured_summary": on_gpus.summary,
+    "measured_times": times.every,
+    "misses": published.misses,
+    "misconceptions": misconceptions.part,
+    "on_a_card": on_cards.part,
+    "scale": scale.part,
+    "one_by_one": parts.one_by_one,
+    "one_gpu": parts.one_gpu,
+    "origin": parts.origin,
+    "picture": parts.picture,
+    "published": published.part,
+    "published_speeds": published.speeds,
+    "side_roads": side_roads.table,
+    "speed": times.speed,
+    "speed_table": times.table,
+    "streams": streams.part,
+    "traces": published.traces,
+    "unedited": published.unedited,
+    "variants": variants.part,
+    "which_first": times.which_first,
+}
+
+
+def options(marker):
+    """Return the name of a part and its options, {name: value}, from the text of its comment."""
+    name, *given = shlex.split(marker)
+    return name, dict(option.split("=", 1) for option in given)
+
+
+def fill(page):
+    """Return the text of a page with up-to-date generated parts."""
+    answers = iter(range(1, 100))  # to number them
+
+    def made(match):
+        name, given = options(match[2])
+        number = {"number": next(answers)} if name == "answer" else {}
+        return f"{match[1]}{PARTS[name](page.parent, **given, **number)}\n{match[3]}"
+
+    return PART.sub(made, page.read_text())
+
+
+def pages():
+    """Return the pages: README.md of the repository and of each stage, and those in shared/."""
+    folders = [ROOT, *(ROOT / name for name in scripts.folders())]
+    return [*(f / "README.md" for f in folders), *sorted((ROOT / "shared").glob("**/*.md"))]
+
+
+def main(argv=None):
+    Parser(description=__doc__.splitlines()[0]).parse_args(argv)
+    for page in pages():
+        if (filled := fill(page)) != page.read_text():
+            write_text(page, filled)
+            print(f"{page.relative_to(ROOT)} written")
+    pictures.draw()

@@ -1,0 +1,227 @@
+"""Generated parts of pages that show diffs and records; each function takes the page's folder."""
+
+import json
+import os
+from pathlib import Path
+
+from shared.lab.predict.tables import needs
+from shared.lab.records import markdown, measured, scripts, stored, views
+from shared.lab.records.scripts import ROOT
+from shared.memory.blocks import CATEGORIES
+
+FASTEST = "03_bf16/train"  # of the ladder, per image
+FIGURES = ROOT / "shared" / "lab" / "evidence" / "figures"  # a picture per stage
+
+
+def pair(folder):
+    """Return the scripts that a stage's page compares: its parent, if any, and its train.py."""
+    script = scripts.get(f"{folder.name}/train")
+    return [name for name in (script.parent, script.name) if name]
+
+
+def glance(folder):
+    """Return a table of a stage's most important figures, beside those of the stage before.
+
+    Besides the peak, it has the two categories that change most.
+    """
+    names = pair(folder)
+    rows = [stored.predictions()[name] for name in names]
+    tiny = [_tiny()[name] for name in names]
+    train = [r["train"] for r in rows]
+    several = rows[-1]["world_size"] > 1
+    on_each = ", on each GPU" if several else ""
+    lines = []
+    if several:
+        lines.append(("GPUs", *(str(r["world_size"]) for r in rows)))
+    peaks = (f"**{peak}**" for peak in _amounts(train, "device_peak_gb"))
+    lines.append((f"**peak, allocated{on_each}**", *peaks))
+    for label in _most_changed(train):
+        held = (phase["breakdown_gb"].get(label) for phase in train)
+        lines.append((f"of that, {label}", *map(views.amount, held)))
+    lines.append(("reserved", *_amounts(train, "device_reserved_gb")))
+    lines.append(("a card needs", *(views.size(needs(r)) for r in rows)))
+    if any(map(views.on_host, rows)):
+        lines.append(("on the host", *_amounts(train, "host_peak_gb")))
+    for place in ("device", "host"):
+        amounts = _amounts([r["load"] for r in rows], f"{place}_peak_gb")
+        if amounts[0] != amounts[-1]:
+            lines.append((f"while loading, on the {place}", *amounts))
+    timed = [measured.updates(name) for name in names]
+    if all(timed):
+        speeds = map(measured.images_per_second, timed)
+        lines.append((f"images/s, measured on {measured.gpu()}", *speeds))
+    tiny_peaks = _amounts([r["train"] for r in tiny], "device_peak_gb")
+    lines.append(("tiny model on a CPU, measured: peak", *tiny_peaks))
+    lines.append(("its test accuracy", *map(views.learned, tiny)))
+    card = views.listed(r["device"].removeprefix("emulated ") for r in rows)
+    links = (f"[{name.removesuffix('/train')}](../{name}.py)" for name in names)
+    heading = (f"{views.setting(rows[-1])}, predicted for {card}", *links)
+    return markdown.text([heading, *lines])
+
+
+def _most_changed(phases, count=2):
+    """Return the categories that change most from the first phase to the last, most first.
+
+    With a single phase, these are the largest.
+    """
+    first, last = phases[0]["breakdown_gb"], phases[-1]["breakdown_gb"]
+    before = first if len(phases) > 1 else {}
+    change = {label: abs(last.get(label, 0) - before.get(label, 0)) for label in CATEGORIES}
+    most = sorted(change, key=change.get, reverse=True)[:count]
+    return [label for label in most if change[label]]
+
+
+def origin(folder):
+    """Return a line on how the figures of a stage's page were made, and what prints all of them."""
+    name = pair(folder)[-1]
+    full, tiny = stored.predictions()[name], _tiny()[name]
+    card, torch = full["device"].removeprefix("emulated "), full["versions"]["torch"]
+    gloo = ", without gloo's buffers" if tiny["world_size"] > 1 else ""
+    on_gpu = "of these, none was" if name not in measured.scripts() else "the same script was"
+    return (
+        f"Figures: predicted for {card} with PyTorch {torch}, and measured tiny on "
+        f"{tiny['device']}{gloo}; {on_gpu} "
+        "[measured on a GPU](../shared/lab/evidence/measured.md). "
+        f"All of them: `python -m shared predict {folder.name[:2]}`."
+    )
+
+
+def picture(folder):
+    """Return the timeline of a stage beside that of the stage before, as a picture."""
+    rows = [stored.predictions()[name] for name in pair(folder)]
+    peaks = [f"{r['script']}, {views.size(r['train']['device_peak_gb'])} at the peak" for r in rows]
+    file = os.path.relpath(FIGURES / f"{folder.name}.png", folder)
+    return f"![What holds the memory during one update: {' beside '.join(peaks)}]({file})"
+
+
+def _tiny():
+    return views.by_script(views.read(views.TINY_MEASURED)[0])
+
+
+def diff(folder, plain="no"):
+    """Return the diff that leads to a stage's train.py and, if asked for, folded that of plain.py.
+
+    In the first folder, it leads from plain.py to train.py.
+    """
+    names = pair(folder)
+    if len(names) == 1:
+        names.insert(0, f"{folder.name}/plain")
+    lines, how_much = markdown.diff(*names)
+    folded = ()
+    if plain == "folded":
+        other, much = markdown.diff(*scripts.plain(names))
+        folded = markdown.folded(f"The same change in plain PyTorch: {much}", other)
+    return markdown.text(f"{how_much}; {lines[0]}", lines[2:], folded)
+
+
+def _amounts(phases, key):
+    return [views.amount(phase[key]) for phase in phases]
+
+
+def ladder(folder):
+    """Return a short table of the ladder as predicted for GPUs, and of the last stage."""
+    every = stored.predictions()
+    records = [every[name] for name in scripts.ladder()]
+    fastest, published = measured.updates(FASTEST).per_second, _published_times(records)
+    heading = ("stage", "idea", "changed lines", "tensors, GB", "card, GB")
+    table = [(*heading, f"images/s, {measured.gpu()}", "beside 03", "2023")]
+    for r in records:
+        script = scripts.get(r["script"])
+        lines = str(markdown.changed(script.parent, script.name)) if script.parent else ""
+        speed = ("", "")
+        if run := measured.updates(r["script"]):
+            speed = measured.images_per_second(run), f"{run.per_second / fastest:.0%}"
+        time = published.get(r["script"])
+        real = f"{min(published.values()) / time:.0%}" if time else ""
+        table.append((_link(script), script.idea, lines, *_per_gpu(r), *speed, real))
+    last = scripts.get(scripts.stages()[-1])
+    before = every[last.parent]["train"]["device_peak_gb"]
+    idea = f"{last.idea}, on text: from {before:.2f} GB"
+    table.append((_link(last), idea, "", *_per_gpu(every[last.name]), "", "", ""))
+    return markdown.text(table, markdown.sources(records, stored.PREDICTED))
+
+
+def one_gpu(folder):
+    """Return a picture of the ladder of those who have one GPU, and a table of its last scripts."""
+    every = views.by_script(stored.predicted(stored.ONE_GPU))
+    table = [("on one GPU, after 07", "from", "tensors, GB", "card, GB")]
+    for script in map(scripts.get, scripts.ON_ONE_GPU):
+        link = f"[{script.name}]({script.name}.py)"
+        lines = f"{markdown.changed(script.parent, script.name)} lines from {script.parent[:2]}"
+        table.append((link, lines, *_per_gpu(every[script.name])))
+    file = os.path.relpath(views.RESULTS / "predicted-one-gpu.png", folder)
+    picture = f"![Peak memory of the ladder on one GPU, stacked by what holds it]({file})"
+    return markdown.text(picture, table)
+
+
+def _published_times(records):
+    """Return the ms per image of the article's runs of the same steps, {script: ms}."""
+    runs = json.loads(stored.PUBLISHED.read_text())
+    timed = [r for r in runs if r["source"] == stored.ARTICLE_RUNS and r["published_ms"]]
+    ms = {Path(r["script"]).name[:2]: r["published_ms"] for r in timed}
+    here = {r["script"]: r["batch_size"] for r in records}
+    return {name: ms[name[:2]] / images for name, images in here.items() if name[:2] in ms}
+
+
+def _link(script):
+    return f"[{script.folder}]({script.folder}/)"
+
+
+def _per_gpu(record):
+    """Return the GB allocated on each GPU, and those that a card needs, as texts."""
+    return f"{record['train']['device_peak_gb']:.2f}", f"{needs(record):.2f}"
+
+
+def measured_ladder(folder):
+    """Return the ladder as measured, one table per file of records and model."""
+    pieces = []
+    for file, records in stored.results():
+        stages = [records[name] for name in scripts.stages() if name in records]
+        for rows in views.by_model(stages):
+            name, per_gb = views.scale(rows)
+            table = [(f"peaks in {name}", "loading", "training")]
+            learns = rows[0]["dataset"] != "fake"
+            if learns:
+                table[0] += ("test accuracy", f"{views.unit(rows[0])}/s")
+            for r in rows:
+                load, train = (r[phase]["device_peak_gb"] for phase in ("load", "train"))
+                link = f"[{r['script']}]({os.path.relpath(ROOT / views.folder(r), folder)}/)"
+                peaks = (f"{gb * per_gb:.{1 if per_gb > 1 else 2}f}" for gb in (load, train))
+                learned = (views.learned(r), f"{views.speed(r):.0f}") if learns else ()
+                table.append((link, *peaks, *learned))
+            title = f"{views.setting(rows[0])}, on {markdown.device(rows[0])}:"
+            pieces += [title, table]
+        if stages:
+            pieces.append(markdown.sources(stages, file))
+    return markdown.text(*pieces)
+
+
+def language_models(folder):
+    """Return a table of what language models reserve before and after, on four GPUs and on one."""
+    table = [("GB", "before.py", "train.py, each of 4 GPUs", "and host", "train.py, one GPU")]
+    everything = []
+    for model, records in stored.text_records().items():
+        before = records[0]
+        trained = {r["world_size"]: r for r in records if r["script"].endswith("/train")}
+        after, alone = trained[4], trained[1]
+        reserved = [r["train"]["device_reserved_gb"] for r in (before, after, alone)]
+        reserved.insert(2, after["train"]["host_peak_gb"])
+        table.append((model, *map(views.number, reserved)))
+        everything += [before, after, alone]
+    return markdown.text(table, markdown.sources(everything, stored.PREDICTED, "language models"))
+
+
+def one_by_one(folder):
+    """Return a table of each technique's effect on the peaks, from before.py to train.py."""
+    columns = {}
+    for model, records in stored.text_records().items():
+        steps = [r for r in records if r["technique"] or r["script"].endswith("/before")]
+        columns[model.rpartition("/")[2]] = steps
+    table = [("GB; arithmetic and bytes, ms per text (bound)", *columns)]
+    for n, rows in enumerate(zip(*columns.values())):
+        cells = []
+        for r in rows:
+            ms = views.duration(views.least_ms(r)).removesuffix(" ms")
+            cells.append(f"{views.number(r['train']['device_peak_gb'])}; {ms}")
+        table.append((f"+ {rows[0]['technique']}" if n else "before.py", *cells))
+    return markdown.text(table)

@@ -1,0 +1,45 @@
+"""The pictures on the pages, drawn from stored records."""
+
+import functools
+import json
+
+from PIL import Image
+
+from shared.lab.lessons import streams
+from shared.lab.lessons.parts import FIGURES, pair
+from shared.lab.predict import timeline
+from shared.lab.records import bars, scripts, stored
+from shared.lab.records.scripts import ROOT
+from shared.lab.records.views import RESULTS, TINY_MEASURED, by_script, read
+
+
+def every():
+    """Yield each picture: its file, what its metadata tell, and a function that draws it."""
+    predicted, measured = stored.predictions(), by_script(read(TINY_MEASURED)[0])
+    ladder = scripts.ladder()
+    one_gpu = [predicted[name] for name in ladder[:7]] + stored.predicted(stored.ONE_GPU)
+    for name, records in (
+        ("predicted-full", [predicted[name] for name in ladder]),
+        ("predicted-one-gpu", one_gpu),
+        ("tiny-cpu", [measured[name] for name in scripts.stages()]),
+    ):
+        file = RESULTS / f"{name}.png"
+        yield file, bars.peaks(records), functools.partial(bars.draw, records, file)
+    moments = by_script(stored.timelines())
+    for folder in scripts.folders():
+        both = [moments[name] for name in pair(ROOT / folder)]
+        file = FIGURES / f"{folder}.png"
+        peaks = bars.peaks([m["record"] for m in both])
+        yield file, peaks, functools.partial(timeline.beside, both, file)
+    for entry in streams.stored_entries():
+        file = streams.picture(entry)
+        yield file, streams.shown(entry), functools.partial(streams.draw, entry, file)
+
+
+def draw():
+    """Draw the pictures that are missing, and those whose records have changed."""
+    for file, shown, function in every():
+        there = json.loads(Image.open(file).info["Description"]) if file.exists() else None
+        if there != shown:
+            function()
+            print(f"{file.relative_to(ROOT)} drawn")

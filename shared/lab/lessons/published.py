@@ -1,0 +1,169 @@
+"""Tables that compare emulated figures with those of real GPUs: traces, published figures, reports.
+
+The records are those of evidence.traces and evidence.published, whose option --stored prints all of
+them. Times are bounded.
+"""
+
+import json
+import statistics
+from urllib.parse import urlsplit
+
+from shared.lab.evidence.published import fit
+from shared.lab.evidence.published.command import REPORTS, SOURCES, error, reached
+from shared.lab.records import markdown, stored, views
+from shared.lab.records.scripts import ROOT
+
+NEAR, FAIR = 0.02, 0.05  # relative errors
+LADDER = "Raschka 2023"  # the sources whose scripts the ladder follows
+
+
+def how_right(folder):
+    """Return the table of all that emulated figures were compared with, in Markdown."""
+    traces = json.loads(stored.TRACES.read_text())
+    events, equal = (sum(r[key] for r in traces) for key in ("events", "equal"))
+    same = sum(r["reserved"] == r["emulated_reserved"] for r in traces)
+    lines = [("compared with", "", "equal or near", "median error", "worst")]
+    of = f"{len(traces)} snapshots of {len({r['repository'] for r in traces})} repositories"
+    near = f"{equal:,} of {events:,} events; {same} reserve the same bytes"
+    share = f"{max(1 - r['equal'] / r['events'] for r in traces):.1%} of the events"
+    lines.append(("[traces of GPUs](#traces-of-real-gpus)", of, near, "–", share))
+    records = _sized()
+    reports = [r for r in records if r["source"] == REPORTS["title"]]
+    published = [r for r in records if r["source"] != REPORTS["title"]]
+    complete = {s["title"] for s in SOURCES if s.get("complete", True)}
+    groups = {
+        "published, settings known": [r for r in published if r["source"] in complete],
+        "published, something not known, or FSDP1": [
+            r for r in published if r["source"] not in complete
+        ],
+        "public reports": reports,
+    }
+    for words, group in groups.items():
+        errors = [abs(error(r)) for r in group]
+        near, fair = (sum(e <= limit for e in errors) for limit in (NEAR, FAIR))
+        worst = max(group, key=lambda r: abs(error(r)))
+        lines.append(
+            (
+                words,
+                f"{len(group)} figures of {_sources(group)}",
+                f"{near} within {NEAR:.0%} and {fair} within {FAIR:.0%}",
+                f"{statistics.median(errors):.1%}",
+                f"{error(worst):+.0%}",
+            )
+        )
+    return markdown.text(lines)
+
+
+def misses(folder):
+    """Return the table of the sizes that are not near, by cause, in Markdown."""
+    rows = {(s["title"], row["words"]): row for s in SOURCES for row in s["rows"]}
+    causes = {}
+    for r in _sized():
+        if abs(error(r)) > NEAR:
+            causes.setdefault(rows[r["source"], r["what"]]["cause"], []).append(error(r))
+    lines = [("cause", "figures", "errors")]
+    for cause, errors in sorted(causes.items(), key=lambda item: -len(item[1])):
+        low, high = min(errors), max(errors)
+        both = f"{low:+.0%}" if len(errors) == 1 else f"{low:+.0%} to {high:+.0%}"
+        lines.append((cause, str(len(errors)), both))
+    return markdown.text(lines)
+
+
+def part(folder):
+    """Return the table of the sources of published sizes and of the reports, in Markdown."""
+    records = _sized()
+    lines = [("source", "figures", "errors")]
+    for source in SOURCES:
+        mine = [r for r in records if r["source"] == source["title"]]
+        if not mine:
+            continue
+        errors = [error(r) for r in mine]
+        both = f"{min(errors):+.1%} to {max(errors):+.1%}" if len(mine) > 1 else f"{errors[0]:+.1%}"
+        link = "[{title}]({url})".format(**source)
+        lines.append((link, str(len(mine)), both))
+    return markdown.text(lines, _origin(json.loads(stored.PUBLISHED.read_text())))
+
+
+def traces(folder):
+    """Return the table of the repositories whose allocators' events were compared, in Markdown."""
+    records = json.loads(stored.TRACES.read_text())
+    lines = [("repository", "runs", "events", "not equal")]
+    for repository in dict.fromkeys(r["repository"] for r in records):
+        mine = [r for r in records if r["repository"] == repository]
+        link = f"[{urlsplit(repository).path[1:]}]({repository}/tree/{mine[0]['commit']})"
+        what = views.listed(r["what"] for r in mine)
+        events, equal = (sum(r[key] for r in mine) for key in ("events", "equal"))
+        lines.append((link, what, f"{events:,}", str(events - equal or "")))
+    seconds = sum(r["seconds"] for r in records)
+    dates, commits = (views.listed(r[key] for r in records) for key in ("date", "git_commit"))
+    torch = views.listed(r["torch"] for r in records)
+    made = f"Made with `python -m shared traces --folder DIR`, torch {torch}"
+    made += f", {seconds / 60:.0f} minutes, {dates}, commit {commits}"
+    file = stored.TRACES.relative_to(ROOT)
+    return markdown.text(lines, markdown.folded(markdown.ORIGIN, [f"{made}; records in `{file}`."]))
+
+
+def unedited(folder):
+    """Return how many scripts of others ran, in a sentence."""
+    records = [r for r in json.loads(stored.PUBLISHED.read_text()) if r["script"]]
+    ran = [r for r in records if "why" not in r]
+    repositories = {source["repository"] for source in SOURCES if "commit" in source}
+    return f"{len(ran)} of {len(records)} scripts of {len(repositories)} repositories run."
+
+
+def timed():
+    """Return the records with published times, those nearest to the bound first."""
+    records = [r for r in json.loads(stored.PUBLISHED.read_text()) if r["published_ms"]]
+    return sorted(records, key=reached, reverse=True)
+
+
+def speeds(folder):
+    """Return published times beside the bound and the estimate, and the ladder's, in Markdown."""
+    records = timed()
+    fractions = [reached(r) for r in records]
+    ladder = [r for r in records if r["source"].startswith(LADDER)]
+    lines = [("script", "reached", "error of the estimate")]
+    for r in ladder:
+        lines.append(
+            (r["script"].rpartition("/")[2], f"{reached(r):.0%}", f"{fit.estimated(r):+.0%}")
+        )
+    limits = views.listed(r["bound"]["by"] for r in ladder)
+    summary = (
+        f"Of {len(records)} published runs, the median reaches "
+        f"{statistics.median(fractions):.0%} of the speed that the bound allows, the best "
+        f"{max(fractions):.0%}, the last {min(fractions):.0%}. Those that the ladder follows, "
+        f"with the bound by {limits}:"
+    )
+    fitted, held_out = fit.halves(records)
+    rest = [r for r in records if "work_ms" in r and r not in (*fitted, *held_out)]
+    elsewhere = [1 / (1 + fit.estimated(r)) for r in rest]
+    others = (
+        f"The other {len(elsewhere)}, on other cards, took {min(elsewhere):.1f} to "
+        f"{max(elsewhere):.1f} times the estimate."
+    )
+    return markdown.text(summary, lines, f"The estimate: {fit.summary(records)} {others}")
+
+
+def _sized():
+    """Return the records with published sizes; a size that was published twice counts once."""
+    records = [r for r in json.loads(stored.PUBLISHED.read_text()) if r["published_gb"]]
+    return [*{(r["source"], r["published_gb"]): r for r in reversed(records)}.values()][::-1]
+
+
+def _sources(records):
+    """Return the number of sources, and of reports, that records are of, in words."""
+    titles = {r["source"] for r in records}
+    words = [f"{n} sources"] if (n := len(titles - {REPORTS["title"]})) else []
+    if REPORTS["title"] in titles:
+        urls = {row["url"].partition("#")[0] for row in REPORTS["rows"]}
+        words.append(f"{len(urls)} reports")
+    return " and ".join(words)
+
+
+def _origin(records):
+    commands = views.listed(f"`{r['command']}`" for r in records)
+    torch = views.listed(r["torch"] for r in records)
+    dates, commits = (views.listed(r[key] for r in records) for key in ("date", "git_commit"))
+    file = stored.PUBLISHED.relative_to(ROOT)
+    made = f"Made with {commands}; torch {torch}, {dates}, commit {commits}"
+    return markdown.folded(markdown.ORIGIN, [f"{made}; records in `{file}`."])

@@ -1,0 +1,153 @@
+"""What the streams of a GPU do during an update: pictures of the stages that use several.
+
+`python -m shared streams` runs them with the emulated GPU's clock, and stores the pieces of
+work of their last update; `python -m shared lessons` draws the pictures.
+"""
+
+import base64
+import json
+import os
+
+import matplotlib
+
+from shared import record
+from shared.cli import Parser
+from shared.images.cli import TASK
+from shared.lab.lessons.parts import FIGURES
+from shared.lab.predict.jobs import Wanted, run_jobs
+from shared.lab.predict.stage import predict_work
+from shared.lab.records import bars, measured, scripts, stored, views
+from shared.lab.records.atomic_files import write_text
+
+matplotlib.use("Agg")  # draws into files, needs no screen
+import matplotlib.pyplot as plt
+
+SHOWN = "08_fsdp/train", "09_act_ckpt/train", "10_offload/train"
+LAUNCH_US = 5  # that the host takes to start a piece of work: so the GPU sets the pace
+GAP_MS = 0.02  # of pieces of a stream that are drawn as one
+KINDS = {
+    "product": ("matrix products", "#1f77b4"),
+    "kernel": ("other kernels", "#9ecae1"),
+    "send": ("between GPUs", "#ff7f0e"),
+    "copy": ("from and to the host", "#2ca02c"),
+}
+
+
+def joined(pieces):
+    """Return pieces of work, [kind, stream, begin, end], those of a kind without gaps as one."""
+    found, last = [], {}
+    for kind, stream, begin, end in pieces:
+        before = last.get(stream)
+        if before and before[0] == kind and begin - before[3] < GAP_MS:
+            before[3] = end
+        else:
+            last[stream] = [kind, stream, begin, end]
+            found.append(last[stream])
+    return [[kind, stream, round(a, 3), round(b, 3)] for kind, stream, a, b in found]
+
+
+def busy(pieces):
+    """Return the milliseconds of work by kind, {kind: ms}."""
+    return {k: sum(b - a for kind, _, a, b in pieces if kind == k) for k in KINDS}
+
+
+def by_stream(pieces):
+    """Return the milliseconds of work of each stream, {stream: ms}; else it waits or is idle."""
+    streams = sorted({stream for _, stream, *_ in pieces})
+    return {s: sum(b - a for _, stream, a, b in pieces if stream == s) for s in streams}
+
+
+def hidden(pieces, kind):
+    """Return the share of a kind's work during which the stream of products is at work, too.
+
+    None if there is no work of this kind.
+    """
+    main = next(stream for kind, stream, *_ in pieces if kind == "product")
+    there = [piece[2:] for piece in pieces if piece[1] == main and piece[0] != kind]
+    its = [piece[2:] for piece in pieces if piece[0] == kind and piece[1] != main]
+    both = sum(max(0, min(b, d) - max(a, c)) for a, b in its for c, d in there)
+    whole = sum(b - a for a, b in its)
+    return both / whole if whole else None
+
+
+def stored_entries():
+    """Return what is stored: an entry for each script of SHOWN."""
+    return views.read_list(stored.STREAMS)
+
+
+def shown(entry):
+    """Return what a picture's metadata tell."""
+    return {entry["script"]: entry["ms"]}
+
+
+def picture(entry):
+    """Return the file of the picture of an entry."""
+    return FIGURES / f"{scripts.get(entry['script']).folder}_streams.png"
+
+
+def draw(entry, file):
+    """Draw the streams of an entry, a row each, over time."""
+    busy_ms = by_stream(entry["pieces"])
+    rows = sorted(busy_ms, reverse=True)
+    figure, axes = plt.subplots(figsize=(8.5, 0.9 + 0.45 * len(rows)), layout="constrained")
+    for kind, (label, color) in KINDS.items():
+        for place, row in enumerate(rows):
+            mine = [(a, b - a) for k, s, a, b in entry["pieces"] if (k, s) == (kind, row)]
+            axes.broken_barh(mine, (place - 0.4, 0.8), color=color, linewidth=0)
+        axes.barh(0, 0, color=color, label=label)
+    axes.set_yticks(range(len(rows)), [f"{busy_ms[row]:.1f} ms busy" for row in rows])
+    axes.tick_params("y", length=0)
+    axes.set_xlim(0, entry["ms"])
+    axes.set_xlabel("ms")
+    axes.legend(ncols=len(KINDS), loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False)
+    bars.save(figure, file, shown(entry))
+
+
+def caption(entry):
+    """Return how much of the work of other streams passes while the GPU computes, as text."""
+    overlap = [
+        f"{hidden(entry['pieces'], kind):.0%} of the {ms:.1f} ms {KINDS[kind][0]}"
+        for kind, ms in entry["busy_ms"].items()
+        if kind in ("send", "copy") and (hidden(entry["pieces"], kind) or 0) > 0
+    ]
+    starting = entry["started"] * measured.LAUNCH_US / 1e3
+    return (
+        f"At {measured.LAUNCH_US} µs for a kernel, as on "
+        f"[the H200](../shared/lab/evidence/measured.md), starting all takes {starting:.0f} ms, "
+        f"and the GPU waits most of the time. This emulated {entry['card']} has a host of "
+        f"{entry['launch_us']} µs, to show what can overlap: {' and '.join(overlap)}."
+    )
+
+
+def part(folder):
+    """Return the picture of a stage's streams, and its caption, in Markdown."""
+    (entry,) = (e for e in stored_entries() if scripts.get(e["script"]).folder == folder.name)
+    file = os.path.relpath(picture(entry), folder)
+    return f"![The streams of a GPU during one update, over time]({file})\n\n{caption(entry)}"
+
+
+def embedded(script):
+    """Return the picture of a script's streams as a data URI, and its caption, None if none is."""
+    for entry in stored_entries():
+        if entry["script"] == script:
+            data = base64.b64encode(picture(entry).read_bytes()).decode()
+            return f"data:image/png;base64,{data}", caption(entry)
+    return None
+
+
+def main(argv=None):
+    Parser(description=__doc__.splitlines()[0]).parse_args(argv)
+    options = Wanted("full", clock_us=LAUNCH_US)
+    jobs = [(predict_work, name, options) for name in SHOWN]
+    entries = []
+    for name, pieces in zip(SHOWN, run_jobs(jobs)):
+        known = {"script": name, "card": options.card.title, "launch_us": LAUNCH_US}
+        known |= {"ms": max(end for *_, end in pieces), "busy_ms": busy(pieces)}
+        known["started"] = len(pieces)
+        entries.append({**record.new(TASK, **known), "pieces": joined(pieces)})
+    write_text(stored.STREAMS, json.dumps(entries) + "\n")
+    print(f"{stored.STREAMS.name}: {len(entries)} records")
+
+
+if __name__ == "__main__":
+    main()

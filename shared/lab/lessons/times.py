@@ -1,0 +1,127 @@
+"""The parts of pages on time, as measured on one GPU: tables, and the sentences with figures."""
+
+import statistics
+
+from shared.lab.records import markdown, measured, scripts
+
+# What the tables of 04, 05 and 06 show: script, images per update, at a time.
+SHOWN = {
+    "04_batchsize": [("03_bf16/train", 64, 64), ("03_bf16/train", 128, 128)],
+    "05_grad_accum": [("03_bf16/train", 64, 64), ("04_batchsize/train", 16, 16)],
+    "06_sgd": [("05_grad_accum/train", 16, 4), ("06_sgd/train", 16, 4)],
+}
+SHOWN["04_batchsize"] += [("04_batchsize/train", 16, 16), ("04_batchsize/train", 32, 32)]
+SHOWN["05_grad_accum"] += SHOWN["06_sgd"]
+SHOWN["06_sgd"] += [("06_sgd/train", 64, 16), ("06_sgd/train", 128, 32)]
+SHOWN["05_grad_accum"] += SHOWN["06_sgd"][2:]
+
+
+def table(folder):
+    """Return the table of images at a time and images per second, of a folder's page."""
+    rows = [(f"{measured.gpu()}: script", "images", "at a time", "peak GB")]
+    rows[0] += ("ms per update", "kernels", "images/s")
+    for name, batch_size, at_a_time in SHOWN[folder.name]:
+        run = measured.updates(name, batch_size, at_a_time)
+        sizes = map(str, (run.batch_size, run.at_a_time))
+        cells = measured.spread(run), f"{run.kernels:,}", f"{run.per_second:.0f}"
+        link = f"[{name.partition('_')[0]}](../{name}.py)"
+        rows.append((link, *sizes, f"{run.peak_gb:.2f}", *cells))
+    return markdown.text(rows)
+
+
+def every(folder):
+    """Return the table of all timed updates."""
+    heading = (
+        "script",
+        "images",
+        "at a time",
+        "ms per update",
+        "started by the host in",
+        "kernels",
+    )
+    rows = [(f"{measured.gpu()}: {heading[0]}", *heading[1:], "GPU busy, ms", "images/s")]
+    for run in sorted(measured.times(), key=lambda run: run.name[:2]):
+        sizes = str(run.batch_size), str(run.at_a_time)
+        cells = measured.spread(run), f"{run.launch_ms:.0f}", f"{run.kernels:,}"
+        last = f"{run.busy_ms:.0f}", f"{run.per_second:.0f}"
+        rows.append((run.name, *sizes, *cells, *last))
+    return markdown.text(rows)
+
+
+def paced():
+    """Return the runs of stages in which the host sets the pace, and the GPU waits for it."""
+    stages = [run for run in measured.times() if run.name in scripts.stages()]
+    return [r for r in stages if r.launch_ms > 0.97 * r.median and r.busy_ms < 0.9 * r.median]
+
+
+def speed(folder):
+    """Return why small micro-batches are slow on a fast GPU, the rule for others, what to do."""
+    five, four = (measured.updates(f"{name}/train") for name in ("05_grad_accum", "04_batchsize"))
+    three, most = measured.updates("03_bf16/train"), measured.updates("06_sgd/train", 128)
+    fused = measured.updates("05_grad_accum/compile")
+    each = [run.median / run.passes for run in paced()]
+    image, median = three.median / three.batch_size, statistics.median(each)
+    sizes = sorted({run.at_a_time for run in paced()})
+    return markdown.text(
+        f"A kernel must be started, whatever its size: that takes this host about "
+        f"{measured.LAUNCH_US} µs. 05 has {five.kernels:,} kernels per update, 04 has "
+        f"{four.kernels:,}, so the GPU, which is busy for some {five.busy_ms:.0f} ms of 05's "
+        f"{five.median:.0f}, waits for the host. A forward and backward pass takes "
+        f"{min(each):.0f} to {max(each):.0f} ms there, of {', '.join(map(str, sizes[:-1]))} or "
+        f"{sizes[-1]} images: **the number of micro-batches sets the time, not the number of "
+        f"images.**",
+        f"**On your card**, a pass takes the longer of the host's time (kernels times "
+        f"{measured.LAUNCH_US} µs) and the GPU's. So take at least as many images as the host's "
+        f"ms for a pass, divided by the GPU's for an image: here {median:.0f} / {image:.1f}, or "
+        f"about {median / image:.0f}. Time an update with 1 image for the first, and one with as "
+        f"many as fit for the second. On a card that is twenty times slower 2 or 3 suffice.",
+        f"**What to do**: the largest micro-batch that fits. 06 with {most.at_a_time} images at a "
+        f"time makes {most.per_second:.0f} images/s in {most.peak_gb:.2f} GB. Before that "
+        f"gets small, [checkpoint activations](../09_act_ckpt/one_gpu.py): that starts most of the "
+        f"forward pass again (not timed yet), not all of a pass several times. Fewer starts also "
+        f"help: `torch.compile` saved {1 - fused.median / five.median:.0%}, CUDA graphs are "
+        f"untried.",
+    )
+
+
+def which_first(folder):
+    """Return the table of what helps first, with the price of each technique in time."""
+
+    def times(name, before):
+        """Return how many times as long an update takes."""
+        runs = [measured.updates(script) for script in (before, name)]
+        return f"{runs[1].median / runs[0].median:.2g}x"
+
+    halves = times("02_mixed_precision/train", "01_baseline/train")
+    four = times("05_grad_accum/train", "04_batchsize/train")
+    bits = times("06_sgd/adam_8bit_bnb", "05_grad_accum/train")
+    host = times("06_sgd/adam_on_host", "05_grad_accum/train")
+    table = [("most of the peak is", "first", "an update on an H200", "then")]
+    table += [
+        (
+            "activations, in fp32",
+            "[02](02_mixed_precision/), or [bf16_mixed](02_mixed_precision/bf16_mixed.py)",
+            halves,
+            "the next row",
+        ),
+        (
+            "activations, in 16 bits",
+            "[checkpointing](09_act_ckpt/one_gpu.py), with as many images at once as fit",
+            "a fifth more arithmetic; not timed",
+            f"[05](05_grad_accum/): {four} with 4 images at once, free if 4 keep the GPU busy",
+        ),
+        (
+            "Adam's states",
+            "[8 bits](06_sgd/adam_8bit_bnb.py)",
+            f"{bits} with 4 images at once",
+            "[08](08_fsdp/)",
+        ),
+        (
+            "weights, gradients",
+            "08; [LoRA](11_llm/lora.py) for text",
+            "not timed",
+            f"[10](10_offload/), last; [Adam on the host](06_sgd/adam_on_host.py): {host}",
+        ),
+        ("Adam's temporaries", "`fused=True`", "not timed", ""),
+    ]
+    return markdown.text(table)

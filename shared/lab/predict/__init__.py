@@ -1,0 +1,1 @@
+"""`python -m shared predict`: the GPU memory that scripts need, on an emulated GPU."""

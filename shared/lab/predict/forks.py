@@ -1,0 +1,95 @@
+"""The process that jobs.Forks starts: it imports everything, and forks for each job."""
+
+import importlib
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import tempfile
+from multiprocessing import connection
+
+from tqdm import tqdm
+
+from shared.cli import UserError
+from shared.lab.records.running import PRELOADED, end_with_parent
+
+IMPORTED = [*PRELOADED, "shared.lab.predict.stage", "shared.lab.predict.card_fit"]
+
+
+def run_all(jobs, workers):
+    """Return the results of jobs in order; that of a job that fails is the exception."""
+    context = multiprocessing.get_context("fork")
+    waiting, running, results = list(enumerate(jobs)), {}, [None] * len(jobs)
+    bar = tqdm(total=len(jobs), unit="script", leave=False, disable=None)  # on a terminal
+    while waiting or running:
+        while waiting and len(running) < workers:
+            number, job = waiting.pop(0)
+            receiver, sender = context.Pipe(duplex=False)
+            process = context.Process(target=_run, args=(sender, job))
+            process.start()
+            sender.close()
+            running[receiver] = number, process
+        for receiver in connection.wait([*running]):
+            number, process = running.pop(receiver)
+            try:
+                results[number] = receiver.recv()
+            except EOFError:
+                process.join()
+                results[number] = _ended(process.exitcode, jobs[number])
+            process.join()
+            bar.update()
+    bar.close()
+    return results
+
+
+def _run(sender, job):
+    """Run a job, and send what it returns, or the error; what it prints is not shown."""
+    end_with_parent()
+    function, *arguments = job
+    with tempfile.TemporaryFile() as log:
+        for standard in (1, 2):
+            os.dup2(log.fileno(), standard)
+        try:
+            result = function(*arguments)
+        except UserError as error:
+            result = error
+        except Exception as error:
+            said = str(error).strip().partition("\n")[0][:300]
+            result = UserError(f"{_name(job)} failed: {type(error).__name__}: {said}")
+    sender.send(result)
+
+
+def _name(job):
+    _, *arguments = job
+    name, model = arguments[0], getattr(arguments[1:] and arguments[1], "model", None)
+    return f"{name} with {model}" if model else str(name)
+
+
+def _ended(code, job):
+    how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    asks = "; has the host enough memory?" if -code == signal.SIGKILL else ""
+    return UserError(f"{_name(job)} was ended by {how}{asks}")
+
+
+def serve(end):
+    """Run the jobs that come through a multiprocessing.Connection, until it is closed."""
+    before = {}
+    while True:
+        try:
+            variables, folders, jobs, workers = end.recv()
+        except EOFError:
+            return
+        for name in before.keys() - variables:  # not what packages have set when imported
+            os.environ.pop(name, None)
+        os.environ.update(variables)
+        before = variables
+        sys.path += [folder for folder in folders if folder not in sys.path]
+        end.send(pickle.dumps(run_all(pickle.loads(jobs), workers)))
+
+
+if __name__ == "__main__":
+    for name in IMPORTED:
+        importlib.import_module(name)
+    number, sys.argv = int(sys.argv[1]), ["predict"]  # errors of the command line begin with it
+    serve(connection.Connection(number))

@@ -1,0 +1,254 @@
+"""A script of this repository on an emulated card: its own main() runs, and its Meter measures."""
+
+import contextlib
+import ctypes
+import dataclasses
+import math
+import multiprocessing
+import tempfile
+import time
+from pathlib import Path
+from unittest import mock
+
+import torch
+
+from emulated_gpu import launch
+from shared import metrics
+from shared.images import models
+from shared.lab.predict import history, tables
+from shared.lab.predict.bound import bound
+from shared.lab.predict.estimate import work
+from shared.lab.predict.jobs import one_by_one
+from shared.lab.predict.module_tracker import Lines, plain
+from shared.lab.records import scripts
+from shared.memory.blocks import tensors
+from shared.memory.phases import Phases
+from shared.memory.torch_private import wrapped
+
+LEARNED = ("accuracy", "perplexity")
+# What the Meter measures, and an emulated GPU does not tell: it computes nothing.
+MEANINGLESS = "pretrained dataset seed epochs resumed_at first_loss last_loss train_seconds".split()
+MEANINGLESS += [f"{part}_{name}" for part in ("train", "val", "test") for name in LEARNED]
+MEANINGLESS += ["images_per_second", "texts_per_second", "input_shapes"]
+UPDATES = 3  # the second is the first with everything allocated at its start
+
+
+class WatchedPhases(Phases):
+    """The phases of a run, with a Watch of their operations.
+
+    `loaded`, `begins` and `ends` are numbers of operations: when training began, and when each
+    update began and ended.
+    """
+
+    def __init__(self, watch, device):
+        super().__init__(device)
+        self.watch, self.loaded, self.begins, self.ends = watch, 0, [], []
+        self.issued = []  # the number of pieces of work when each update began, and at its end
+
+    @contextlib.contextmanager
+    def load(self):
+        with self.watch.at_work(), super().load():
+            yield
+        self.watch.building = False
+        self.loaded = len(self.watch.places)
+
+    @contextlib.contextmanager
+    def update(self, inputs, labels):
+        self.watch.cost.start()
+        self.begins.append(len(self.watch.places))
+        self.issued.append(ctypes.CDLL(None).emulator_issued())
+        for t in tensors((inputs, labels)):
+            self.watch.label(t, "inputs")
+        with self.watch.at_work(), super().update(inputs, labels):
+            yield
+        self.ends.append(len(self.watch.places))
+        self.issued.append(ctypes.CDLL(None).emulator_issued())
+        self.watch.place()  # what comes after, such as validation, does not belong to the update
+
+
+class Stage:
+    """A script as options (jobs.Wanted) ask for it, on an emulated card of this process."""
+
+    def __init__(self, name, options, with_lines=False):
+        self.options, self._with_lines = options, with_lines
+        self.script = scripts.get(name).load()
+        if options.techniques is not None:
+            self.script = one_by_one(name).script(options.techniques)
+        for constant in ("BATCH_SIZE", "MICRO_BATCH_SIZE"):
+            size = getattr(options, constant.lower())
+            if size and hasattr(self.script, constant):
+                setattr(self.script, constant, size)
+        self.micro = getattr(self.script, "MICRO_BATCH_SIZE", None)
+        several = self.script.DEVICES > 1
+        self.devices = (options.devices or self.script.DEVICES) if several else 1
+        self.phases = self.own = None
+
+    def arguments(self):
+        """Return the words of the command line that runs the script."""
+        options, full = self.options, self.options.preset == "full"
+        words = ["--preset", options.preset, "--max-steps", UPDATES]
+        if full or options.model:  # noise and random weights, in place of what would be downloaded
+            words += ["--dry-run"]
+        words += ["--model", options.model] if options.model else []
+        words += ["--max-length", options.max_length] if options.max_length else []
+        words += ["--trust-remote-code"] * options.trust_remote_code
+        # The ranks beside this one are said as torchrun would: they may be more than its GPUs.
+        words += ["--devices", 1] if self.script.DEVICES > 1 and self.devices == 1 else []
+        return [str(word) for word in (*words, *options.words)]
+
+    def run(self, further=None):
+        """Run the script; return the record of its Meter.
+
+        Args:
+            further: if given, a function that yields batches after those of the script; it is
+                given this, and the loader.
+
+        Raises:
+            torch.OutOfMemoryError: the card is too small.
+        """
+        from shared.lab.predict.watch import Watch  # it exists only where a GPU is emulated
+
+        self._take_card()
+        self.watch = Watch(self._line() if self._with_lines else lambda: None)
+
+        def phases(device):
+            self.phases = WatchedPhases(self.watch, device)
+            return self.phases
+
+        def training(original, meter, model, *others):
+            self.watch.names = {p: plain(name) for name, p in model.named_parameters()}
+            return original(meter, model, *others)
+
+        def progress(original, meter, loader, epoch):
+            yield from original(meter, loader, epoch)
+            self.own = self._own_cost()  # not that of further batches, which may be smaller
+            if further:
+                yield from further(self, loader)
+
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(mock.patch.object(metrics, "Phases", phases))
+            stack.enter_context(wrapped(metrics.Meter, "training", training))
+            stack.enter_context(wrapped(metrics.Meter, "progress", progress))
+            if px := self.options.image_px:
+                stack.enter_context(mock.patch.object(models, "image_px", lambda name: px))
+            try:
+                return self.script.main(self.arguments())
+            except RuntimeError as error:  # a pipeline's, about the one that is its cause
+                if isinstance(error.__cause__, torch.OutOfMemoryError):
+                    raise error.__cause__ from None
+                raise
+
+    def _own_cost(self):
+        """Return the fields of a record that tell what the script's own last update costs."""
+        done, rates = self.watch.cost.operations, self.options.card.rates
+        own = {"bound": bound(done, rates), "work_ms": work(done, rates)}
+        return {"cost": self.watch.cost.totals(), **own}
+
+    def _line(self):
+        lines, file = Lines(self.script), self.script.__file__.rpartition("/")[2]
+
+        def line():
+            numbers = lines()
+            return (file, *numbers) if any(numbers) else None
+
+        return line
+
+    def _take_card(self):
+        card, gb = self.options.card, self.options.card_gb or tables.PLENTY_GB
+        options, alone = self.options, self.devices > 1
+        how = {"clock": options.clock_us, "alone": alone, "rank": options.rank or 0}
+        settings = launch.settings(card, self.devices, **how)
+        settings["EMULATED_BYTES"] = str(int(gb * 1e9))
+        settings["EMULATED_CONTEXT"] = str(int(tables.set_aside(self.devices) * 1e9))
+        launch.become(settings)
+        if self.options.expandable:
+            torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+        torch.set_num_threads(1)
+
+
+def predicted(name, options, further=None, with_lines=False):
+    """Return the record of a script, its Trace and its Stage."""
+    from shared.lab.predict.trace import Trace
+
+    started = time.perf_counter()
+    stage = Stage(name, options, with_lines)
+    record = stage.run(further)
+    phases, watch = stage.phases, stage.watch
+    trace = Trace(watch)
+    first, end = trace.index(phases.loaded), trace.index(phases.ends[UPDATES - 1])
+    techniques = options.techniques
+    for field in MEANINGLESS:
+        record.pop(field, None)
+    if "rank" in record:  # the Meter knows only this one
+        record["rank"] = options.rank or 0
+    record |= {
+        "script": f"{scripts.get(name).folder}/before" if techniques == () else name,
+        "technique": techniques[-1] if techniques else None,
+        "device": f"emulated {options.card.title}",
+        "peak_at": {"load": trace.peak_at(0, first), "train": trace.peak_at(first, end)},
+        **stage.own,
+        "seconds": time.perf_counter() - started,
+    }
+    return record, trace, stage
+
+
+def with_most(name, options):
+    """Return options with the rank that needs most memory, of a script whose ranks differ.
+
+    Each rank of a pipeline computes other blocks; of other scripts, rank 0 stands for all.
+    """
+    stage = Stage(name, options)
+    if options.rank is not None or not hasattr(stage.script, "PipelineStage"):
+        return options
+    every = [dataclasses.replace(options, rank=rank) for rank in range(stage.devices)]
+    return max(every, key=lambda one: _peak_in_fork(name, one))
+
+
+def _peak_in_fork(name, options):
+    """Return the peak in GB of a run in a process of its own; if it fails, infinity."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+
+    def run():
+        sender.send(predicted(name, options)[0]["train"]["device_peak_gb"])
+
+    process = context.Process(target=run)
+    process.start()
+    sender.close()
+    try:
+        return receiver.recv()
+    except EOFError:  # the caller will see why
+        return math.inf
+    finally:
+        process.join()
+
+
+def predict(name, options):
+    """Return a record of a script's memory and cost."""
+    return predicted(name, with_most(name, options))[0]
+
+
+def predict_moments(name, options):
+    """Return what holds the memory in the last update, as history.condensed() returns it."""
+    record, trace, stage = predicted(name, with_most(name, options), with_lines=True)
+    since, end = (trace.index(n) for n in (stage.phases.begins[-1], stage.phases.ends[-1]))
+    return history.condensed(record, trace, since, end)
+
+
+def predict_work(name, options):
+    """Return the pieces of work of the last update: [(kind, stream, begin, end)], times in ms.
+
+    Kinds are "product", "kernel" (another), "copy" (from or to the host) and "send" (to other
+    GPUs); streams are numbered in the order of their first piece. The options have a clock, and no
+    time of this machine is in the figures.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "work")
+        stage = Stage(name, options)
+        ctypes.CDLL(None).emulator_log(str(file).encode())
+        stage.run()
+        since, until = stage.phases.issued[-2:]
+        pieces = [line.split() for line in file.read_text().splitlines()[since:until]]
+    started = min(int(begin) for _, _, begin, _ in pieces)
+    streams = {stream: number for number, stream in enumerate(dict.fromkeys(p[1] for p in pieces))}
+    return [(k, streams[s], *((int(ns) - started) / 1e6 for ns in span)) for k, s, *span in pieces]

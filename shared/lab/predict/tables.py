@@ -1,0 +1,157 @@
+"""Predictions as tables of text: peaks, what holds the memory, what fits on a card."""
+
+from emulated_gpu.cards import CONTEXT_GB
+from shared.lab.predict.estimate import estimate
+from shared.lab.records import scripts, views
+from shared.lab.records.tables import parent
+from shared.lab.records.views import name, setting, unit
+from shared.memory import bf16
+from shared.memory.blocks import CATEGORIES
+
+# Memory of a card for the buffers of NCCL: measured with one rank on one H200. Several ranks were
+# not measured; others report 0.5 to 0.7 GB with up to four GPUs, more with more communicators:
+# https://github.com/NVIDIA/nccl/issues/964, https://github.com/NVIDIA/nccl/issues/864.
+NCCL_GB = 0.59
+# What cuDNN's workspaces, which are not emulated, add to what PyTorch reserves for a network with
+# convolutions: at most a sixth of what was reserved on one H200, a fifth of the rest.
+CUDNN = 0.2
+OPEN_GB = 2  # to spare; with less, it is open whether something fits
+ALLOWED = "the CUDA context and NCCL's buffers are as on one H200."
+PLENTY_GB = 4000  # a card that everything fits on; expandable segments reserve addresses for it
+TIGHTLY = "tightly: PyTorch has to give idle memory back, which takes time"
+
+
+def table(records, columns):
+    """Return a table as lines of text; columns are {heading: function of a record}."""
+    return views.aligned([*columns], [[str(show(r)) for show in columns.values()] for r in records])
+
+
+def predictions(records):
+    """Return the predictions of one model as lines of text: peaks, and what holds the memory."""
+    gb_or_mb, factor = views.scale(records)
+    width = max(len(views.where(r)) for r in records)
+
+    def amount(gb):
+        return "" if gb is None else f"{gb * factor:.2f}"
+
+    def peak(phase, key):
+        return lambda r: amount(r[phase][f"{key}_gb"])
+
+    def against_first(r):
+        peaks = (x["train"]["device_peak_gb"] for x in (records[0], r))
+        return views.less(*peaks) if r is not records[0] else ""
+
+    def against_parent(r):
+        before = r["script"] in scripts.side_roads() and parent(r, records)
+        peaks = (x["train"]["device_peak_gb"] for x in (before, r))
+        return views.change(*peaks) if before else ""
+
+    peaks = {
+        "script": name,
+        "devices": lambda r: r["world_size"],
+        unit(records[0]): lambda r: r["batch_size"],
+        "at once": views.at_once,
+        f"load {gb_or_mb}": peak("load", "device_peak"),
+        f"load: host {gb_or_mb}": peak("load", "host_peak"),
+        f"allocated {gb_or_mb}": peak("train", "device_peak"),
+        f"reserved {gb_or_mb}": peak("train", "device_reserved"),
+        f"host {gb_or_mb}": peak("train", "host_peak"),
+        "allocated vs first": against_first,
+        "allocated vs parent": against_parent,
+        "peak in": lambda r: views.where(r).ljust(width),
+    }
+    held = []  # (label, {category: GB})
+    for r in records:
+        held.append((name(r), r["train"]["breakdown_gb"]))
+        if views.on_host(r):
+            held.append((f"{name(r)}, host", r["train"]["host_breakdown_gb"]))
+    used = [label for label in CATEGORIES if any(label in gb for _, gb in held)]
+    categories = {label: lambda row, label=label: amount(row[1].get(label)) for label in used}
+    return [
+        *table(records, peaks),
+        "",
+        f"What holds it at the peak, in {gb_or_mb}:",
+        *table(held, {"script": lambda row: row[0], **categories}),
+    ]
+
+
+def costs(records):
+    """Return the cost of an update per device, and its least time, as lines of text."""
+
+    def gb(key):
+        def show(r):
+            amount = r["cost"][f"{key}_gb"]
+            return f"{amount:.2f}" if amount >= 0.005 else f"{amount:.3f}" if amount >= 5e-5 else ""
+
+        return show
+
+    above = "What an update costs each device"
+    columns = {
+        "script": name,
+        "TFLOP": lambda r: f"{r['cost']['tflop']:.4g}",
+        "moved GB": gb("moved"),
+        "gathered": gb("gathered"),
+        "reduced": gb("reduced"),
+        "to device": gb("to_device"),
+        "to host": gb("to_host"),
+        "on host": gb("moved_on_host"),
+        "operations": lambda r: r["cost"]["operations"],
+    }
+    if all(r["bound"] for r in records):
+        above += ", the least time it takes, at the highest rates, and an estimate"
+        columns |= {
+            "at least ms": lambda r: f"{r['bound']['ms']:.4g}",
+            "estimate": lambda r: f"{estimate(r['work_ms']):.3g}",
+            f"at most {unit(records[0])}/s": lambda r: f"{views.most_per_second(r):,.0f}",
+            "bounded by": lambda r: r["bound"]["by"],
+        }
+    return [f"{above}:", *table(records, columns)]
+
+
+def show(records, card, how):
+    """Print the tables of predictions of one model; `how` they were made is a text."""
+    r = records[0]
+    article = "an" if r["device"].startswith("e") else "a"
+    print(f"\n{setting(r)}, on {article} {r['device']}, {how}. Figures are per device.\n")
+    print("\n".join([*predictions(records), "", *costs(records)]))
+    if card and not card.bf16 and any("bf16" in str(r["precision"]) for r in records):
+        print(f"\nA {card.title} has {bf16.NOTE}{bf16.SLOW}.")
+
+
+def set_aside(devices):
+    """Return the GB of a card that are set aside for what is not emulated, on so many devices."""
+    return CONTEXT_GB + NCCL_GB if devices > 1 else CONTEXT_GB
+
+
+def needs(record):
+    """Return the GB of a card that a script needs."""
+    reserved = max(record[phase]["device_reserved_gb"] for phase in ("load", "train"))
+    return reserved + set_aside(record["world_size"])
+
+
+def tight(fit):
+    """Return whether a record's "fits" or "way" fits only if PyTorch gives idle memory back."""
+    return fit["needs_gb"] > fit["card_gb"]
+
+
+def fitting(records):
+    """Return which scripts, whose records have "fits", fit on a card, as lines of text."""
+    columns = {
+        "script": name,
+        "GPUs": lambda r: r["world_size"],
+        "each takes GB": lambda r: f"{r['fits']['needs_gb']:.2f}",
+        "fits": lambda r: ("yes", "tightly")[tight(r["fits"])] if r["fits"]["fits"] else "no",
+        f"largest micro-batch, {unit(records[0])}": lambda r: (
+            r["fits"]["largest_micro_batch"] or "none fits"
+        ),
+    }
+    above = (
+        f"On a card of {records[0]['fits']['card_gb']:.4g} GB. Each takes what PyTorch reserves if "
+        f"there is room, {CONTEXT_GB:g} GB for the CUDA context with its kernels and, with several "
+        f"GPUs, {NCCL_GB:g} GB for NCCL. The latter two are as measured on one H200:"
+    )
+    below = "None of these fits as it is."
+    if first := next((r for r in records if r["fits"]["fits"]), None):
+        n = first["world_size"]
+        below = f"The first that fits: {name(first)} on {n} {'GPUs' if n > 1 else 'GPU'}"
+    return [above, *table(records, columns), f"Fits {TIGHTLY}. So may the largest.", below]

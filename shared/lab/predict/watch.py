@@ -1,0 +1,202 @@
+"""What runs while PyTorch allocates on an emulated GPU: operations, and where in a script they are.
+
+No mode of PyTorch's is used, since it would change what the backward pass allocates. The emulator
+tells of each operation; its number goes into the allocator's own history (see trace.py).
+"""
+
+import contextlib
+import os
+
+import torch
+from torch.nn.parameter import is_lazy
+from torch.optim.optimizer import register_optimizer_step_post_hook as after_step
+from torch.optim.optimizer import register_optimizer_step_pre_hook as before_step
+
+from emulated_gpu.inside import values
+from emulated_gpu.inside.memory import on_gpu, start
+from shared.lab.predict.cost import Cost
+from shared.lab.predict.module_tracker import Whereabouts
+from shared.memory.blocks import tensors
+from shared.memory.ledger import parts_of
+from shared.memory.torch_private import FSDP_GROUP, in_backward, lookup, wrapped
+
+BETWEEN = "+"  # after the number of an operation: it has ended
+EXCHANGE = ("c10d", "fsdp")  # namespaces of operations on buffers for communication
+
+
+class Watch:
+    """Records each operation on the GPU, and what is known of the tensors in its memory.
+
+    `places` are of each operation: the phase, the module, the line of the script, and the category
+    of what it allocates. `results` are {address: (shape, dtype)} of the tensors that it returned.
+    `labels` are what the script has told: (operations so far, address, category, name).
+    """
+
+    def __init__(self, line):
+        """Begin with nothing.
+
+        line() returns the script's running line: (file, number, and number of the line that chose
+        what is running, or None), or None outside of the script.
+        """
+        self.line = line
+        self.places, self.results, self.labels = [], [], []
+        self.cost = Cost("cuda", _stream)
+        self.building, self._stepping, self._backward_at = True, False, None
+        self._running = self._gathering = False  # whether an operation, or FSDP2, is
+        self._recording = False
+        self._whereabouts = Whereabouts()
+        self.names = {}  # {parameter: its name}
+        self.inputs = set()  # addresses on the host of a batch
+        self.weights, self.has_changed = set(), False  # addresses; whether somebody wrote there
+
+    # Operations.
+
+    def begins(self, func):
+        """Note that an operation begins; return its number, None within another operation."""
+        if self._running:
+            return None
+        if not self._recording and torch.cuda.is_initialized():
+            self._recording = True
+            record_history()
+        self._running = True
+        self.place()
+        number = len(self.places) - 1
+        _tell(str(number))
+        return number
+
+    def ends(self, number, func, args, kwargs, out):
+        """Note what an operation has returned."""
+        if number is None:
+            return
+        self._running = False
+        if any(map(is_lazy, tensors((args, kwargs)))):  # which have no shape yet, and no memory
+            return
+        returned = [t for t in tensors(out) if on_gpu(t)]
+        self.results[number] = {start(t): (tuple(t.shape), t.dtype) for t in returned}
+        if func.namespace in EXCHANGE:
+            for t in (*returned, *tensors((args, kwargs))):
+                self.label(t, "gathered")
+        elif func is torch.ops.aten.copy_.default and self._is_input(args[1]):
+            self.label(args[0], "inputs")
+        if func._schema.name.endswith("_") and isinstance(args[0], torch.Tensor):
+            self.has_changed |= on_gpu(args[0]) and start(args[0]) in self.weights
+        self.cost.note(self, func, args, kwargs, out)
+        _tell(f"{number}{BETWEEN}")
+
+    def place(self):
+        """Note where the script is; what PyTorch allocates from here on belongs there."""
+        phase = self.phase()
+        line = self.line() or (self._backward_at if phase == "backward" else None)
+        recomputes = in_backward() and torch.is_grad_enabled()
+        category = "activations" if phase == "forward" else "temporaries"
+        if self._gathering or recomputes:
+            category = "gathered" if self._gathering else "recomputed"
+        self.places.append((phase, self._whereabouts.module(), line, category))
+        self.results.append({})
+        _tell(f"{len(self.places) - 1}{BETWEEN}")
+
+    def phase(self):
+        """Return the current phase: "load", "forward", "backward" or "step"."""
+        if self.building:
+            return "load"
+        if self._stepping:
+            return "step"
+        return "backward" if self._backward_at or in_backward() else "forward"
+
+    def is_between_modules(self):
+        """Return whether no module's forward pass is running."""
+        return not self._whereabouts.running
+
+    def _is_input(self, source):
+        if source.device.type != "cpu" or self._stepping:
+            return False
+        outside = self.phase() == "forward" and self._whereabouts.module() is None
+        return outside or source.data_ptr() in self.inputs
+
+    # What the script tells.
+
+    def label(self, tensor, category, name=None):
+        """Note the category of a tensor's memory, and the parameter that it belongs to."""
+        for part in parts_of(tensor) or [tensor]:
+            if on_gpu(part):
+                self.labels.append((len(self.places), start(part), category, name))
+
+    def note_group(self, group):
+        """Note the parameters of a group, and their gradients."""
+        for p in group["params"]:
+            if is_lazy(p):
+                continue
+            self.label(p, "parameters", self.names.get(p))
+            if p.grad is not None:
+                self.label(p.grad, "gradients", self.names.get(p))
+
+    def _before_step(self, optimizer, *_):
+        for group in optimizer.param_groups:
+            self.note_group(group)
+        self._stepping = True
+        self.place()
+
+    def _after_step(self, optimizer, *_):
+        self._stepping = False
+        for p, states in optimizer.state.items():
+            for t in tensors(states):
+                self.label(t, "optimizer states", self.names.get(p))
+        self.place()
+
+    def _backward(self, original, *args, **kwargs):
+        self._backward_at = self.line() or ("", 0, None)
+        self.place()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self._backward_at = None
+            self.place()
+
+    def _free(self, original, *args, **kwargs):
+        self.place()  # what is freed has no operation that would tell where
+        return original(*args, **kwargs)
+
+    def _gather(self, original, *args, **kwargs):
+        self._gathering = True
+        self.place()
+        original(*args, **kwargs)
+        self._gathering = False
+        self.place()
+
+    @contextlib.contextmanager
+    def at_work(self):
+        """Watch the operations in this context."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(before_step(self._before_step).remove)
+            stack.callback(after_step(self._after_step).remove)
+            stack.enter_context(self._whereabouts.update())
+            stack.enter_context(wrapped(torch.autograd, "backward", self._backward))
+            stack.enter_context(wrapped(torch.optim.Optimizer, "zero_grad", self._free))
+            if group := lookup(FSDP_GROUP, "gathered weights count as activations"):
+                stack.enter_context(wrapped(group, "wait_for_unshard", self._gather))
+            values.watchers.append(self)
+            stack.callback(values.watchers.remove, self)
+            yield
+
+    def block(self, tensor):
+        """Return what Cost tells the memory of tensors apart by: its address."""
+        return start(tensor) if tensor.layout == torch.strided else id(tensor)
+
+
+def record_history():
+    """Let the allocator keep its history from here on, unless it does already, for a snapshot.
+
+    Not before the script has begun to use the GPU: it may choose the allocator's settings itself.
+    """
+    if not os.environ.get("EMULATED_SNAPSHOT"):
+        torch.cuda.memory._record_memory_history(max_entries=100_000_000, context=None)
+
+
+def _stream():
+    return torch.cuda.current_stream().cuda_stream
+
+
+def _tell(text):
+    """Let the allocator's history name what it allocates from here on."""
+    if torch.cuda.is_initialized():
+        torch._C._cuda_setMemoryMetadata(text)

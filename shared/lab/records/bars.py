@@ -1,0 +1,86 @@
+"""The picture of a ladder: a bar per script, stacked by what holds the memory."""
+
+import json
+import os
+import warnings
+
+import matplotlib
+
+from shared.lab.records.views import by_model, one_line, scale, setting
+from shared.memory.blocks import CATEGORIES
+
+matplotlib.use("Agg")  # draws to files, needs no display
+matplotlib.rcParams["text.parse_math"] = False  # a dollar in a name is a dollar
+import matplotlib.pyplot as plt
+
+COLORS = dict(zip(CATEGORIES, plt.get_cmap("tab10").colors))
+
+
+def draw(records, file):
+    """Draw a bar per script: the peak while training, stacked by category; a mark for loading.
+
+    Every model has a scale of its own. Bars too small on it are drawn again on a larger one.
+    """
+    parts, groups = [], by_model(records)
+    for group in groups:
+        most = max(r["train"]["device_peak_gb"] for r in group)
+        parts += [group, [r for r in group if r["train"]["device_peak_gb"] < most / 5]]
+    parts = [part for part in parts if part]
+    widths = [len(part) for part in parts]
+    size = max(8.5, 0.5 * sum(widths)), 4.5  # so that the names below the bars have room
+    ratios = {"width_ratios": widths, "layout": "constrained", "squeeze": False}
+    figure, axes = plt.subplots(1, len(parts), figsize=size, **ratios)
+    for ax, part in zip(axes[0], parts):
+        _draw_bars(ax, part)
+        ax.set_title("" if part in groups else "enlarged", fontsize=9)
+    axes[0][0].legend(frameon=False, fontsize=8)
+    on = [f", on {one_line(r['dataset'])}" if r.get("dataset") else "" for r, *_ in groups]
+    what = "; ".join(setting(group[0]) + data for group, data in zip(groups, on))
+    r = records[0]
+    made = f"{one_line(r['device'])}, torch {r['versions']['torch']}, {r['date']}"
+    figure.suptitle(f"Peak of allocated device memory: {what}\n{made}", fontsize=9)
+    save(figure, file, peaks(records))
+
+
+def peaks(records):
+    """Return what a picture's metadata tell of the records it shows, {script: peak in GB}."""
+    return {r["script"]: r["train"]["device_peak_gb"] for r in records}
+
+
+def save(figure, file, shown):
+    """Write a figure as a PNG file, and close it.
+
+    What is `shown`, such as records' peaks(), is in its metadata: it tells when the picture is
+    stale.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f"{file.name}.part")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # in a name, such as CJK
+        figure.savefig(part, format="png", dpi=130, metadata={"Description": json.dumps(shown)})
+    os.replace(part, file)
+    plt.close(figure)
+
+
+def _draw_bars(axes, records):
+    gb_or_mb, factor = scale(records)
+    positions = range(len(records))
+    bottoms = [0.0] * len(records)
+    for label, color in COLORS.items():
+        heights = [r["train"]["breakdown_gb"].get(label, 0) * factor for r in records]
+        axes.bar(positions, heights, bottom=bottoms, label=label, color=color, width=0.65)
+        bottoms = [a + b for a, b in zip(bottoms, heights)]
+    loading = [r["load"]["device_peak_gb"] * factor for r in records]
+    axes.plot(positions, loading, "ko", ms=5, label="peak while loading")
+    for x, r in zip(positions, records):
+        peak = r["train"]["device_peak_gb"] * factor
+        at, above = (x, max(peak, bottoms[x])), {"xytext": (0, 3), "textcoords": "offset points"}
+        text = f"{peak:.2f}" if factor == 1 else f"{peak:.3g}"
+        axes.annotate(text, at, ha="center", fontsize=9, **above)
+    names = [
+        one_line(r["script"]).removesuffix("/train").replace("_", "\n").replace("/", "\n")
+        for r in records
+    ]
+    axes.set_xticks(positions, names, fontsize=7)
+    axes.set(ylabel=gb_or_mb, xlim=(-0.5, len(records) - 0.5))  # room for names
+    axes.spines[["top", "right"]].set_visible(False)

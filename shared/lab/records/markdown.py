@@ -1,0 +1,75 @@
+"""Parts of Markdown pages: tables, diffs and collapsible sections."""
+
+import difflib
+
+from shared.lab.records import scripts
+from shared.lab.records.views import change, less, origin
+
+ORIGIN = "Where these figures come from"
+
+
+def table(rows):
+    """Return rows of texts as the lines of a Markdown table; the first is the heading."""
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return [lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]
+
+
+def folded(summary, lines):
+    """Return lines as a collapsible section, which is closed at first."""
+    return [f"<details><summary>{summary}</summary>", "", *lines, "", "</details>"]
+
+
+def sources(records, file, what=None):
+    """Return the origin of figures as a collapsible section; `what` is as in origin()."""
+    return folded(ORIGIN, [origin(records, file, what)])
+
+
+def text(*pieces):
+    """Join pieces with blank lines: texts, lists of lines, and tables as lists of tuples."""
+    shown = []
+    for piece in filter(None, pieces):
+        lines = [piece] if isinstance(piece, str) else piece
+        shown.append("\n".join(table(lines) if isinstance(lines[0], tuple) else lines))
+    return "\n\n".join(shown)
+
+
+def diff(before, after):
+    """Return the diff between two scripts, as lines, below the command that shows it.
+
+    Return its size as well, in words.
+    """
+    names = [f"{name}.py" for name in (before, after)]
+    texts = [scripts.get(name).lines for name in (before, after)]
+    changes = list(difflib.unified_diff(*texts, *names, n=1, lineterm=""))
+    removed, added = (sum(line[0] == sign for line in changes[2:]) for sign in "-+")
+    how_much = f"{removed} line{'' if removed == 1 else 's'} removed, {added} added"
+    return [f"`diff -U1 {' '.join(names)}`", "", "```diff", *changes, "```"], how_much
+
+
+def changed(before, after):
+    """Return the number of lines removed or added between two scripts."""
+    delta = difflib.ndiff(scripts.get(before).code, scripts.get(after).code)
+    return sum(line[0] in "+-" for line in delta)
+
+
+def against(before, now):
+    """Return the change of a size for a table: "+1.3%", "the same" or "nearly the same"."""
+    if now == before:
+        return "the same"
+    percent = change(before, now)
+    return "nearly the same" if percent in ("+0.0%", "-0.0%") else percent
+
+
+def compared(before, now):
+    """Return the change of a figure: "new", "gone", "the same", "+1.3%", "2.4x less"."""
+    if not before or not now:
+        return "new" if now else "gone"
+    if now >= 2 * before:
+        return f"{now / before:.1f}x as much"
+    return less(before, now) if before >= 2 * now else against(before, now)
+
+
+def device(record):
+    """Return the device of a record, with the number of GPUs if there are several."""
+    several = record["world_size"] > 1 and record["train"]["device_reserved_gb"] is not None
+    return f"{record['world_size']} x {record['device']}" if several else record["device"]

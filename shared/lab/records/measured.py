@@ -1,0 +1,117 @@
+"""What was measured on real GPUs: the files that evidence.calibrate has made, as figures.
+
+A file NAME.jsonl.xz in results/ has the runs, NAME-emulated.json the same on an emulated GPU.
+"""
+
+import dataclasses
+import functools
+import json
+import lzma
+import statistics
+
+from shared.lab.records.views import RESULTS
+
+GPU = RESULTS / "h200.jsonl.xz"  # the one whose times the pages print
+EMULATED = GPU.with_name("h200-emulated.json")
+LAUNCH_US = 40  # that this host takes to start a kernel: the median of launch_us() of its runs
+
+
+@dataclasses.dataclass(frozen=True)
+class Updates:
+    """Timed updates of a script: milliseconds, of one after the other."""
+
+    name: str
+    batch_size: int
+    at_a_time: int
+    peak_gb: float
+    ms: tuple
+    launch_ms: float  # median, until the host had started all of an update
+    kernels: int
+    busy_ms: float  # of the GPU, in another, profiled update
+
+    @property
+    def median(self):
+        return statistics.median(self.ms)
+
+    @property
+    def per_second(self):
+        """Images or texts per second."""
+        return self.batch_size / self.median * 1e3
+
+    @property
+    def passes(self):
+        """Forward and backward passes of an update."""
+        return self.batch_size // self.at_a_time
+
+    @property
+    def launch_us(self):
+        """Microseconds that the host takes to start a kernel, where it sets the pace."""
+        return self.launch_ms / self.kernels * 1e3
+
+
+@functools.cache
+def lines(file=GPU):
+    """Return the machine's line of a file, and the others."""
+    with lzma.open(file, "rt") as text:
+        machine, *runs = map(json.loads, text)
+    return machine, runs
+
+
+@functools.cache
+def compared(file=EMULATED):
+    """Return the header of a comparison, and its runs."""
+    header, *runs = json.loads(file.read_text())
+    return header, runs
+
+
+@functools.cache
+def times():
+    """Return the timed updates on the GPU whose times the pages print, in order."""
+    found = []
+    for r in lines()[1]:
+        if r["kind"] == "time" and r["devices"] == 1:
+            record, profile = r["record"], r["profile"]
+            share = record["batch_size"]
+            sizes = share, min(record["micro_batch_size"] or share, share)
+            launch, kernels = statistics.median(r["launch_ms"]), round(profile["kernels"])
+            peak = record["train"]["device_peak_gb"]
+            measured = tuple(r["update_ms"]), launch, kernels, profile["busy_ms"]
+            found.append(Updates(r["name"], *sizes, peak, *measured))
+    return found
+
+
+def updates(name, batch_size=None, at_a_time=None):
+    """Return the Updates of a script with these sizes, by default its own; None if not measured.
+
+    Its own are those of the first run in the file.
+    """
+    for run in times():
+        fits = batch_size in (None, run.batch_size) and at_a_time in (None, run.at_a_time)
+        if run.name == name and fits:
+            return run
+    return None
+
+
+@functools.cache
+def scripts():
+    """Return the scripts whose memory was measured on the GPU, as set of names."""
+    return {r["name"] for r in lines()[1] if r["kind"] == "memory"}
+
+
+def gpu():
+    """Return the name of the GPU, with PyTorch's version: "H200, PyTorch 2.11.0"."""
+    machine, _ = lines()
+    torch = machine["versions"]["torch"].partition("+")[0]
+    return f"{machine['gpu'].removeprefix('NVIDIA ')}, PyTorch {torch}"
+
+
+def spread(run, number=None):
+    """Format a median with its range: "239 (219-305)"; by default the ms of an update."""
+    number = number or (lambda ms: ms)
+    low, high = sorted((number(min(run.ms)), number(max(run.ms))))
+    return f"{number(run.median):.0f} ({low:.0f}–{high:.0f})"
+
+
+def images_per_second(run):
+    """Format images per second with their range."""
+    return spread(run, lambda ms: run.batch_size / ms * 1e3)

@@ -1,0 +1,170 @@
+"""Run a script in processes of its own, and return its record."""
+
+import contextlib
+import multiprocessing
+import multiprocessing.forkserver
+import os
+import re
+import runpy
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+
+import torch
+from torch.multiprocessing import ProcessExitedException, start_processes
+
+from shared.lab.records.views import read
+from shared.record import ROOT
+
+# Modules that every script imports.
+PRELOADED = ["shared.metrics", "shared.images.cli", "shared.text.cli", "lightning.fabric"]
+
+
+def forks(preload=PRELOADED):
+    """Return a multiprocessing context that forks processes from one with all imports done.
+
+    The first call decides what that one imports, which takes seconds; forks have it at once.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(preload)
+    if threading.current_thread() is threading.main_thread():  # others cannot set a handler
+        # Threads of OpenMP that wait for each other keep their cores busy, unless this is set when
+        # PyTorch is imported. Where other programs run, too, a stage then takes many times as long.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        # Only this process must react to Ctrl-C: it ends the others.
+        interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        multiprocessing.forkserver.ensure_running()
+        signal.signal(signal.SIGINT, interrupt)
+    return context
+
+
+def run_script(name, options, log, processes=None, context=None):
+    """Run a script with options, and show its last line of output while it runs, on one line.
+
+    `name` is "06_sgd/train", or a path without ".py". `processes` is the number of processes, with
+    the environment that torchrun would set; None runs the script alone. `context` is forks(),
+    without a GPU; None imports everything anew. Return the record, or None, and the last line of
+    output; if the script failed, the line that says why.
+    """
+    record_file = log.with_suffix(".jsonl")
+    record_file.unlink(missing_ok=True)
+    log.write_text("")
+    command = [str(ROOT / f"{name}.py"), *options, "--record", str(record_file)]
+    context = context or multiprocessing.get_context("spawn")
+    process = context.Process(target=become, args=(command, str(log), processes))
+    started = time.perf_counter()
+    process.start()
+    try:
+        while process.exitcode is None:
+            process.join(0.2)
+            _live(f"{name:24} {time.perf_counter() - started:3.0f} s  {_last_line(log)}")
+    finally:
+        end(process)
+        _live("")
+    records, _ = read(record_file)
+    record_file.unlink(missing_ok=True)
+    if process.exitcode == 0 and records:
+        return records[-1], _last_line(log)
+    if process.exitcode < 0:
+        return None, f"killed by signal {-process.exitcode}"
+    lines = log.read_text(errors="replace").splitlines()
+    by_script = re.compile(rf"(\S+/)?{re.escape(Path(command[0]).name)}: ")
+    errors = [line for line in lines if by_script.match(line)]
+    return None, errors[0] if errors else _last_line(log)
+
+
+def become(command, log, processes=None):
+    """Run `python COMMAND` in this process, or in several forks of it; it prints into a file."""
+    os.setsid()  # so that it can be killed together with its DataLoader workers
+    end_with_parent(os.killpg)
+    out = os.open(log, os.O_WRONLY | os.O_APPEND)
+    for standard in (sys.stdout, sys.stderr):
+        os.dup2(out, standard.fileno())
+    # A process inherits its own start method. DataLoaders would start their workers in the same
+    # way, and these would import PyTorch anew.
+    multiprocessing.set_start_method(None, force=True)
+    if processes:
+        try:
+            side_by_side(processes, run_python, command)
+        except ProcessExitedException as error:  # the process has reported the reason
+            sys.exit(error.exit_code)
+    else:
+        torch.set_num_threads(torch.get_num_threads())  # for the reason in _call()
+        run_python(command)
+
+
+def end(process):
+    """Kill a process that runs become(), and all that it has started, even if it has ended itself.
+
+    A DataLoader worker, too, ends when its parent is gone, but only if that was still there when
+    the worker began to watch it.
+    """
+    process.kill()  # the process first: before its setsid() there is no group to kill
+    process.join()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def end_with_parent(kill=os.kill):
+    """Kill this process, or its group, as soon as its parent is gone, even if that was killed."""
+
+    def wait():
+        multiprocessing.parent_process().join()
+        kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def run_python(command):
+    """Run what `python COMMAND` would: a script, or "-m" and a module, with options."""
+    try:
+        if command[0] == "-m":
+            sys.argv = command[1:]
+            runpy.run_module(command[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv, sys.path = command, [str(Path(command[0]).resolve().parent), *sys.path]
+            runpy.run_path(command[0], run_name="__main__")
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+        sys.exit(1)
+
+
+def side_by_side(n, function, *arguments):
+    """Call a function in n forks, with the environment that torchrun would set.
+
+    When one of them fails, end the others.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    variables = {
+        "WORLD_SIZE": n,
+        "LOCAL_WORLD_SIZE": n,
+        "GROUP_RANK": 0,
+        "TORCHELASTIC_RUN_ID": "-",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
+    start_processes(_call, (variables, function, arguments), nprocs=n, start_method="fork")
+
+
+def _call(rank, variables, function, arguments):
+    variables = {**variables, "RANK": rank, "LOCAL_RANK": rank}
+    os.environ.update({name: str(value) for name, value in variables.items()})
+    # A fork creates its thread pool at the first use, which must not be by two threads at once.
+    share = max(1, os.cpu_count() // variables["WORLD_SIZE"])
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", share)))
+    function(*arguments)
+
+
+def _last_line(log):
+    lines = re.split(r"[\r\n]+", log.read_bytes()[-4000:].decode(errors="replace"))
+    return next((line.strip() for line in reversed(lines) if line.strip()), "starting")
+
+
+def _live(text):
+    if sys.stdout.isatty():
+        width = os.get_terminal_size().columns - 1
+        print(f"\r{text[:width]:{width}}", end="\r", flush=True)

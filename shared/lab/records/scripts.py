@@ -1,0 +1,212 @@
+"""The scripts in the numbered folders: their names, titles and ideas, and their parents.
+
+All of that is in the first line of a script's docstring, in one of these forms:
+    Stage 06, SGD: an optimizer without states.
+    Stage 11 from 11_llm/before.py, all of it on text: the techniques together.
+    Side road from 06_sgd/train.py, Adafactor: rows and columns instead of every weight.
+A stage that names no parent builds on the file of the same name in the folder before it.
+"""
+
+import argparse
+import ast
+import dataclasses
+import functools
+import importlib.util
+import re
+
+from shared.cli import UserError
+from shared.record import ROOT
+
+# What those with one GPU can do after 07, in place of 08.
+ON_ONE_GPU = "09_act_ckpt/one_gpu", "06_sgd/adam_on_host", "10_offload/activations_only"
+FLAGS = re.MULTILINE | re.DOTALL
+FOLDER = "[0-9][0-9]_*"
+FIRST_LINE = re.compile(
+    r"(?P<kind>Stage|Side road)( \d\d)?( from (?P<parent>\S+)\.py)?, "
+    r"(?P<title>.+?): (?P<idea>.+?)\.?"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Script:
+    """A stage or a side road."""
+
+    name: str  # folder and file, such as "06_sgd/train"
+    title: str
+    idea: str  # what it does, in a few words
+    parent: str | None  # name of the script that it builds on
+    side_road: bool  # else a stage
+    docstring: str = ""
+
+    @property
+    def folder(self):
+        return self.name.partition("/")[0]
+
+    @property
+    def file(self):
+        return self.name.partition("/")[2]
+
+    @property
+    def path(self):
+        return ROOT / f"{self.name}.py"
+
+    @property
+    def plain(self):
+        """Return whether this is a stage in plain PyTorch."""
+        return self.file == "plain"
+
+    @property
+    def lines(self):
+        return self.path.read_text().splitlines()
+
+    @property
+    def start(self):
+        """The number of lines of the docstring, with its quotes."""
+        return 1 + next(n for n, line in enumerate(self.lines) if line.endswith('"""'))
+
+    @property
+    def code(self):
+        """The lines, of the docstring only the first: what diffs between scripts are counted in."""
+        return self.lines[:1] + self.lines[self.start :]
+
+    @property
+    def cost(self):
+        """The cost of a side road: the paragraph of its docstring that begins with "Cost: "."""
+        return " ".join(re.search(r"^Cost: (.+?)(\n\n|\Z)", self.docstring, FLAGS)[1].split())
+
+    def load(self):
+        """Import the script as a module, a new one with each call.
+
+        The module's constants are BATCH_SIZE, DEVICES, MICRO_BATCH_SIZE if it has micro-batches,
+        SHARES if some devices compute with the same share of a batch, and in plain.py PRECISION.
+        TASK is set here: see task_of().
+        """
+        spec = importlib.util.spec_from_file_location(self.name.replace("/", "_"), self.path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        module.TASK = task_of(module)
+        return module
+
+
+def task_of(module):
+    """Return the task of a script: that of the command line, a module, that it imports.
+
+    By name that is `cli`, of shared.images or of shared.text, or `causal`, of shared.text. Files
+    that are not scripts, such as one_by_one.py, import none: they have no task, None.
+    """
+    command_line = getattr(module, "cli", None) or getattr(module, "causal", None)
+    return command_line.TASK if command_line else None
+
+
+@functools.cache
+def every():
+    """Return all scripts in order, {name: Script}; in each folder the side roads come last.
+
+    Other files in the folders are left out.
+    """
+    docstrings = {}
+    for path in sorted(ROOT.glob(f"{FOLDER}/*.py")):
+        docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+        if FIRST_LINE.fullmatch(docstring.partition("\n")[0]):
+            docstrings[f"{path.parent.name}/{path.stem}"] = docstring
+    all_scripts = []
+    for name, docstring in docstrings.items():
+        line = FIRST_LINE.fullmatch(docstring.partition("\n")[0])
+        parent = line["parent"] or _in_folder_before(name, docstrings)
+        side_road = line["kind"] == "Side road"
+        all_scripts.append(Script(name, line["title"], line["idea"], parent, side_road, docstring))
+    all_scripts.sort(key=lambda script: (script.folder, script.side_road))
+    return {script.name: script for script in all_scripts}
+
+
+def _in_folder_before(name, names):
+    """Return the one of these names with the same file in the folder before, None without one."""
+    number, file = int(name[:2]), name.partition("/")[2]
+    before = [other for other in names if other.startswith(f"{number - 1:02d}")]
+    return next((other for other in before if other.endswith(f"/{file}")), None)
+
+
+def get(name):
+    """Return the Script with a name such as "06_sgd/train"."""
+    if name not in every():
+        raise UserError(f"there is no script {name}; 06_sgd/train is the name of 06_sgd/train.py")
+    return every()[name]
+
+
+def folders():
+    """Return the numbered folders that have a page, in order, such as "01_baseline"."""
+    names = {script.folder for script in every().values()}
+    return sorted(name for name in names if (ROOT / name / "README.md").exists())
+
+
+def stages(among=None):
+    """Return the stages of folders, by default of all: before.py, if any, and train.py."""
+    wanted = folders() if among is None else among
+    names = [f"{folder}/{file}" for folder in wanted for file in ("before", "train")]
+    return [name for name in names if name in every()]
+
+
+def ladder():
+    """Return the ladder: each train.py that builds on the train.py of the folder before."""
+    trains = [name for name in stages() if every()[name].file == "train"]
+    return [n for n in trains if not every()[n].parent or every()[n].parent.endswith("/train")]
+
+
+def plain(names=None):
+    """Return the plain PyTorch versions of scripts, by default of the ladder."""
+    return [get(f"{name.partition('/')[0]}/plain").name for name in names or ladder()]
+
+
+def side_roads(among=None):
+    """Return the side roads in order, by default of all folders."""
+    roads = (script for script in every().values() if script.side_road)
+    return [road.name for road in roads if among is None or road.folder in among]
+
+
+def with_side_roads(names):
+    """Return scripts, the side roads in their folders, and the parents of these, in order."""
+    further = side_roads({get(name).folder for name in names})
+    wanted = {*names, *further, *(get(name).parent for name in further)}
+    return [name for name in every() if name in wanted]
+
+
+def select(texts, option):
+    """Return the scripts that, e.g., ["01-06", "08_fsdp,09", "06_sgd/plain"] selects, in order."""
+    numbers = {name[:2]: name.partition("/")[0] for name in every()}
+    chosen = set()
+    for part in ",".join(texts).split(","):
+        name = part.strip().rstrip("/").removesuffix(".py")
+        if name in every():
+            chosen.add(name)
+        elif name in numbers.values():
+            chosen.update(stages([name]))
+        elif span := re.fullmatch(r"(\d{1,2})(?:-(\d{1,2}))?", name):
+            first, last = int(span[1]), int(span[2] or span[1])
+            wanted = [f"{n:02d}" for n in range(first, last + 1)]
+            if not wanted or {*wanted} - {*numbers}:
+                there = f"there are {min(numbers)} to {max(numbers)}"
+                raise UserError(f"{option} {name}: there is no stage {name}; {there}")
+            chosen.update(stages([numbers[n] for n in wanted]))
+        else:
+            such = "numbers and ranges, such as 01-06,08, or names, such as 08_fsdp or 06_sgd/plain"
+            raise UserError(f"{option} {name}: there is no such script; write {such}")
+    return [name for name in every() if name in chosen]
+
+
+def add_stages(parser):
+    """Add the arguments that select scripts for a command; selected() reads them.
+
+    Spaces or commas separate stages. --stages is kept for older commands.
+    """
+    which = "which, such as 06, 01-06,08 or 06_sgd/plain (default: all stages that --model suits)"
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help=which)
+    older = {"dest": "further", "action": "append", "default": [], "help": argparse.SUPPRESS}
+    parser.add_argument("--stages", metavar="LIST", **older)
+    beside = "add the side roads in their folders, other techniques, each with its parent"
+    parser.add_argument("--side-roads", "--all", action="store_true", help=beside)
+
+
+def selected(args):
+    """Return the scripts that the arguments of add_stages() select, None without arguments."""
+    texts = [*args.stages, *args.further]
+    return select(texts, "stage") if texts else None

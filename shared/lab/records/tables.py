@@ -1,0 +1,54 @@
+"""The measurements of a ladder, as a table of text."""
+
+from shared.lab.records import scripts
+from shared.lab.records.views import aligned, change, learned, less, scale, speed, unit
+
+
+def parent(record, records):
+    """Return the record that another one is compared with, None if there is none.
+
+    That is the record of its parent script; for a stage whose parent is not among the records, the
+    record of the stage before.
+    """
+    script = scripts.every().get(record["script"])
+    same = [r for r in records if script and r["script"] == script.parent]
+    if same or script and script.side_road:
+        return same[-1] if same else None
+    apart = scripts.side_roads()
+    before = [r for r in records[: records.index(record)] if r["script"] not in apart]
+    return before[-1] if before else None
+
+
+def measured(records, predicted):
+    """Return the measurements of one model as lines of text: a heading and a row per script.
+
+    predicted is {script: record of a prediction}, for some of the scripts or none.
+    """
+    name, factor = scale(records)
+    heading = f"script,load {name},train {name},predicted,train vs before,train vs first"
+    heading += f",reserved {name},predicted,host: load {name},host: train {name}"
+    heading += f",{unit(records[0])}/s,test acc."
+
+    def amounts(*sizes):
+        return ["" if gb is None else f"{gb * factor:.2f}" for gb in sizes]
+
+    nothing = {"train": {"device_peak_gb": None, "device_reserved_gb": None}}
+    first, rows = records[0]["train"]["device_peak_gb"], []
+    for r in records:
+        before = parent(r, records)
+        load, train = r["load"], r["train"]
+        expected = predicted.get(r["script"], nothing)["train"]
+        peak, reserved = train["device_peak_gb"], train["device_reserved_gb"]
+        rows.append(
+            [
+                r["script"],
+                *amounts(load["device_peak_gb"], peak, expected["device_peak_gb"]),
+                change(before["train"]["device_peak_gb"], peak) if before else "",
+                less(first, peak) if r is not records[0] else "",
+                *amounts(reserved, expected["device_reserved_gb"]),
+                *amounts(load["host_peak_gb"], train["host_peak_gb"]),
+                f"{speed(r):.0f}" if speed(r) else "",
+                learned(r),
+            ]
+        )
+    return aligned(heading.split(","), rows)

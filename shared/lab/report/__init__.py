@@ -1,0 +1,1 @@
+"""`python -m shared report`: write the workshop page."""

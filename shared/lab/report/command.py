@@ -1,0 +1,36 @@
+"""Write the workshop page: one file of diffs, timelines, predictions and exercises.
+
+index.html contains everything that it shows, so it opens from a disk without a network.
+"""
+
+from shared.cli import Parser, UserError, location
+from shared.lab.records.atomic_files import write_text
+from shared.lab.records.views import read
+from shared.lab.report import page
+
+
+def parse(argv):
+    """Parse the command line."""
+    parser = Parser(description=__doc__.splitlines()[0])
+    records = "measurements to show besides the repository's, such as out/ladder.jsonl"
+    out = "folder for index.html (default: out)"
+    add = parser.add_argument
+    add("--records", type=location, nargs="+", default=[], metavar="FILE", help=records)
+    add("--out", type=location, default="out", metavar="DIR", help=out)
+    more = "timelines of other scripts and models, to compare: the timelines.json that python -m "
+    more += "shared.lab.predict --timeline DIR has written"
+    add("--timelines", type=location, nargs="+", default=[], metavar="FILE", help=more)
+    args = parser.parse_args(argv)
+    for file in args.records:
+        if not file.is_file() or not read(file)[0]:
+            right = "pass what --record or the ladder has written, such as out/ladder.jsonl"
+            raise UserError(f"--records {file}: it holds no records of scripts; {right}")
+    return args
+
+
+def main(argv=None):
+    args = parse(argv)
+    html = page.render(args.records, args.timelines)
+    file = args.out / "index.html"
+    write_text(file, html)
+    print(f"{file}: {len(html.encode()) / 1e6:.1f} MB")

@@ -1,0 +1,163 @@
+"""The text of a lesson on the workshop page, made from its README.md."""
+
+import functools
+import posixpath
+import re
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from markupsafe import Markup, escape
+
+from shared.lab.lessons import exercises
+from shared.lab.records import scripts
+from shared.lab.records.scripts import ROOT
+
+SECTIONS = ("The script", "The change", "Run it", "Why the memory changes", "What it costs")
+SECTIONS += ("In your own script",)
+# The page draws diffs itself, including the folded one of page 01.
+FOLD = r"(<details><summary>[^\n]*\n\n)?{}(\n</details>\n)?"
+DIFF = re.compile(FOLD.format(r"<!-- generated: diff.*?<!-- end -->\n"), re.DOTALL)
+LINK = r"\[[^]]*\]\([^)]*\)"
+# A sentence that only leads elsewhere.
+POINTER = re.compile(rf"(?:(?<=[.!?])|^) ?{LINK}(?:, and {LINK})*\.(?=\s|$)", re.MULTILINE)
+# Sections of other pages that are parts of this one.
+PARTS = {("shared", "how-memory-is-measured"): "#words"}
+PARTS |= {("shared/memory", "which-line-is-wrong"): "#wrong"}
+COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
+PART = r"<!-- generated: {} -->\n(.*?)<!-- end -->"
+HEAD = re.compile(
+    rf"# .*?\n\n(.*?)\n\n{PART.format('on_a_card')}.*?{PART.format('glance')}", re.DOTALL
+)
+# The pages are trusted: their HTML, which makes sections collapsible, stays HTML.
+MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable("table")
+# A wide table scrolls, not the whole page.
+MARKDOWN.add_render_rule("table_open", lambda *_: '<div class="wide"><table>\n')
+MARKDOWN.add_render_rule("table_close", lambda *_: "</table></div>\n")
+# Where a long name may break on a narrow screen: a.b, a_b, a/b, a(b and aB.
+CUT = re.compile(r"(?<=\w[._/(=])(?=[A-Za-z])|(?<=[a-z])(?=[A-Z])")
+LONG = re.compile(r"[^\s<>]{16,}")
+
+
+def sections(folder):
+    """Return the sections of a lesson on the page, {title: its "id", "title" and "html"}."""
+    return {
+        title: {"id": place(folder, slug(title)), "title": title, "html": _html(tokens, folder)}
+        for title, tokens in _parsed(folder).items()
+        if title in SECTIONS
+    }
+
+
+def head(folder):
+    """Return the first sentence of a lesson, how it ends on a card, and its glance, as HTML."""
+    sentence, card, glance = HEAD.match(_source(folder)).groups()
+    inline = _html(MARKDOWN.parseInline(sentence), folder)
+    return inline, markdown(card, folder), markdown(glance, folder)
+
+
+def markdown(text, folder):
+    """Return Markdown of a lesson as HTML."""
+    return _html(MARKDOWN.parse(text), folder)
+
+
+def measuring():
+    """Return the section "How memory is measured" of the page of shared/, as HTML."""
+    return _html(_parsed("shared")["How memory is measured"], "shared")
+
+
+def place(folder, anchor=""):
+    """Return the id, on the page, of a lesson or of a part of it."""
+    return "-".join([folder, "train", *([anchor] if anchor else [])])
+
+
+def slug(title):
+    """Return the anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-")
+
+
+def target(link, folder):
+    """Return the target on the page of a link such as "../06_sgd/#idea", or None."""
+    if re.match(r"\w+:", link):
+        return link
+    path, _, anchor = link.partition("#")
+    there = posixpath.normpath(posixpath.join(folder, path.removesuffix("README.md")))
+    if there not in scripts.folders():
+        return PARTS.get((there.rstrip("/"), anchor))
+    return f"#{place(there, anchor)}" if not anchor or anchor in _anchors(there) else None
+
+
+def without_pointers(text, folder):
+    """Return Markdown without the sentences that only lead to what is not on the page."""
+
+    def kept(match):
+        links = re.findall(r"\]\(([^)]*)\)", match[0])
+        return match[0] if any(target(link, folder) for link in links) else ""
+
+    return POINTER.sub(kept, text)
+
+
+def cut(html):
+    """Return HTML with possible line breaks inside long names, and none before a unit."""
+    whole = re.sub(r"(?<=\d) (?=(GB|MB|ms)\b)", "\xa0", str(html))
+    pieces = re.split(r"(<[^>]*>)", whole)  # every second one is a tag
+    pieces[::2] = [LONG.sub(lambda name: CUT.sub("<wbr>", name[0]), text) for text in pieces[::2]]
+    return Markup("".join(pieces))
+
+
+def _anchors(folder):
+    numbers = [f"exercise-{exercise.number}" for exercise in exercises.of_page(folder)]
+    titles = re.findall(r"^## (.*)$", _source(folder), re.MULTILINE)
+    return {*numbers, *(slug(title) for title in titles if title in SECTIONS)}
+
+
+def _source(folder):
+    return (ROOT / folder / "README.md").read_text()
+
+
+@functools.cache
+def _parsed(folder):
+    """Return the tokens of a README.md's sections, {title: list}."""
+    source = COMMENT.sub("", DIFF.sub("", _source(folder)))
+    tokens = MARKDOWN.parse(without_pointers(source, folder))
+    starts = [i for i, t in enumerate(tokens) if t.type == "heading_open" and t.tag == "h2"]
+    ends = [*starts[1:], len(tokens)]
+    return {tokens[i + 1].content: tokens[i + 3 : end] for i, end in zip(starts, ends)}
+
+
+def _html(tokens, folder):
+    """Render tokens; links lead to places on the page."""
+    shown = []
+    for token in tokens:
+        if token.type in ("heading_open", "heading_close"):
+            token = token.copy(tag=f"h{int(token.tag[1]) + 2}")  # a lesson's title is an h3 here
+        elif token.type == "inline":
+            token = token.copy(children=_inline(token.children, folder))
+        if token.type == "paragraph_close" and not shown[-1].children:
+            del shown[-2:]  # the paragraph is empty
+        else:
+            shown.append(token)
+    return Markup(MARKDOWN.renderer.render(shown, MARKDOWN.options, {}))
+
+
+def _inline(children, folder):
+    """Return what a line consists of, without pictures and links to what is not on the page."""
+    kept, links = [], []
+    for child in children:
+        if child.type == "link_open":
+            links.append(target(child.attrs["href"], folder))
+            if links[-1]:
+                kept.append(child.copy(attrs={"href": links[-1]}))
+        elif child.type == "link_close":
+            if links.pop():
+                kept.append(child)
+        elif child.type == "text":
+            kept.append(_made(cut(escape(child.content))))
+        elif child.type == "code_inline":
+            short = ' class="whole"' if len(child.content) < 20 else ""
+            kept.append(_made(f"<code{short}>{cut(escape(child.content))}</code>"))
+        elif child.type != "image":  # the page draws its own
+            kept.append(child)
+    return kept
+
+
+def _made(html):
+    return Token("html_inline", "", 0, content=str(html))

@@ -1,0 +1,203 @@
+"""The workshop page: one file of HTML that contains everything it shows."""
+
+import datetime
+import functools
+import itertools
+import json
+import os
+import shlex
+from pathlib import Path
+
+import jinja2
+from markdown_it import MarkdownIt
+from markupsafe import Markup
+from matplotlib.colors import to_hex
+
+from emulated_gpu import cards
+from shared.lab.lessons import exercises, mistakes, streams
+from shared.lab.lessons.exercise_answers import title
+from shared.lab.predict import card_fit, tables
+from shared.lab.records import scripts, stored, views
+from shared.lab.records.bars import COLORS
+from shared.lab.report import charts, lesson, side_by_side, timelines
+from shared.memory.blocks import CATEGORIES
+from shared.record import git_commit
+
+SIZES = (8, 12, 16, 24, 40, 80, 141)  # GB
+FIRST_CARD = "rtx4090"  # chosen when the page opens
+TEMPLATE = Path(__file__).parent / "template"
+# In this order: a later file may use what an earlier one defines.
+STYLES = "base ladder diff stages timeline quiz mistakes ways "
+STYLES += "present print"
+SCRIPTS = "base address ladder stages canvas timeline quiz compare "
+SCRIPTS += "mistakes ways theme present paper touch"
+
+
+def configurations():
+    """Return the stored configurations, {model with its inputs: a dictionary for each card}."""
+    by_model = {}
+    for ways in json.loads(stored.WAYS.read_text()):
+        title, unit = ways["title"], ways["unit"]
+        last = ways["ways"][-1][1]
+        most = max(way["world_size"] for _, way in ways["ways"])
+        record = {**ways, "device": f"emulated {title}", "world_size": most}
+        card = f"{title}, {ways['gb']:.4g} GB"
+        by_model.setdefault(ways["setting"], []).append(
+            {
+                "card": ways["card"],
+                "title": f"What fits: {last['batch_size']} {unit} per update on {card}",
+                "heading": card_fit.heading(unit),
+                "rows": card_fit.rows(ways["ways"]),
+                "origin": views.origin([record], stored.WAYS, ways["setting"]),
+            }
+        )
+    return by_model
+
+
+def models():
+    """Return the models, and what fits of them on cards: a list of dictionaries."""
+    groups = stored.VITS, stored.TEXT
+    records = [
+        r for r in stored.predicted(stored.STAGES) if "image_px" in r
+    ]  # else among the texts
+    first = [
+        group[0] for g in (records, *map(stored.predicted, groups)) for group in views.by_model(g)
+    ]
+    ways = configurations()
+    return [
+        {
+            "model": views.setting(r),
+            "name": shlex.quote(r["model"]),
+            "ways": ways.get(views.setting(r), []),
+        }
+        for r in first
+    ]
+
+
+@functools.cache
+def diffs(others=()):
+    """Return the diffs between every two stages, and between other scripts and their parents.
+
+    The result is {(before, after): rows of side_by_side.rows()}.
+    """
+    pairs = [(scripts.plain()[0], scripts.ladder()[0])]
+    for chain in (scripts.stages(), scripts.plain()):
+        pairs += [(a, b) for i, a in enumerate(chain) for b in chain[i + 1 :]]
+    others = [scripts.get(name) for name in others if name in scripts.every()]
+    pairs += [(script.parent, script.name) for script in others if script.parent]
+    return {pair: side_by_side.rows(*pair) for pair in pairs}
+
+
+def part(script, chosen):
+    """Return the data of one stage for the page."""
+    has_lesson = script.file == "train"
+    asked = exercises.of_page(script.folder) if has_lesson else []
+    plain = next((n for n in scripts.plain() if n.startswith(f"{script.folder}/")), None)
+    return {
+        "script": script.name,
+        "idea": script.idea,
+        "lesson": lesson.sections(script.folder) if has_lesson else {},
+        "explained": f"{script.folder}/train",
+        "head": lesson.head(script.folder) if has_lesson else None,
+        "before": script.parent,
+        "plain": plain,
+        "plain_before": scripts.get(plain).parent if plain else None,
+        "timeline": timelines.table(script.name),
+        "source": timelines.source(script.name),
+        "streams": streams.embedded(script.name),
+        "costs": charts.costs(script.name, script.parent, chosen),
+        "exercises": [(exercise, exercises.answer(exercise)) for exercise in asked],
+    }
+
+
+def questions():
+    """Return the questions of the quiz, {stage or exercise: "before", "before_mb" and "now_mb"}.
+
+    The first two are what is known: its name, and its peak in MB.
+    """
+    records = stored.predictions()
+    peaks = {}  # {stage or exercise: (what is before, GB before, GB now)}
+    for record in records.values():
+        before = records.get(scripts.get(record["script"]).parent)
+        if before and views.setting(before) == views.setting(record):
+            both = (r["train"]["device_peak_gb"] for r in (before, record))
+            peaks[record["script"]] = (before["script"], *both)
+    entries = exercises.stored_entries()
+    for e in exercises.every():
+        record, before = (entries[e.folder, e.number][key] for key in ("record", "against"))
+        place = e.memory[-1]  # the last of two is what the exercise is about
+        both = [r[e.phase][f"{place}_peak_gb"] for r in (before, record)]
+        if all(both):
+            what = f"{title(before, record)}, {'loading' if e.phase == 'load' else 'training'}"
+            what += ", on the host" if place == "host" else ""
+            peaks[f"{e.folder}/{e.number}"] = (what, *both)
+    return {
+        key: {"before": what, "before_mb": before * 1e3, "now_mb": now * 1e3}
+        for key, (what, before, now) in peaks.items()
+    }
+
+
+def number(script):
+    """Return the text of a short link to a stage: its number, and the script unless train.py."""
+    folder, file = script.split("/")
+    return folder[:2] if file == "train" else f"{folder[:2]} {file}"
+
+
+def embedded(what):
+    """Return JSON that can be embedded in a script element of a page."""
+    text = json.dumps(what, ensure_ascii=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c"))
+
+
+def render(files, own=()):
+    """Return the page; files and own are the user's records and timelines."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    text = MarkdownIt("commonmark", {"html": False}).enable("table")
+    environment.filters |= {"embedded": embedded, "number": number, "cut": lesson.cut}
+    environment.filters |= {
+        "lesson": lesson.markdown,
+        "inline": lambda source: Markup(text.renderInline(source)),
+        "id": lambda script: script.replace("/", "-"),
+    }
+    chosen, every = charts.datasets(files), timelines.with_own(own)
+    questions_of_code, origins = mistakes.asked()
+    parts = [part(scripts.get(script), chosen) for script in scripts.stages()]
+    names = [p["script"] for p in parts]
+    others = {moments["script"] for moments in every.values()} - {*names}
+    neighbours = {(p["before"], p["script"]) for p in parts}
+    neighbours |= {(p["plain_before"], p["plain"]) for p in parts}
+    return environment.get_template("index.html.jinja").render(
+        parts=parts,
+        datasets=chosen,
+        diffs=diffs(tuple(sorted(others))),
+        neighbours=neighbours,
+        quiz=questions(),
+        mistakes=questions_of_code,
+        mistakes_origins=origins,
+        every=timelines.for_page(every),
+        moved={
+            f"{a} {b}": timelines.moved(every[a], every[b])
+            for a, b in itertools.combinations(every, 2)
+        },
+        models=models(),
+        cards=cards.CARDS,
+        first_card=FIRST_CARD,
+        sizes=SIZES,
+        context=tables.CONTEXT_GB,
+        nccl=tables.NCCL_GB,
+        categories=CATEGORIES,
+        measuring=lesson.measuring(),
+        colors={label: f"--{label.replace(' ', '-')}" for label in CATEGORIES},
+        hexes={label: to_hex(COLORS[label]) for label in CATEGORIES},
+        repository=os.environ.get("GITHUB_REPOSITORY"),  # when GitHub publishes the page
+        commit=git_commit(),
+        date=datetime.date.today().isoformat(),
+        style=Markup("".join((TEMPLATE / f"style/{x}.css").read_text() for x in STYLES.split())),
+        scripts=[Markup((TEMPLATE / f"script/{x}.js").read_text()) for x in SCRIPTS.split()],
+    )

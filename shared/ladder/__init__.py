@@ -1,1 +1,0 @@
-"""`python -m shared.ladder`: measure the scripts, one after the other."""

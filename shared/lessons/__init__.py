@@ -1,1 +1,0 @@
-"""`python -m shared.lessons`: write the generated parts of the pages."""

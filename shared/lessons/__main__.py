@@ -1,5 +1,0 @@
-"""Run `python -m shared.lessons`."""
-
-from shared.lessons.pages import main
-
-main()

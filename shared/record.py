@@ -1,0 +1,119 @@
+"""The record of a run: making and storing it, and the summary that a script prints.
+
+Scripts append records to a file, one JSON object per line; the predictor prints a list of them. A
+figure that was not measured is null, never 0.
+"""
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import subprocess
+from pathlib import Path
+
+import torch
+from watermark import watermark
+
+ROOT = Path(__file__).resolve().parents[1]
+NOTHING = "–"  # in place of a figure that is 0 or missing
+PACKAGES = ("torch", "torchvision", "lightning", "torchmetrics")
+OF_SCRIPTS = ("torchao", "peft", "accelerate")  # which some scripts import, too
+
+
+def new(task, **fields):
+    """Return a record: some fields of fields.toml, and versions, commit and date."""
+    made = {"versions": versions(task, fields.get("script")), "git_commit": git_commit()}
+    return {**fields, **made, "date": str(datetime.date.today())}
+
+
+def settings(args):
+    """Return the options of a script that its record holds."""
+    names = "script preset model pretrained dataset shares batch_size micro_batch_size seed"
+    names = *names.split(), "world_size", "epochs", args.task.input_size
+    return {name: getattr(args, name) for name in names}
+
+
+def append(path, record):
+    """Append a record to a file, as one line of JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(json.dumps(record) + "\n")
+
+
+def device_name(device):
+    """Return the name of the GPU, with a note if it is emulated, or of the CPU with its cores."""
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
+        return f"{name} (emulated)" if "EMULATED_DEVICES" in os.environ else name
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    return f"{next(names, platform.processor() or platform.machine())}, {os.cpu_count()} cores"
+
+
+def versions(task, script=None):
+    """Return the versions of Python and of the packages that a task or a script depends on."""
+    names = (*PACKAGES, *task.packages, *imported(script))
+    packages = {name: importlib.metadata.version(name) for name in names}
+    return {"python": platform.python_version(), **packages}
+
+
+def imported(script):
+    """Return the packages of OF_SCRIPTS that a script imports."""
+    file = ROOT / f"{script}.py"
+    text = file.read_text() if file.exists() else ""
+    return [name for name in OF_SCRIPTS if re.search(rf"^(from|import) {name}\b", text, re.M)]
+
+
+def in_use(task):
+    """Return the versions as text, one per line."""
+    lines = watermark(packages=",".join((*PACKAGES, *task.packages))).strip()
+    return f"{lines}\npython      : {platform.python_version()}"
+
+
+def git_commit():
+    """Return the commit that is checked out, with "-dirty" if files differ from it.
+
+    Stored records do not count: several commands write them, one after the other. Outside of git,
+    return the environment variable GIT_COMMIT, or None.
+    """
+    git = {"cwd": ROOT, "capture_output": True, "text": True}
+    diff = ["git", "diff", "--quiet", "HEAD", "--", ".", ":(exclude)shared/lab/evidence/results"]
+    try:
+        head = subprocess.run("git rev-parse --short=12 HEAD".split(), check=True, **git)
+    except (OSError, subprocess.CalledProcessError):
+        return os.environ.get("GIT_COMMIT")
+    dirty = "-dirty" if subprocess.run(diff, **git).returncode else ""
+    return head.stdout.strip() + dirty
+
+
+def size(gb):
+    """Format a size in GB (1e9 bytes): in GB if it is 1 or more, else in MB."""
+    return f"{gb:.2f} GB" if gb >= 1 else f"{gb * 1e3:.1f} MB"
+
+
+def quality(name, value):
+    """Format the value of a metric, "accuracy" (from 0 to 1) or "perplexity"."""
+    if value is None:
+        return NOTHING
+    return f"{value:.1%}" if name == "accuracy" else f"{value:.2f}"
+
+
+def summary(task, record):
+    """Return what a script prints at its end: a line per phase, and one on speed and metric."""
+    lines = []
+    for name in ("load", "train"):
+        peak, reserved, host = list(record[name].values())[:3]
+        more = "" if reserved is None else f" ({size(reserved)} reserved, {size(host)} on the host)"
+        parts = sorted(record[name]["breakdown_gb"].items(), key=lambda part: -part[1])
+        held = ", ".join(f"{label} {size(gb)}" for label, gb in parts if gb >= 5e-5)
+        whose = f" of rank {record['rank']}" if name == "train" and "rank" in record else ""
+        lines.append(f"{name:5} peak{whose} {size(peak)}{more}: {held}")
+    updates = record["steps"] - (record["resumed_at"] or 0)
+    taken = f"{updates} update{'' if updates == 1 else 's'} in {record['train_seconds']:.1f} s"
+    speed = record[f"{task.unit}_per_second"]
+    fast = f", {speed:.0f} {task.unit}/s" if speed else ""
+    tested = quality(task.learned, record[f"test_{task.learned}"])
+    return "\n".join([*lines, f"{taken}{fast}; test {task.learned} {tested}"])

@@ -1,1 +1,0 @@
-"""`python -m shared.report`: write the workshop page."""

@@ -1,5 +1,0 @@
-"""Run `python -m shared.report`."""
-
-from shared.report.command import main
-
-main()

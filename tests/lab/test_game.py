@@ -1,0 +1,78 @@
+"""Promise: the game "Make it fit" hands out its scripts, and refuses what trains differently."""
+
+import pytest
+from conftest import run
+
+from shared.cli import UserError
+from shared.lab.lessons.check import parts
+from shared.lab.lessons.game import command, judge, levels
+from shared.lab.records import scripts
+
+GAME = ("-m", "shared", "game")
+
+
+@pytest.mark.parametrize("level", levels.LEVELS, ids=lambda level: level.title)
+def test_a_level_is_a_stage_with_few_changes(level, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    command.main([str(level.number)])
+    (file,) = tmp_path.iterdir()
+    assert file.name in capsys.readouterr().out
+    assert levels.of_file(file, parts(file).docstring) == (level, level.card)
+    stage = parts(scripts.get(level.script).path).lines
+    # One is the line that finds shared/, and one the import that it needed.
+    assert judge.changed(stage, parts(file).lines) <= 3 + 6
+    assert len(level.hints) == 3 and level.solutions and len(level.tries) >= 3
+    for change in (*level.solutions, *level.tries):
+        assert level.text(change) != level.text()
+    with pytest.raises(UserError, match=f"{file.name} is there"):
+        command.main([str(level.number)])
+
+
+def test_hints_come_one_after_the_other(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(4):
+        command.main(["2", "--hint"])
+    command.main(["2", "--hint", "1"])
+    first = [line.split(":")[0] for line in capsys.readouterr().out.splitlines()]
+    all_three = [f"hint {n} of 3" for n in (1, 2, 3)]
+    assert first == [*all_three, "there are 3 hints; solutions", "hint 1 of 3"]
+
+
+HANDED = levels.get("3").text()
+MISTAKES = [
+    ("6", None, "there is no level 6; there are 1 to 5"),
+    ("nothing.py", None, "nothing.py: No such file or directory"),
+    ("fit_3.txt", "", "fit_3.txt is neither a level nor a .py file"),
+    ("mine.py", "x = 1", "mine.py: of which level?"),
+    ("fit_3.py", "x = (", "fit_3.py, line 1: SyntaxError: '(' was never closed"),
+    ("fit_3.py", '"""Level 1 on t5, x."""', "fit_3.py: there is no card t5"),
+]
+
+
+@pytest.mark.parametrize("what, text, line", MISTAKES)
+def test_a_mistake_in_using_it_is_one_line(what, text, line, tmp_path):
+    if text is not None:
+        (tmp_path / what).write_text(text)
+    printed = run(*GAME, tmp_path / what if text is not None else what, code=2)
+    assert line in printed.splitlines()[-1] and "Traceback" not in printed
+
+
+def test_the_card_of_a_file_is_in_its_first_line():
+    printed = run(*GAME, "fit_3.py", "--card", "t4", code=2)
+    assert "--card begins a level, by its number" in printed.splitlines()[-1]
+
+
+def test_another_batch_is_refused(tmp_path):
+    file = tmp_path / "fit_3.py"
+    file.write_text(HANDED.replace("BATCH_SIZE = 64", "BATCH_SIZE = 32"))
+    printed = run(*GAME, file, code=1)
+    assert "refused: 32 images per update instead of 64: the batch has to stay" in printed
+    assert [*tmp_path.iterdir()] == [file]
+
+
+def test_a_record_of_something_else_is_not_changed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fit.json").write_text("[1]")
+    with pytest.raises(UserError, match="fit.json is not a record of this game"):
+        command.main([])
+    assert (tmp_path / "fit.json").read_text() == "[1]"

@@ -1,0 +1,80 @@
+"""Promise: pages tell how stages end on emulated cards, and what people get wrong, by commands."""
+
+import json
+import re
+
+import pytest
+from emulated import NEEDS
+from versions import made_here
+
+from emulated_gpu.cards import CARDS, CONTEXT_GB
+from shared.lab.evidence import on_cards
+from shared.lab.lessons import misconceptions
+from shared.lab.predict import tables
+from shared.lab.records import scripts, stored
+
+PAIRS = on_cards.stored_pairs()
+NO_DIFFERENCE = ("07_init_module/train", "10_offload/train")  # both stages fit
+
+
+def test_every_stage_fits_a_card_that_the_one_before_does_not():
+    assert [*PAIRS] == [name for name in scripts.stages() if name.endswith("/train")]
+    for stage, entry in PAIRS.items():
+        card, options = on_cards.ON[stage]
+        for when, name in (("before", scripts.get(stage).parent), ("after", stage)):
+            if name:
+                words = on_cards.command(name, card, options)
+                assert entry[when]["command"] == " ".join(["python", *words])
+        if entry["before"]:
+            assert bool(entry["before"]["message"]) == (stage not in NO_DIFFERENCE)
+        assert bool(entry["after"]["message"]) == (stage == "01_baseline/train")
+
+
+def test_the_numbers_of_an_error_add_up_to_the_card():
+    for entry in PAIRS.values():
+        for run in (entry["before"], entry["after"]):
+            if run and run["numbers"]:
+                n = run["numbers"]
+                together = n["allocated"] + n["idle"] + n["free"] + CONTEXT_GB * 1e9
+                assert together == pytest.approx(n["capacity"], rel=0.002)
+                assert n["capacity"] == pytest.approx(CARDS[entry["card"]].gb * 1e9, rel=0.001)
+                assert n["tried"] > n["free"]
+
+
+def test_the_smaller_model_would_fit_where_the_page_says_so():
+    predicted = stored.predictions()
+    for stage, (card, options) in on_cards.ON.items():
+        if options == on_cards.LARGE:
+            for name in (scripts.get(stage).parent, stage):
+                assert tables.needs(predicted[name]) < CARDS[card].gb, (stage, name)
+
+
+@NEEDS
+def test_a_stage_ends_as_its_page_says():
+    entry = PAIRS["04_batchsize/train"]
+    now = on_cards.pair("04_batchsize/train")
+    for when in ("before", "after"):
+        assert bool(now[when]["message"]) == bool(entry[when]["message"])
+        if made_here(entry):
+            assert now[when] == entry[when]
+
+
+def test_misconceptions_are_shown_by_their_commands():
+    printed = json.loads(stored.MISCONCEPTIONS.read_text())
+    named = [command for thing in misconceptions.every() for command in thing.get("commands", ())]
+    assert {*named} == {*printed} and len(misconceptions.every()) == 12
+    for thing in misconceptions.every():
+        assert len(re.findall(r"[.:]( |$)", thing["says"])) >= 3, thing["title"]
+
+    def peaks(words):
+        command = next(c for c in printed if words in c)
+        return [r["train"]["device_peak_gb"] for r in printed[command]]
+
+    as_many, several = peaks("vit_l_32")
+    assert as_many > 2 * several
+    for words in ("adam_8bit", "01 02 --batch-size 1"):  # both save nearly nothing
+        before, after = peaks(words)
+        assert before >= after > 0.95 * before
+    alone, sharded, one_unit = peaks("one_unit")
+    assert sharded < alone < one_unit
+    assert peaks("--max-length 512")[0] > 2 * peaks("--max-length 128")[0]

@@ -1,0 +1,105 @@
+"""Promise: what the pages say is what the code does: diffs, figures and commands."""
+
+import json
+import re
+import subprocess
+
+import pytest
+from conftest import NAMES, ROOT, arguments, code_blocks, run
+from PIL import Image
+from versions import made_here
+
+from shared.lab.lessons import pages, pictures
+from shared.lab.predict.tables import needs
+from shared.lab.records import markdown, scripts, stored
+from shared.lab.records.views import RESULTS, TINY_MEASURED, read
+
+
+@pytest.mark.parametrize("page", pages.pages(), ids=lambda page: page.parent.name)
+def test_generated_parts_are_fresh(page):
+    assert pages.fill(page) == page.read_text(), "python -m shared lessons writes it anew"
+
+
+def words(page):
+    """Return how many words a page has, in prose and in tables; diffs and links do not count."""
+    text = re.sub(r"```.*?```|<.*?>|(?<=\])\(.*?\)", "", page.read_text(), flags=re.DOTALL)
+    found = [0, 0]
+    for line in text.splitlines():
+        found[line.startswith("|")] += len(re.findall(r"\w[\w.,/%-]*", line))
+    return found
+
+
+def test_pages_are_short():
+    """Each by itself: sharding, language models and speed are several ideas, with longer pages."""
+    most = {"08_fsdp": 1210, "11_llm": 1200, "05_grad_accum": 910, "09_act_ckpt": 730}
+    for folder in scripts.folders():
+        prose, _ = words(ROOT / folder / "README.md")
+        assert prose <= most.get(folder, 700), folder
+    assert sum(words(ROOT / "README.md")) <= 980
+
+
+def test_the_page_of_shared_names_all_that_is_there():
+    page = (ROOT / "shared" / "README.md").read_text()
+    folders = ROOT / "shared", ROOT / "shared" / "lab"
+    there = {path.name for folder in folders for path in folder.glob("[!._R]*")}  # no __init__.py
+    assert {*re.findall(r"^\| \**\[`(.+?)/?`\]\(", page, re.MULTILINE)} == there
+
+
+def test_every_record_names_its_commit():
+    for file in [*RESULTS.glob("*.json"), *RESULTS.glob("*.jsonl")]:
+        commits = set(re.findall(r'"git_commit": ("[^"]+"|null)', file.read_text()))
+        assert all(re.fullmatch(r'"[0-9a-f]{12}"', commit) for commit in commits), file
+
+
+def test_pictures_are_of_the_records():
+    shown = {file: tells for file, tells, _ in pictures.every()}
+    assert {*shown} == {*RESULTS.parent.glob("*/*.png")}
+    for file, tells in shown.items():
+        assert json.loads(Image.open(file).info["Description"]) == tells, file
+
+
+def test_the_two_commands_install_and_run():
+    first, second = code_blocks(ROOT / "README.md")[:2]
+    for command in (first, second):
+        setup = [part.strip() for part in command.split("&&")[:-1]]
+        install = ".venv/bin/pip install -q -r requirements.txt"
+        assert setup == ["python3 -m venv .venv", install]
+    assert arguments(first) == ["-m", "shared", "ladder", "--preset", "tiny"]
+    assert arguments(second)[:2] == ["-m", "pytest"] and arguments(second)[-1] == "tests"
+
+
+def test_the_readme_shows_what_its_command_prints(tmp_path):
+    """Its peaks to the byte, under the versions of the record; other figures differ."""
+    page = (ROOT / "README.md").read_text()
+    blocks = r"```bash\n(python .*)\n```\n\n```text\n(.*?)```"
+    command, shown = re.search(blocks, page, re.DOTALL).groups()
+    printed = run(*arguments(command), "--record", tmp_path / "record.jsonl")
+    recorded = read(TINY_MEASURED)[0][0]
+    peaks = 0
+    for line in shown.splitlines():
+        pattern = re.escape(line.replace(recorded["device"], "...")).replace(r"\.\.\.", ".*")
+        if "peak" in line and made_here(recorded):
+            peaks += 1
+        else:
+            pattern = re.sub(r"\d+(\\\.\d+)?", r"[\\d.]+", pattern)
+        assert re.search(f"^{pattern}$", printed, re.MULTILINE), line
+    assert peaks == 2 or not made_here(recorded)
+
+
+def test_the_readme_begins_with_figures_of_its_table():
+    one_gpu = NAMES[:7]
+    lines = [markdown.changed(*pair) for pair in zip(one_gpu, one_gpu[1:])]
+    text = (ROOT / "README.md").read_text().split("\n\n")[2]
+    first, seventh, last = (needs(stored.predictions()[NAMES[n]]) for n in (0, 6, -1))
+    assert f"a card with {first:.0f} GB" in text
+    assert f" {min(lines)} to {max(lines)} lines cut that to {seventh:.1f} GB" in text
+    assert f"{last:.1f} GB on each of four GPUs" in text
+
+
+def test_the_readme_shows_the_diff_of_its_command():
+    page = (ROOT / "README.md").read_text()
+    command, shown = re.search(r"`(diff [^`]*)`[^`]*```diff\n(.*?)```", page, re.DOTALL).groups()
+    _, before, after = command.split()
+    assert (before.removesuffix(".py"), after.removesuffix(".py")) in zip(NAMES, NAMES[1:])
+    done = subprocess.run(command.split(), cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == shown
