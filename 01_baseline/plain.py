@@ -16,16 +16,16 @@ from shared.metrics import Meter
 BATCH_SIZE = 64  # images per update
 LR = {"full": 5e-5, "tiny": 6e-4}  # the tiny preset makes few updates, so larger ones
 DEVICES = 1  # GPUs, or processes on a CPU
-PRECISION = "32-true"  # Fabric's name for it, for the report
+REPORTED_AS = "32-true"  # a label for the record: nothing depends on it
 
 
 def make_device(args):
     return torch.device(args.accelerator)
 
 
-def build(device, args):
-    model = models.vit(args)  # from torchvision, with random weights
-    model.load_state_dict(torch.load(models.weights(args), weights_only=True))
+def build(device, args, loaders):
+    model = models.vit(args, loaders)  # from torchvision, with random weights
+    model.load_state_dict(torch.load(models.weights(args, loaders), weights_only=True))
     model = model.to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=LR[args.preset])
     return model, optimizer
@@ -35,22 +35,23 @@ def train_step(model, optimizer, images, labels, meter):
     logits = model(images)  # (batch, classes)
     loss = F.cross_entropy(logits, labels)
     loss.backward()
-    meter.add(loss, logits, labels)
     optimizer.step()
     optimizer.zero_grad()  # frees the gradients, before the next forward pass needs the memory
+    meter.add(loss, logits, labels)
 
 
 def main(argv=None):
     args = cli.parse(__file__, argv, BATCH_SIZE, DEVICES)
     device = make_device(args)
     torch.manual_seed(args.seed)
-    meter = Meter(args, device, PRECISION)
+    meter = Meter(args, device, REPORTED_AS)
 
-    train_loader, val_loader, test_loader = data.loaders(args)
-    with meter.loading():
-        model, optimizer = build(device, args)
-    with meter.training(model, optimizer):  # --save keeps these
-        for epoch in range(args.epochs):
+    loaders = data.loaders(args)
+    train_loader, val_loader, test_loader = loaders.parts
+    with meter.loading(loaders):
+        model, optimizer = build(device, args, loaders)
+    with meter.training(model, optimizer):  # measures the updates; --save keeps these
+        for epoch in range(loaders.epochs):
             for images, labels in meter.progress(train_loader, epoch):
                 images = images.to(device, non_blocking=True)
                 labels = labels.to(device, non_blocking=True)

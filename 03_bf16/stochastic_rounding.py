@@ -39,9 +39,9 @@ def make_fabric(args):
     )
 
 
-def build(fabric, args):
-    model = models.vit(args)  # from torchvision, with random weights
-    model.load_state_dict(torch.load(models.weights(args), weights_only=True))
+def build(fabric, args, loaders):
+    model = models.vit(args, loaders)  # from torchvision, with random weights
+    model.load_state_dict(torch.load(models.weights(args, loaders), weights_only=True))
     torch.compiler.set_stance("force_eager")  # the ledger sees nothing of compiled steps
     optimizer = _AdamW(
         model.parameters(),
@@ -57,9 +57,9 @@ def train_step(fabric, model, optimizer, images, labels, meter):
     logits = model(images)  # (batch, classes)
     loss = F.cross_entropy(logits, labels)
     fabric.backward(loss)
-    meter.add(loss, logits, labels)
     optimizer.step()
     optimizer.zero_grad()  # frees the gradients, before the next forward pass needs the memory
+    meter.add(loss, logits, labels)
 
 
 def main(argv=None):
@@ -69,11 +69,12 @@ def main(argv=None):
     fabric.seed_everything(args.seed)
     meter = Meter(args, fabric)
 
-    train_loader, val_loader, test_loader = fabric.setup_dataloaders(*data.loaders(args))
-    with meter.loading():
-        model, optimizer = build(fabric, args)
-    with meter.training(model, optimizer):  # --save keeps these
-        for epoch in range(args.epochs):
+    loaders = data.loaders(args)
+    train_loader, val_loader, test_loader = fabric.setup_dataloaders(*loaders.parts)
+    with meter.loading(loaders):
+        model, optimizer = build(fabric, args, loaders)
+    with meter.training(model, optimizer):  # measures the updates; --save keeps these
+        for epoch in range(loaders.epochs):
             for images, labels in meter.progress(train_loader, epoch):
                 train_step(fabric, model, optimizer, images, labels, meter)
             meter.validate(model, val_loader)

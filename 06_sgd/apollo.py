@@ -50,9 +50,9 @@ class Apollo(torch.optim.Adam):
             p.data, p.grad = old.sub_(grad * scale), grad
 
 
-def build(fabric, args):
-    model = models.vit(args)  # from torchvision, with random weights
-    model.load_state_dict(torch.load(models.weights(args), weights_only=True))
+def build(fabric, args, loaders):
+    model = models.vit(args, loaders)  # from torchvision, with random weights
+    model.load_state_dict(torch.load(models.weights(args, loaders), weights_only=True))
     optimizer = Apollo(model.parameters(), lr=LR[args.preset])
     optimizer.random = torch.randn(8, max(map(len, model.parameters())), device=fabric.device)
     model, optimizer = fabric.setup(model, optimizer)
@@ -76,11 +76,12 @@ def main(argv=None):
     fabric.seed_everything(args.seed)
     meter = Meter(args, fabric)
 
-    train_loader, val_loader, test_loader = fabric.setup_dataloaders(*data.loaders(args))
-    with meter.loading():
-        model, optimizer = build(fabric, args)
-    with meter.training(model, optimizer):  # --save keeps these
-        for epoch in range(args.epochs):
+    loaders = data.loaders(args)
+    train_loader, val_loader, test_loader = fabric.setup_dataloaders(*loaders.parts)
+    with meter.loading(loaders):
+        model, optimizer = build(fabric, args, loaders)
+    with meter.training(model, optimizer):  # measures the updates; --save keeps these
+        for epoch in range(loaders.epochs):
             for images, labels in meter.progress(train_loader, epoch):
                 train_step(fabric, model, optimizer, images, labels, meter)
             meter.validate(model, val_loader)

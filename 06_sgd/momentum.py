@@ -34,12 +34,12 @@ def make_fabric(args):
     )
 
 
-def build(fabric, args):
-    model = models.vit(args)  # from torchvision, with random weights
-    model.load_state_dict(torch.load(models.weights(args), weights_only=True))
+def build(fabric, args, loaders):
+    model = models.vit(args, loaders)  # from torchvision, with random weights
+    model.load_state_dict(torch.load(models.weights(args, loaders), weights_only=True))
     optimizer = torch.optim.SGD(model.parameters(), lr=LR[args.preset], momentum=0.9)
     model, optimizer = fabric.setup(model, optimizer)
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.updates)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=loaders.updates)
     return model, optimizer, scheduler
 
 
@@ -60,11 +60,12 @@ def main(argv=None):
     fabric.seed_everything(args.seed)
     meter = Meter(args, fabric)
 
-    train_loader, val_loader, test_loader = fabric.setup_dataloaders(*data.loaders(args))
-    with meter.loading():
-        model, optimizer, scheduler = build(fabric, args)
-    with meter.training(model, optimizer, scheduler):  # --save keeps these
-        for epoch in range(args.epochs):
+    loaders = data.loaders(args)
+    train_loader, val_loader, test_loader = fabric.setup_dataloaders(*loaders.parts)
+    with meter.loading(loaders):
+        model, optimizer, scheduler = build(fabric, args, loaders)
+    with meter.training(model, optimizer, scheduler):  # measures the updates; --save keeps these
+        for epoch in range(loaders.epochs):
             for images, labels in meter.progress(train_loader, epoch):
                 train_step(fabric, model, optimizer, images, labels, meter)
                 scheduler.step()

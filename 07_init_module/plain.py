@@ -17,21 +17,21 @@ BATCH_SIZE = 16  # images per update
 MICRO_BATCH_SIZE = 4  # images per forward and backward pass; more are faster
 LR = {"full": 0.01, "tiny": 0.05}  # the tiny preset makes few updates, so larger ones
 DEVICES = 1  # GPUs, or processes on a CPU
-PRECISION = "bf16-true"  # Fabric's name for it, for the report
+REPORTED_AS = "bf16-true"  # a label for the record: nothing depends on it
 
 
 def make_device(args):
     return torch.device(args.accelerator)
 
 
-def build(device, args):
+def build(device, args, loaders):
     with torch.device("meta"):  # shapes and types, no memory
-        model = models.vit(args).to(torch.bfloat16)
+        model = models.vit(args, loaders).to(torch.bfloat16)
     model = model.to_empty(device=device)
-    weights = torch.load(models.weights(args), weights_only=True, mmap=True)
+    weights = torch.load(models.weights(args, loaders), weights_only=True, mmap=True)
     model.load_state_dict(weights)
     optimizer = torch.optim.SGD(model.parameters(), lr=LR[args.preset])
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.updates)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=loaders.updates)
     return model, optimizer, scheduler
 
 
@@ -49,13 +49,14 @@ def main(argv=None):
     args = cli.parse(__file__, argv, BATCH_SIZE, DEVICES, MICRO_BATCH_SIZE)
     device = make_device(args)
     torch.manual_seed(args.seed)
-    meter = Meter(args, device, PRECISION)
+    meter = Meter(args, device, REPORTED_AS)
 
-    train_loader, val_loader, test_loader = data.loaders(args)
-    with meter.loading():
-        model, optimizer, scheduler = build(device, args)
-    with meter.training(model, optimizer, scheduler):  # --save keeps these
-        for epoch in range(args.epochs):
+    loaders = data.loaders(args)
+    train_loader, val_loader, test_loader = loaders.parts
+    with meter.loading(loaders):
+        model, optimizer, scheduler = build(device, args, loaders)
+    with meter.training(model, optimizer, scheduler):  # measures the updates; --save keeps these
+        for epoch in range(loaders.epochs):
             for images, labels in meter.progress(train_loader, epoch):
                 images = images.to(device, non_blocking=True)
                 labels = labels.to(device, non_blocking=True)

@@ -41,7 +41,7 @@ def make_fabric(args):
         devices=args.devices,
         num_nodes=args.num_nodes,
         precision="bf16-true",  # bf16 for weights, gradients, optimizer states and computation
-        strategy=ModelParallelStrategy(
+        strategy=ModelParallelStrategy(  # calls parallelize(); FSDPStrategy is the older FSDP1
             parallelize,
             data_parallel_size=args.world_size,  # one shard for each process
             tensor_parallel_size=1,
@@ -49,15 +49,15 @@ def make_fabric(args):
     )
 
 
-def build(fabric, args):
+def build(fabric, args, loaders):
     with fabric.init_module(empty_init=True):  # no random weights: the file has them all
-        model = models.vit(args)  # from torchvision
+        model = models.vit(args, loaders)  # from torchvision
     model = fabric.setup_module(model)  # calls parallelize()
-    fabric.load_raw(models.weights(args), model, weights_only=True)  # fills the shards
+    fabric.load_raw(models.weights(args, loaders), model, weights_only=True)  # fills the shards
     # created after sharding, so that it holds shards
     optimizer = torch.optim.SGD(model.parameters(), lr=LR[args.preset])
     optimizer = fabric.setup_optimizers(optimizer)
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.updates)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=loaders.updates)
     return model, optimizer, scheduler
 
 
@@ -78,11 +78,12 @@ def main(argv=None):
     fabric.seed_everything(args.seed)
     meter = Meter(args, fabric)
 
-    train_loader, val_loader, test_loader = fabric.setup_dataloaders(*data.loaders(args))
-    with meter.loading():
-        model, optimizer, scheduler = build(fabric, args)
-    with meter.training(model, optimizer, scheduler):  # --save keeps these
-        for epoch in range(args.epochs):
+    loaders = data.loaders(args)
+    train_loader, val_loader, test_loader = fabric.setup_dataloaders(*loaders.parts)
+    with meter.loading(loaders):
+        model, optimizer, scheduler = build(fabric, args, loaders)
+    with meter.training(model, optimizer, scheduler):  # measures the updates; --save keeps these
+        for epoch in range(loaders.epochs):
             for images, labels in meter.progress(train_loader, epoch):
                 train_step(fabric, model, optimizer, images, labels, meter)
                 scheduler.step()

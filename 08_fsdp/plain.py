@@ -21,11 +21,11 @@ BATCH_SIZE = 16  # images per update
 MICRO_BATCH_SIZE = 4  # images per forward and backward pass; more are faster
 LR = {"full": 0.01, "tiny": 0.05}  # the tiny preset makes few updates, so larger ones
 DEVICES = 4  # GPUs, or processes on a CPU
-PRECISION = "bf16-true"  # Fabric's name for it, for the report
+REPORTED_AS = "bf16-true"  # a label for the record: nothing depends on it
 
 
 def parallelize(model, mesh):
-    for unit in [*model.encoder.layers, model]:  # the model last: it takes what is in no block
+    for unit in [*model.encoder.layers, model]:  # the root last, for parameters outside the blocks
         fully_shard(unit, mesh=mesh["data_parallel"])
     return model.to_empty(device=mesh.device_type)  # memory for the shards of this process
 
@@ -38,16 +38,16 @@ def make_device(args):
     return torch.device(args.accelerator)
 
 
-def build(device, args):
+def build(device, args, loaders):
     with torch.device("meta"):  # shapes and types, no memory
-        model = models.vit(args).to(torch.bfloat16)
+        model = models.vit(args, loaders).to(torch.bfloat16)
     mesh = dist.init_device_mesh(device.type, (args.world_size,), mesh_dim_names=("data_parallel",))
     model = parallelize(model, mesh)
-    weights = torch.load(models.weights(args), weights_only=True, mmap=True)
-    whole = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)  # its file has all
+    weights = torch.load(models.weights(args, loaders), weights_only=True, mmap=True)
+    whole = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)  # it has all
     set_model_state_dict(model, weights, options=whole)
     optimizer = torch.optim.SGD(model.parameters(), lr=LR[args.preset])
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.updates)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=loaders.updates)
     return model, optimizer, scheduler
 
 
@@ -65,13 +65,14 @@ def main(argv=None):
     args = cli.parse(__file__, argv, BATCH_SIZE, DEVICES, MICRO_BATCH_SIZE, launcher="torchrun")
     device = make_device(args)
     torch.manual_seed(args.seed)
-    meter = Meter(args, device, PRECISION)
+    meter = Meter(args, device, REPORTED_AS)
 
-    train_loader, val_loader, test_loader = data.loaders(args)
-    with meter.loading():
-        model, optimizer, scheduler = build(device, args)
-    with meter.training(model, optimizer, scheduler):  # --save keeps these
-        for epoch in range(args.epochs):
+    loaders = data.loaders(args)
+    train_loader, val_loader, test_loader = loaders.parts
+    with meter.loading(loaders):
+        model, optimizer, scheduler = build(device, args, loaders)
+    with meter.training(model, optimizer, scheduler):  # measures the updates; --save keeps these
+        for epoch in range(loaders.epochs):
             for images, labels in meter.progress(train_loader, epoch):
                 images = images.to(device, non_blocking=True)
                 labels = labels.to(device, non_blocking=True)

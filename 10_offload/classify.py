@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from torchvision.transforms.v2.functional import pil_to_tensor
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
+from shared import errors
 from shared.cli import Parser
 from shared.images import data, models
 
@@ -18,12 +19,11 @@ from shared.images import data, models
 def load(folder):
     """Return a model that --save has written, in fp32 on the CPU, and its configuration.
 
-    The latter has the attributes model, image_px, num_classes, classes (their names) and cropped
-    (true if images are resized to more than image_px and then cropped to it).
+    The latter has the attributes model, image_px, classes (their names) and cropped (true if images
+    are resized to more than image_px and then cropped to it).
     """
     made = types.SimpleNamespace(**json.loads((folder / "config.json").read_text()))
-    made.num_classes = len(made.classes)
-    model = models.vit(made)
+    model = models.vit(made, made)
     model.load_state_dict(load_file(folder / "model.safetensors"))
     return model.eval(), made
 
@@ -67,6 +67,7 @@ def classify(folder, paths):
 
 
 def main(argv=None):
+    errors.install()
     parser = Parser(description=__doc__.split(":")[0] + ".")
     saved = "a model that a script of 01 to 10 has saved with --save DIR"
     parser.add_argument("folder", metavar="DIR", type=Path, help=saved)

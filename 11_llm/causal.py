@@ -38,9 +38,9 @@ def make_fabric(args):
     )
 
 
-def build(fabric, args):
-    model = models.language_model(args)
-    model.load_state_dict(torch.load(models.weights(args), weights_only=True))
+def build(fabric, args, loaders):
+    model = models.language_model(args, loaders)
+    model.load_state_dict(torch.load(models.weights(args, loaders), weights_only=True))
     optimizer = torch.optim.Adam(model.parameters(), lr=LR[args.preset])
     model, optimizer = fabric.setup(model, optimizer)
     return model, optimizer
@@ -50,9 +50,9 @@ def train_step(fabric, model, optimizer, tokens, labels, meter):
     logits = model(**tokens).logits  # (batch, tokens, vocabulary)
     loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
     fabric.backward(loss)
-    meter.add(loss, None, labels)
     optimizer.step()
     optimizer.zero_grad()  # frees the gradients, before the next forward pass needs the memory
+    meter.add(loss, None, labels)
 
 
 def main(argv=None):
@@ -62,11 +62,12 @@ def main(argv=None):
     fabric.seed_everything(args.seed)
     meter = Meter(args, fabric)
 
-    train_loader, val_loader, test_loader = fabric.setup_dataloaders(*data.loaders(args))
-    with meter.loading():
-        model, optimizer = build(fabric, args)
-    with meter.training(model, optimizer):  # --save keeps these
-        for epoch in range(args.epochs):
+    loaders = data.loaders(args)
+    train_loader, val_loader, test_loader = fabric.setup_dataloaders(*loaders.parts)
+    with meter.loading(loaders):
+        model, optimizer = build(fabric, args, loaders)
+    with meter.training(model, optimizer):  # measures the updates; --save keeps these
+        for epoch in range(loaders.epochs):
             for tokens, labels in meter.progress(train_loader, epoch):
                 train_step(fabric, model, optimizer, tokens, labels, meter)
             meter.validate(model, val_loader)

@@ -9,7 +9,9 @@ import transformers
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
-from shared.cli import Parser, UserError
+from shared import errors
+from shared.cli import Parser
+from shared.errors import UserError
 
 transformers.logging.disable_progress_bar()
 
@@ -48,6 +50,7 @@ def classify(folder, texts):
 
 
 def main(argv=None):
+    errors.install()
     parser = Parser(description=__doc__.split(":")[0] + ".")
     parser.add_argument(
         "folder",

@@ -17,29 +17,62 @@ Cost: computation waits for eight exchanges per block; all weights on every devi
 On a GPU, a model from the hub on IMDb; with --preset tiny, a small one on made-up reviews.
 """
 
+import functools
+import logging
 import sys
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from lightning.fabric import Fabric
 from lightning.fabric.strategies import DDPStrategy
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard
 from transformers import AttentionInterface
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
+from shared.errors import UserError
 from shared.metrics import Meter
-from shared.text import causal, context, data, models
+from shared.text import causal, data, models
+
+# On a CPU, DTensor gathers everything in place of an exchange, and each process says so.
+logging.getLogger("torch.distributed.tensor._collective_utils").setLevel(logging.ERROR)
 
 BATCH_SIZE = 12  # texts per update
 LR = {"full": 5e-5, "tiny": 2e-3}  # the tiny preset makes few updates, so larger ones
 DEVICES = 4  # GPUs, or processes on a CPU
 
 
+def part(tokens, labels):  # of this device: (texts, tokens) become (texts, own tokens)
+    ids, n = tokens["input_ids"], dist.get_world_size()
+    if ids.shape[1] % n:
+        raise UserError(f"--max-length {ids.shape[1]}: {n} devices need a multiple of {n} tokens")
+    positions = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)  # in the whole text
+    ids, positions, labels = (t.chunk(n, 1)[dist.get_rank()] for t in (ids, positions, labels))
+    return {"input_ids": ids, "position_ids": positions}, labels
+
+
+@functools.cache
+def all_devices(kind):
+    return init_device_mesh(kind, (dist.get_world_size(),))
+
+
+def exchange(tensor):  # dimension 1 is divided over the devices instead of dimension 2
+    n, heads = dist.get_world_size(), tensor.shape[1]
+    if heads % n:
+        raise UserError(f"--devices {n}: they have to divide the model's {heads} heads")
+    divided = DTensor.from_local(tensor, all_devices(tensor.device.type), [Shard(2)])
+    return divided.redistribute(placements=[Shard(1)]).to_local()
+
+
 def attention(module, query, key, value, mask, **options):
     if module.training:  # else each device has all tokens
-        query, key, value = map(context.exchanged, (query, key, value))  # all tokens, some heads
+        # (texts, heads, own tokens, size) become (texts, own heads, tokens, size)
+        query, key, value = map(exchange, (query, key, value))
     output, weights = AttentionInterface()["sdpa"](module, query, key, value, mask, **options)
-    return context.exchanged(output) if module.training else output, weights
+    # (texts, tokens, own heads, size) becomes (texts, own tokens, heads, size)
+    return exchange(output) if module.training else output, weights
 
 
 def make_fabric(args):
@@ -52,9 +85,9 @@ def make_fabric(args):
     )
 
 
-def build(fabric, args):
-    model = models.language_model(args)
-    model.load_state_dict(torch.load(models.weights(args), weights_only=True))
+def build(fabric, args, loaders):
+    model = models.language_model(args, loaders)
+    model.load_state_dict(torch.load(models.weights(args, loaders), weights_only=True))
     optimizer = torch.optim.Adam(model.parameters(), lr=LR[args.preset])
     AttentionInterface.register("exchanged", attention)
     model.set_attn_implementation("exchanged")
@@ -63,13 +96,13 @@ def build(fabric, args):
 
 
 def train_step(fabric, model, optimizer, tokens, labels, meter):
-    tokens, labels = context.own(tokens, labels)  # a part of each text
+    tokens, labels = part(tokens, labels)
     logits = model(**tokens).logits  # (batch, tokens, vocabulary)
     loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
     fabric.backward(loss)
-    meter.add(loss, None, labels)
     optimizer.step()
     optimizer.zero_grad()  # frees the gradients, before the next forward pass needs the memory
+    meter.add(loss, None, labels)
 
 
 def main(argv=None):
@@ -79,11 +112,12 @@ def main(argv=None):
     fabric.seed_everything(args.seed)
     meter = Meter(args, fabric)
 
-    train_loader, val_loader, test_loader = fabric.setup_dataloaders(*data.loaders(args))
-    with meter.loading():
-        model, optimizer = build(fabric, args)
-    with meter.training(model, optimizer):  # --save keeps these
-        for epoch in range(args.epochs):
+    loaders = data.loaders(args)
+    train_loader, val_loader, test_loader = fabric.setup_dataloaders(*loaders.parts)
+    with meter.loading(loaders):
+        model, optimizer = build(fabric, args, loaders)
+    with meter.training(model, optimizer):  # measures the updates; --save keeps these
+        for epoch in range(loaders.epochs):
             for tokens, labels in meter.progress(train_loader, epoch):
                 train_step(fabric, model, optimizer, tokens, labels, meter)
             meter.validate(model, val_loader)

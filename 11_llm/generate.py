@@ -9,7 +9,9 @@ import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
-from shared.cli import Parser, UserError, positive
+from shared import errors
+from shared.cli import Parser, positive
+from shared.errors import UserError
 
 transformers.logging.disable_progress_bar()
 transformers.logging.set_verbosity_error()
@@ -58,6 +60,7 @@ def generate(folder, texts, tokens):
 
 
 def main(argv=None):
+    errors.install()
     parser = Parser(description=__doc__.split(":")[0] + ".")
     saved = "a model that 11_llm/causal.py or causal_chunked.py has saved with --save DIR"
     drawn = "seed for sampling tokens (default: 123)"

@@ -39,7 +39,7 @@ def parallelize(model, mesh):
     # checkpoint_wrapper() would do, too, but not with Fabric's load_raw(), for it renames modules.
     for block in models.blocks(model):
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
-    for unit in [*models.blocks(model), model]:  # the model last: it takes what is in no block
+    for unit in [*models.blocks(model), model]:  # the root last, for parameters outside the blocks
         fully_shard(unit, mesh=mesh["data_parallel"], offload_policy=offload)
     return model
 
@@ -50,7 +50,7 @@ def make_fabric(args):
         devices=args.devices,
         num_nodes=args.num_nodes,
         precision="bf16-true",  # bf16 for weights, gradients, optimizer states and computation
-        strategy=ModelParallelStrategy(
+        strategy=ModelParallelStrategy(  # calls parallelize(); FSDPStrategy is the older FSDP1
             parallelize,
             data_parallel_size=args.world_size,  # one shard for each process
             tensor_parallel_size=1,
@@ -58,9 +58,9 @@ def make_fabric(args):
     )
 
 
-def build(fabric, args):
-    model = models.classifier(args)
-    model.load_state_dict(torch.load(models.weights(args), weights_only=True, mmap=True))
+def build(fabric, args, loaders):
+    model = models.classifier(args, loaders)
+    model.load_state_dict(torch.load(models.weights(args, loaders), weights_only=True, mmap=True))
     inject_adapter_in_model(LoraConfig(target_modules="all-linear"), model.base_model)
     model = fabric.setup_module(model)  # calls parallelize()
     models.restore_buffers(model, fabric.device)  # what the file lacks, such as positions
@@ -86,11 +86,12 @@ def main(argv=None):
     fabric.seed_everything(args.seed)
     meter = Meter(args, fabric)
 
-    train_loader, val_loader, test_loader = fabric.setup_dataloaders(*data.loaders(args))
-    with meter.loading():
-        model, optimizer = build(fabric, args)
-    with meter.training(model, optimizer):  # --save keeps these
-        for epoch in range(args.epochs):
+    loaders = data.loaders(args)
+    train_loader, val_loader, test_loader = fabric.setup_dataloaders(*loaders.parts)
+    with meter.loading(loaders):
+        model, optimizer = build(fabric, args, loaders)
+    with meter.training(model, optimizer):  # measures the updates; --save keeps these
+        for epoch in range(loaders.epochs):
             for tokens, labels in meter.progress(train_loader, epoch):
                 train_step(fabric, model, optimizer, tokens, labels, meter)
             meter.validate(model, val_loader)

@@ -74,10 +74,10 @@ def script(chosen):
     return train
 
 
-def _build(fabric, args, checkpointing):
+def _build(fabric, args, loaders, checkpointing):
     with fabric.init_module(empty_init=True):  # no random weights: the file has all of them
-        model = models.classifier(args)
-    model.load_state_dict(torch.load(models.weights(args), weights_only=True, mmap=True))
+        model = models.classifier(args, loaders)
+    model.load_state_dict(torch.load(models.weights(args, loaders), weights_only=True, mmap=True))
     if checkpointing:
         _checkpoint(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=LR[args.preset])
@@ -87,8 +87,8 @@ def _build(fabric, args, checkpointing):
 def _exact(build):
     """Return build(), with exact buffers, which conversion to bf16 would round, as in train.py."""
 
-    def exact(fabric, args):
-        model, optimizer = build(fabric, args)
+    def exact(fabric, args, loaders):
+        model, optimizer = build(fabric, args, loaders)
         models.restore_buffers(model, fabric.device)
         return model, optimizer
 

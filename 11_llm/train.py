@@ -30,7 +30,7 @@ def parallelize(model, mesh):
     # checkpoint_wrapper() would do, too, but not with Fabric's load_raw(), for it renames modules.
     for block in models.blocks(model):
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
-    for unit in [*models.blocks(model), model]:  # the model last: it takes what is in no block
+    for unit in [*models.blocks(model), model]:  # the root last, for parameters outside the blocks
         fully_shard(unit, mesh=mesh["data_parallel"], offload_policy=offload)
     return model.to_empty(device="cpu")  # memory for the shards of this process, on the host
 
@@ -41,7 +41,7 @@ def make_fabric(args):
         devices=args.devices,
         num_nodes=args.num_nodes,
         precision="bf16-true",  # bf16 for weights, gradients, optimizer states and computation
-        strategy=ModelParallelStrategy(
+        strategy=ModelParallelStrategy(  # calls parallelize(); FSDPStrategy is the older FSDP1
             parallelize,
             data_parallel_size=args.world_size,  # one shard for each process
             tensor_parallel_size=1,
@@ -49,11 +49,11 @@ def make_fabric(args):
     )
 
 
-def build(fabric, args):
+def build(fabric, args, loaders):
     with fabric.init_module(empty_init=True):  # no random weights: the file has them all
-        model = models.classifier(args)
+        model = models.classifier(args, loaders)
     model = fabric.setup_module(model)  # calls parallelize()
-    fabric.load_raw(models.weights(args), model, weights_only=True)  # fills the shards
+    fabric.load_raw(models.weights(args, loaders), model, weights_only=True)  # fills the shards
     models.restore_buffers(model, fabric.device)  # what the file lacks, such as positions
     # created after sharding, so that it holds shards
     optimizer = torch.optim.Adam(model.parameters(), lr=LR[args.preset])
@@ -78,11 +78,12 @@ def main(argv=None):
     fabric.seed_everything(args.seed)
     meter = Meter(args, fabric)
 
-    train_loader, val_loader, test_loader = fabric.setup_dataloaders(*data.loaders(args))
-    with meter.loading():
-        model, optimizer = build(fabric, args)
-    with meter.training(model, optimizer):  # --save keeps these
-        for epoch in range(args.epochs):
+    loaders = data.loaders(args)
+    train_loader, val_loader, test_loader = fabric.setup_dataloaders(*loaders.parts)
+    with meter.loading(loaders):
+        model, optimizer = build(fabric, args, loaders)
+    with meter.training(model, optimizer):  # measures the updates; --save keeps these
+        for epoch in range(loaders.epochs):
             for tokens, labels in meter.progress(train_loader, epoch):
                 train_step(fabric, model, optimizer, tokens, labels, meter)
             meter.validate(model, val_loader)

@@ -62,6 +62,7 @@ def main():
     if name == "ladder":  # the first command of most readers
         print("- starting: importing PyTorch", flush=True)  # which takes some seconds
     sys.argv[:2] = [f"python -m shared {name}"]
+    importlib.import_module("shared.errors").install()
     result = importlib.import_module(f"shared.{modules[name]}").main()
     return result if isinstance(result, int) else 0
 

@@ -1,18 +1,17 @@
-"""The command line of every script: options, number of devices, and errors in one line."""
+"""The command line of every script: its options, and what follows from them."""
 
 import argparse
 import ast
-import ctypes
 import logging
-import os
 import shlex
-import signal
 import sys
-import time
 from pathlib import Path
 
 import torch
 
+from shared import devices as number_of_devices
+from shared import errors
+from shared.errors import UserError
 from shared.memory import bf16
 
 # Meter prints what Fabric would log; imports of torchao and bitsandbytes log needless warnings.
@@ -20,11 +19,6 @@ for name in ("lightning.fabric", "lightning.pytorch", "torch.utils._pytree", "bi
     logging.getLogger(name).setLevel(logging.ERROR)
 
 PRESETS = ("tiny", "full")
-PROCESS = 550_000_000  # bytes that a process of a tiny run needs on a CPU, most of it for PyTorch
-
-
-class UserError(ValueError):
-    """An error that the user can correct; its message, one line, says how."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -50,31 +44,6 @@ def location(text):
     if not text or path.exists() and not (path.is_file() or path.is_dir()):
         raise argparse.ArgumentTypeError(f"{text!r} is neither a file nor a folder")
     return path
-
-
-def explain(kind, error, trace):
-    """End the program after an exception, with one line if the user can correct the error."""
-    code, text = 1, None
-    if kind is KeyboardInterrupt:
-        code, text = 130, "interrupted"
-    elif issubclass(kind, OSError) and error.filename:
-        code, text = 2, f"{error.filename}: {error.strerror}"
-    elif issubclass(kind, (UserError, argparse.ArgumentTypeError, torch.OutOfMemoryError)):
-        # An error in a DataLoader worker has the worker's traceback before its message.
-        code, text = 2, str(error).strip().splitlines()[-1].split("UserError: ")[-1]
-    if int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0))):
-        time.sleep(2)  # rank 0 reports what all ranks have noticed, and ends the others
-    sys.stdout.flush()
-    sys.stderr = sys.__stderr__  # PyTorch calls this with a buffer, and prints it afterwards
-    program = Path(sys.argv[0]).name.split()[-1]  # ladder, of "python -m shared ladder"
-    if text:
-        print(f"\n{program}: {text}", file=sys.stderr, flush=True)
-    else:
-        sys.__excepthook__(kind, error, trace)
-    os._exit(code)  # a regular exit would wait for processes that no longer respond
-
-
-sys.excepthook = explain
 
 
 def command_of(program, argv):
@@ -120,6 +89,7 @@ def parse(
     Raises:
         UserError: an option is unknown, out of range, or does not fit this script or machine.
     """
+    errors.install()
     path = Path(file).resolve()
     docstring = ast.get_docstring(ast.parse(path.read_text())) or path.stem
     parser = Parser(description=docstring, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -139,7 +109,7 @@ def parse(
     choose(args, task)
     if args.accelerator == "cpu":
         bf16.speed_up()
-    _choose_devices(args, devices, launcher)
+    number_of_devices.choose(args, devices, launcher)
     args.shares = shares or args.world_size
     if args.resume and not args.save:
         raise UserError("--resume reads the checkpoint in --save DIR; add --save DIR")
@@ -170,39 +140,3 @@ def choose(args, task):
     args.model = args.model or task.presets[args.preset]["model"]
     args.data = args.data or ("fake" if args.dry_run else task.presets[args.preset]["data"])
     task.choose(args)
-
-
-def _choose_devices(args, default, launcher):
-    """Set devices (per machine), num_nodes, world_size from torchrun, --devices or the default."""
-    started = int(os.environ.get("LOCAL_WORLD_SIZE", 0))  # set by torchrun
-    args.num_nodes = int(os.environ["WORLD_SIZE"]) // started if started else 1
-    gpus = torch.cuda.device_count() if args.accelerator == "cuda" else None
-    wanted = started or args.devices or default
-    most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // PROCESS
-    if default == 1 and wanted > 1:
-        args.notes.append("this script uses one device; those from 08_fsdp on use several")
-        wanted = 1
-    elif launcher and not started:
-        start = f"{launcher} --nproc-per-node {args.devices or gpus or default} {args.script}.py"
-        if (args.devices or 1) > 1:
-            raise UserError(f"this script does not start processes itself; run {start}")
-        args.notes.append(f"one process; {start} starts more")
-        wanted = 1
-        alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}  # as torchrun would set it
-        os.environ.update(alone, MASTER_ADDR="localhost", MASTER_PORT="0")
-    elif args.devices and wanted > (gpus or most):
-        room = f"there are {gpus} GPUs" if gpus else f"there is memory for {most} processes at most"
-        raise UserError(f"--devices {wanted}: {room}")
-    elif gpus and wanted > gpus and not started:
-        args.notes.append(f"{wanted} GPUs wanted, {gpus} here")
-        wanted = next(n for n in range(gpus, 0, -1) if args.batch_size % n == 0)
-    if wanted * args.num_nodes > args.batch_size:
-        args.batch_size = wanted * args.num_nodes
-        args.notes.append(f"one of {args.task.unit} for each of {args.batch_size} devices")
-    if args.batch_size % (wanted * args.num_nodes):
-        batch = f"a batch of {args.batch_size} {args.task.unit}"
-        raise UserError(f"{batch} does not divide by {wanted * args.num_nodes} devices")
-    args.devices, args.world_size = wanted, wanted * args.num_nodes
-    if sys.platform == "linux" and (started or int(os.environ.get("LOCAL_RANK", 0))):
-        # If torchrun or Fabric's first process is killed, it cannot end the others itself.
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG

@@ -1,5 +1,6 @@
 """Data loaders, which give each process its share of every batch in a fixed order; the cache."""
 
+import dataclasses
 import itertools
 import math
 import os
@@ -12,7 +13,7 @@ import torch.distributed as dist
 from filelock import FileLock
 from torch.utils.data import DataLoader, DistributedSampler
 
-from shared.cli import UserError
+from shared.errors import UserError
 
 SPLIT_SEED = 0  # the split into training, validation and test sets does not depend on --seed
 NO_NETWORK = (URLError, ConnectionError, TimeoutError)
@@ -46,7 +47,10 @@ def split(n, shares):
 
 
 def this_process(args):
-    """Return the rank of this process and the index of its share, which neighbors may have, too."""
+    """Return the rank of this process and the index of its share of a batch.
+
+    With tensor, context or pipeline parallelism, several ranks have the same share.
+    """
     rank = dist.get_rank() if dist.is_initialized() else 0
     return rank, rank * args.shares // args.world_size
 
@@ -73,15 +77,46 @@ class Order(DistributedSampler):
         return zip(itertools.repeat(self.epoch), positions) if self.with_epoch else positions
 
 
-def loaders(args, sets, collate_fn=None, slow=False):
-    """Return the loaders of this process for three data sets, the first of them shuffled.
+@dataclasses.dataclass(frozen=True)
+class Loaders:
+    """The loaders of this process, and what they know of the data and of the run.
 
-    The k-th batches of all shares together are the k-th batch of a single process. args.updates, of
-    the whole run, and args.epochs are set. Worker processes make the examples if that is `slow`.
+    `classes` are names, or None where the next token is predicted; `config` and `tokenizer` are
+    those of texts. `epochs` is how often the run begins a pass over the training data.
+    """
+
+    train: DataLoader
+    val: DataLoader
+    test: DataLoader
+    dataset: str  # its name, for the record
+    classes: list | None
+    epochs: int
+    updates: int  # of the whole run
+    cropped: bool = False  # pictures are resized to more than the model takes, then cropped
+    config: object = None  # transformers.PreTrainedConfig for these classes and this padding
+    tokenizer: object = None  # None for fake texts
+
+    @property
+    def parts(self):
+        """The three loaders, in the order of the names above."""
+        return self.train, self.val, self.test
+
+
+def loaders(args, sets, dataset, classes, collate_fn=None, slow=False, **known):
+    """Return Loaders of three data sets, the first of them shuffled.
+
+    The k-th batches of all shares together are the k-th batch of a single process.
+
+    Args:
+        args: the parsed options.
+        sets: training, validation and test set.
+        dataset, classes, known: fields of Loaders.
+        collate_fn: of a DataLoader.
+        slow: let worker processes make the examples.
     """
     workers = min(max(os.cpu_count() // args.devices, 1), 16) if slow else 0
     too_few = 0 < len(sets[0]) % args.batch_size < args.world_size // args.shares  # of a pipeline
-    made = [
+    parts = [
         DataLoader(
             part,
             batch_size=args.batch_size // args.shares,
@@ -96,6 +131,6 @@ def loaders(args, sets, collate_fn=None, slow=False):
         )
         for part in sets
     ]
-    args.updates = min(args.epochs * len(made[0]), args.max_steps or math.inf)
-    args.epochs = math.ceil(args.updates / len(made[0]))
-    return made
+    updates = min(args.epochs * len(parts[0]), args.max_steps or math.inf)
+    epochs = math.ceil(updates / len(parts[0]))
+    return Loaders(*parts, dataset, classes, epochs, updates, **known)

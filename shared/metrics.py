@@ -57,143 +57,65 @@ class Accuracy(torch.nn.Module):
         return counts[0] / counts[1]
 
 
-class Meter:
-    """Meter of a run: memory in two phases, speed, losses, metric. It saves model and record."""
+class Speed:
+    """Seconds of all updates, and images or texts per second of the timed ones.
 
-    def __init__(self, args, fabric, precision=None):
-        """Print the run's settings; without Fabric, a script passes its torch.device, precision."""
-        self.args = args
-        self.device = fabric if precision else fabric.device
-        self.cuda = self.device.type == "cuda"
-        if precision:  # without Fabric
-            self.precision = precision if self.cuda else ON_CPU.get(precision, precision)
-            self.scaler = None
-        else:
-            plugin = fabric.strategy.precision  # lightning.fabric.plugins.Precision
-            self.precision, self.scaler = plugin.precision, getattr(plugin, "scaler", None)
-        self.rank, self.share = this_process(args)
-        self.memory, self.losses = Phases(self.device), Losses()
-        self.steps = self.resumed_at = 0  # updates in all, and before --resume
-        self.seconds = self.untimed = 0.0  # of all updates, and of those before the timed ones
-        self.timed = 0  # images or texts of the timed updates
-        self.learned = {f"{part}_{args.task.learned}": None for part in ("train", "val")}
-        notes = [*args.notes]
-        if self.precision.startswith("bf16") and bf16.is_emulated(self.device):
-            notes.append(bf16.NOTE + bf16.SLOW if self.cuda else bf16.NOTE)
-        several = f" x {args.world_size}" if args.world_size > 1 else ""
-        device = records.device_name(self.device) + several
-        batch = f"{args.batch_size} {args.task.unit} per update"
-        notes.append(f"{args.model} on {device}, {self.precision}, {batch}")
-        notes.append("see --help for the options")
-        self.print(f"{records.in_use(args.task)}\n\n{args.headline}")
-        self.print("".join(f"- {note}\n" for note in notes))
+    The first LEDGER_UPDATES are not timed: the ledger slows them down, and CUDA warms up.
+    """
 
-    @contextlib.contextmanager
-    def loading(self):
-        """Measure the peak memory of building the model, in this context."""
-        self.args.task.weights(self.args)  # creating the file is not part of loading it
-        with self.memory.load():
-            yield
+    def __init__(self, device):
+        self.device = device
+        self.seconds = 0.0  # of all updates
+        self._untimed = 0.0  # seconds of the updates before the timed ones
+        self._timed = 0  # images or texts
+        self._updates = 0
+        self._started = None
 
-    @contextlib.contextmanager
-    def training(self, model, optimizer, *others):
-        """Measure the peak memory of the updates in this context.
+    def start(self):
+        """Begin an epoch."""
+        self._started = self._now()
 
-        --save and --resume keep the state_dict() of the model, of an optimizer or a list of them,
-        and of others, such as a scheduler.
-        """
-        self.metric = self._new_metric()
-        others += (self.scaler,) if self.scaler else ()
-        self.saving = Saving(self, records.settings(self.args), model, optimizer, others)
-        with self.memory.train():
-            yield
-        self.saving.save()
+    def add(self, examples):
+        """Count an update on so many examples."""
+        self._updates += 1
+        if self._updates == LEDGER_UPDATES:
+            self._untimed = self.seconds + self._now() - self._started
+        elif self._updates > LEDGER_UPDATES:
+            self._timed += examples
 
-    def progress(self, loader, epoch):
-        """Yield the remaining batches of an epoch, and show a progress bar."""
-        done = max(self.steps - epoch * len(loader), 0)  # updates before --resume
-        updates = max(min(len(loader) - done, self.args.updates - self.steps), 0)
-        if not done:
-            self.metric = self._new_metric()
-        loader.sampler.set_epoch(epoch)
-        loader.sampler.start = done * loader.batch_size
-        self.memory.reset()
-        started = self._now()
-        how = {"unit": "update", "mininterval": 0.5, "disable": self.rank != 0 or not updates}
-        title = f"epoch {epoch + 1}/{self.args.epochs}"
-        bar = tqdm(desc=title, total=done + updates, initial=done, **how)
-        for inputs, labels in itertools.islice(loader, updates) if updates else ():
-            with self.memory.update(inputs, labels):
-                yield inputs, labels
-            self.losses.end()
-            self.steps += 1
-            if bar.update():  # the bar is redrawn; reading the loss more often would stall the GPU
-                bar.set_postfix_str(f"loss {self.losses.last.item():.3f}", refresh=False)
-            # Earlier updates are not timed: the ledger slows them down, and CUDA warms up.
-            if self.steps - self.resumed_at == LEDGER_UPDATES:
-                self.untimed = self.seconds + self._now() - started
-            elif self.steps - self.resumed_at > LEDGER_UPDATES:
-                self.timed += len(labels) * self.args.shares
-            started += self.saving.checkpoint()  # seconds
-        bar.close()
-        self.seconds += self._now() - started
-        self.memory.read()
-        self.ended = self.steps == min((epoch + 1) * len(loader), self.args.updates)
+    def leave_out(self, seconds):
+        """Leave out seconds that went into something else, such as a checkpoint."""
+        self._started += seconds
 
-    def add(self, loss, logits, labels):
-        """Add a micro-batch: its share of the update's loss, its logits (or None) and labels."""
-        self.losses.add(loss)
-        self.metric.update(loss, logits, labels)
+    def stop(self):
+        """End an epoch."""
+        self.seconds += self._now() - self._started
 
-    def validate(self, model, loader):
-        """Validate the model after an epoch, unless the epoch ended before --resume."""
-        if self.ended:
-            name, train = self.args.task.learned, self.metric.compute().item()
-            val = self._evaluate(model, loader)
-            self.learned = {f"train_{name}": train, f"val_{name}": val}
-            train, val = (records.quality(name, value) for value in (train, val))
-            self.print(f"{name}: train {train}, val {val}")
+    @property
+    def per_second(self):
+        """Images or texts per second, over all devices; None without timed updates."""
+        return self._timed / (self.seconds - self._untimed) if self._timed else None
 
-    def test(self, model, loader):
-        """Test the model; print the record, append it to --record, and return it."""
-        self.learned[f"test_{self.args.task.learned}"] = self._evaluate(model, loader)
-        args = self.args
-        losses = self.losses.first.item(), self.losses.last.item()
-        mine = {**self.memory.fields, "shapes": self.memory.shapes, "losses": losses}
-        ranks = [mine] * args.world_size
-        if args.world_size > 1:
-            dist.all_gather_object(ranks, mine)
-        # A phase is recorded as measured by the process that needs most in it.
-        load = max(ranks, key=lambda rank: rank["load"]["device_peak_gb"])
-        train = max(ranks, key=lambda rank: rank["train"]["device_peak_gb"])
-        per_second = self.timed / (self.seconds - self.untimed) if self.timed else None
-        record = records.new(
-            args.task,
-            **records.settings(args),
-            command=args.command,
-            device=records.device_name(self.device),
-            precision=self.precision,
-            steps=self.steps,
-            resumed_at=self.resumed_at or None,
-            load=load["load"],
-            train=train["train"],
-            **({"rank": ranks.index(train)} if hasattr(model, "whole_state") else {}),
-            input_shapes=train["shapes"],
-            **{f"{args.task.unit}_per_second": per_second},
-            train_seconds=self.seconds,
-            **self.learned,
-            first_loss=sum(rank["losses"][0] for rank in ranks) / args.world_size,
-            last_loss=sum(rank["losses"][1] for rank in ranks) / args.world_size,
-        )
-        self.print(records.summary(args.task, record))
-        if args.record and self.rank == 0:
-            records.append(args.record, record)
-        return record
+    def _now(self):
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize(self.device)
+        return time.perf_counter()
+
+
+class Evaluator:
+    """The metric of a task on the examples of a loader, over all processes."""
+
+    def __init__(self, args, device):
+        self.args, self.device = args, device
+        self.share = this_process(args)[1]
+
+    def new_metric(self):
+        return self.args.task.new_metric().to(self.device)
 
     @torch.no_grad()
-    def _evaluate(self, model, loader):
-        """Return the metric of the task on a loader's examples, over all processes."""
-        metric = self._new_metric()
+    def value(self, model, loader):
+        """Return the metric, a number, at most of --max-steps batches."""
+        metric = self.new_metric()
         position = self.share  # of the batch's first example in the data set
         model.eval()
         for batch in itertools.islice(loader, self.args.max_steps):
@@ -206,15 +128,157 @@ class Meter:
         model.train()
         return metric.compute().item()
 
+
+class Meter:
+    """Meter of a run: memory in two phases, speed, losses, metric; it prints and records them."""
+
+    phases = Phases  # what measures memory; a predictor puts a class of its own here
+
+    def __init__(self, args, fabric, precision=None):
+        """Print the run's settings; without Fabric, a script passes its torch.device, precision."""
+        self.args = args
+        self.device = fabric if precision else fabric.device
+        self.cuda = self.device.type == "cuda"
+        if precision:  # without Fabric
+            self.precision = precision if self.cuda else ON_CPU.get(precision, precision)
+            self.scaler = None
+        else:
+            plugin = fabric.strategy.precision  # lightning.fabric.plugins.Precision
+            self.precision, self.scaler = plugin.precision, getattr(plugin, "scaler", None)
+        self.rank = this_process(args)[0]
+        self.memory = self.phases(self.device)
+        self.losses = Losses()
+        self.speed = Speed(self.device)
+        self.evaluator = Evaluator(args, self.device)
+        self.steps = self.resumed_at = 0  # updates in all, and before --resume
+        self.learned = {f"{part}_{args.task.learned}": None for part in ("train", "val")}
+        self._print_settings()
+
+    def _print_settings(self):
+        args, notes = self.args, [*self.args.notes]
+        if self.precision.startswith("bf16") and bf16.is_emulated(self.device):
+            notes.append(bf16.NOTE + bf16.SLOW if self.cuda else bf16.NOTE)
+        several = f" x {args.world_size}" if args.world_size > 1 else ""
+        device = records.device_name(self.device) + several
+        batch = f"{args.batch_size} {args.task.unit} per update"
+        notes.append(f"{args.model} on {device}, {self.precision}, {batch}")
+        notes.append("see --help for the options")
+        self.print(f"{records.in_use(args.task)}\n\n{args.headline}")
+        self.print("".join(f"- {note}\n" for note in notes))
+
+    @contextlib.contextmanager
+    def loading(self, loaders):
+        """Measure the peak memory of building the model, in this context.
+
+        `loaders`, a loading.Loaders, is what the run learns from.
+        """
+        self.loaders = loaders
+        self.args.task.weights(self.args, loaders)  # creating the file is not part of loading it
+        with self.memory.load():
+            yield
+
+    @contextlib.contextmanager
+    def training(self, model, optimizer, *others):
+        """Measure the peak memory of the updates in this context.
+
+        --save and --resume keep the state_dict() of the model, of an optimizer or a list of them,
+        and of others, such as a scheduler.
+        """
+        self.metric = self.evaluator.new_metric()
+        others += (self.scaler,) if self.scaler else ()
+        self.saving = Saving(self, model, optimizer, others)
+        with self.memory.train(model):
+            yield
+        self.saving.save()
+
+    def progress(self, loader, epoch):
+        """Yield the remaining batches of an epoch, measure each update, and show a progress bar."""
+        done = max(self.steps - epoch * len(loader), 0)  # updates before --resume
+        updates = max(min(len(loader) - done, self.loaders.updates - self.steps), 0)
+        if not done:
+            self.metric = self.evaluator.new_metric()
+        loader.sampler.set_epoch(epoch)
+        loader.sampler.start = done * loader.batch_size
+        self.memory.reset()
+        self.speed.start()
+        for inputs, labels in self._batches(loader, epoch, done, updates):
+            with self.memory.update(inputs, labels):
+                yield inputs, labels
+            self.losses.end()
+            self.steps += 1
+            self.speed.add(len(labels) * self.args.shares)
+            self.speed.leave_out(self.saving.checkpoint())
+        self.speed.stop()
+        self.memory.read()
+        self.ended = self.steps == min((epoch + 1) * len(loader), self.loaders.updates)
+        yield from self.memory.beyond(loader)
+
+    def _batches(self, loader, epoch, done, updates):
+        """Yield so many batches, and show how many updates are done, and the loss."""
+        how = {"unit": "update", "mininterval": 0.5, "disable": self.rank != 0 or not updates}
+        title = f"epoch {epoch + 1}/{self.loaders.epochs}"
+        bar = tqdm(desc=title, total=done + updates, initial=done, **how)
+        for batch in itertools.islice(loader, updates) if updates else ():
+            yield batch
+            if bar.update():  # the bar is redrawn; reading the loss more often would stall the GPU
+                bar.set_postfix_str(f"loss {self.losses.last.item():.3f}", refresh=False)
+        bar.close()
+
+    def add(self, loss, logits, labels):
+        """Add a micro-batch: its share of the update's loss, its logits (or None) and labels."""
+        self.losses.add(loss)
+        self.metric.update(loss, logits, labels)
+
+    def validate(self, model, loader):
+        """Validate the model after an epoch, unless the epoch ended before --resume."""
+        if self.ended:
+            name, train = self.args.task.learned, self.metric.compute().item()
+            val = self.evaluator.value(model, loader)
+            self.learned = {f"train_{name}": train, f"val_{name}": val}
+            train, val = (records.quality(name, value) for value in (train, val))
+            self.print(f"{name}: train {train}, val {val}")
+
+    def test(self, model, loader):
+        """Test the model; print the record, append it to --record, and return it."""
+        args = self.args
+        self.learned[f"test_{args.task.learned}"] = self.evaluator.value(model, loader)
+        ranks = self._figures_of_ranks()
+        # A phase is recorded as measured by the process that needs most in it.
+        load = max(ranks, key=lambda rank: rank["load"]["device_peak_gb"])
+        train = max(ranks, key=lambda rank: rank["train"]["device_peak_gb"])
+        record = records.new(
+            args.task,
+            **records.settings(args, self.loaders),
+            command=args.command,
+            device=records.device_name(self.device),
+            precision=self.precision,
+            steps=self.steps,
+            resumed_at=self.resumed_at or None,
+            load=load["load"],
+            train=train["train"],
+            **({"rank": ranks.index(train)} if hasattr(model, "whole_state") else {}),
+            input_shapes=train["shapes"],
+            **{f"{args.task.unit}_per_second": self.speed.per_second},
+            train_seconds=self.speed.seconds,
+            **self.learned,
+            first_loss=sum(rank["losses"][0] for rank in ranks) / args.world_size,
+            last_loss=sum(rank["losses"][1] for rank in ranks) / args.world_size,
+        )
+        self.print(records.summary(args.task, record))
+        if args.record and self.rank == 0:
+            records.append(args.record, record)
+        return record
+
+    def _figures_of_ranks(self):
+        """Return what each process has measured: its phases, shapes of inputs, and losses."""
+        losses = self.losses.first.item(), self.losses.last.item()
+        figures = {**self.memory.fields, "shapes": self.memory.shapes, "losses": losses}
+        ranks = [figures] * self.args.world_size
+        if self.args.world_size > 1:
+            dist.all_gather_object(ranks, figures)
+        return ranks
+
     def print(self, text):
         """Print a text, in the first process only."""
         if self.rank == 0:
             print(text, flush=True)
-
-    def _new_metric(self):
-        return self.args.task.new_metric().to(self.device)
-
-    def _now(self):
-        if self.device.type != "cpu":
-            torch.accelerator.synchronize(self.device)
-        return time.perf_counter()

@@ -1,4 +1,4 @@
-"""The record of a run: making and storing it, and the summary that a script prints.
+"""The record of a run: its fields, making and storing it, and the summary that a script prints.
 
 Scripts append records to a file, one JSON object per line; the predictor prints a list of them. A
 figure that was not measured is null, never 0.
@@ -12,6 +12,7 @@ import platform
 import re
 import subprocess
 from pathlib import Path
+from typing import TypedDict
 
 import torch
 from watermark import watermark
@@ -22,17 +23,80 @@ PACKAGES = ("torch", "torchvision", "lightning", "torchmetrics")
 OF_SCRIPTS = ("torchao", "peft", "accelerate")  # which some scripts import, too
 
 
+class Phase(TypedDict):
+    """Peak memory while loading or training, in GB (1e9 bytes), of the process with the highest."""
+
+    device_peak_gb: float  # allocated
+    device_reserved_gb: float | None  # by the caching allocator; None on a CPU
+    host_peak_gb: float | None  # None on a CPU, where device and host are one
+    # Of the device's peak, by category, in the first three updates: less if a later one needs more.
+    breakdown_gb: dict
+    host_breakdown_gb: dict | None  # of the host's own peak; None on a CPU
+
+
+class Record(TypedDict, total=False):
+    """What a script measures. Scripts on images and on texts leave out each other's fields."""
+
+    script: str  # folder and file, such as 06_sgd/train
+    preset: str  # tiny or full
+    model: str  # its name, or a folder
+    pretrained: bool  # the run started from pretrained weights
+    dataset: str  # its name
+    device: str  # name of the GPU, or of the processor
+    world_size: int  # number of devices
+    shares: int  # parts of a batch; fewer than devices where some of these share a part
+    precision: str  # Fabric's name for it; of a script of others, that of its matrix products
+    batch_size: int  # over all devices
+    micro_batch_size: int | None  # per device and forward pass
+    image_px: int  # edge of the images, in pixels
+    max_length: int  # tokens per text at most
+    seed: int  # of the order of the data and of random weights
+    epochs: int  # passes over the data
+    steps: int  # updates
+    resumed_at: int | None  # updates before the last --resume, which `steps` includes
+    load: Phase
+    train: Phase
+    rank: int  # of a pipeline: the process whose peak `train` has
+    input_shapes: list  # of the first input, for each update that the ledger has logged
+    images_per_second: float | None  # after the updates that the ledger has logged
+    texts_per_second: float | None
+    train_seconds: float  # of all updates
+    train_accuracy: float | None  # from 0 to 1, in the last epoch, while training
+    val_accuracy: float | None  # after it
+    test_accuracy: float  # at the end
+    train_perplexity: float | None  # of causal language models: exp of the mean loss per token
+    val_perplexity: float | None
+    test_perplexity: float
+    first_loss: float  # of the first update, over all devices
+    last_loss: float  # of the last update, over all devices
+    versions: dict  # of Python and packages
+    git_commit: str | None  # with -dirty if files differed from it
+    command: str  # that made the record
+    date: str  # year, month and day
+
+
 def new(task, **fields):
-    """Return a record: some fields of fields.toml, and versions, commit and date."""
+    """Return these fields, such as those of a Record, with versions, commit and date."""
     made = {"versions": versions(task, fields.get("script")), "git_commit": git_commit()}
     return {**fields, **made, "date": str(datetime.date.today())}
 
 
-def settings(args):
-    """Return the options of a script that its record holds."""
-    names = "script preset model pretrained dataset shares batch_size micro_batch_size seed"
-    names = *names.split(), "world_size", "epochs", args.task.input_size
-    return {name: getattr(args, name) for name in names}
+def settings(args, loaders):
+    """Return the settings of a run that its record holds, and that --resume must find again."""
+    return {
+        "script": args.script,
+        "preset": args.preset,
+        "model": args.model,
+        "pretrained": args.pretrained,
+        "dataset": loaders.dataset,
+        "shares": args.shares,
+        "batch_size": args.batch_size,
+        "micro_batch_size": args.micro_batch_size,
+        "seed": args.seed,
+        "world_size": args.world_size,
+        "epochs": loaders.epochs,
+        args.task.input_size: getattr(args, args.task.input_size),
+    }
 
 
 def append(path, record):

@@ -8,7 +8,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-from shared.cli import UserError
+from shared import record as records
+from shared.errors import UserError
 
 # Every AGREE updates the processes agree whether a checkpoint is due; this waits for the device.
 AGREE = 10
@@ -21,14 +22,18 @@ class Saving:
     update depends on, such as shards of weights and optimizer states. Then only the model remains.
     """
 
-    def __init__(self, meter, settings, model, optimizer, others):
+    def __init__(self, meter, model, optimizer, others):
         """Resume from the newest checkpoint, if --resume is given and there is one."""
-        self.meter, self.args, self.last = meter, meter.args, time.monotonic()
+        self.meter = meter
+        self.args = meter.args
+        self.last = time.monotonic()  # when the last checkpoint was written, or the run began
         several = optimizer if isinstance(optimizer, list) else [optimizer]
         self.model = model.module if hasattr(model, "_forward_module") else model  # not Fabric's
         self.parts = [self.model, *(getattr(o, "optimizer", o) for o in several), *others]
         self.cuda = [meter.device] if meter.cuda else []
-        self.training = {**settings, "updates": self.args.updates}
+        # A run continues only with the settings that it began with: others would mix two trainings.
+        self.updates = meter.loaders.updates
+        self.training = {**records.settings(meter.args, meter.loaders), "updates": self.updates}
         # Each process of ZeroRedundancyOptimizer holds the states of different weights.
         self.only_model = any(hasattr(part, "consolidate_state_dict") for part in self.parts)
         if folder := self.args.save:
@@ -45,7 +50,7 @@ class Saving:
     def checkpoint(self):
         """Write a checkpoint after an update if one is due; return the seconds that it took."""
         args, meter, started = self.args, self.meter, time.monotonic()
-        if not args.save or self.only_model or meter.steps % AGREE or meter.steps == args.updates:
+        if not args.save or self.only_model or meter.steps % AGREE or meter.steps == self.updates:
             return 0.0
         due = torch.tensor(float(started - self.last > 60 * args.save_minutes), device=meter.device)
         if args.world_size > 1:
@@ -85,7 +90,7 @@ class Saving:
             part = folder / "checkpoint-model.part"
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir(parents=True)
-            self.args.task.save(self.args, self.model, state, part)
+            self.args.task.save(self.args, self.meter.loaders, self.model, state, part)
             for file in sorted(part.iterdir(), key=lambda file: file.name == "config.json"):
                 shutil.copymode(part / "config.json", file)  # safetensors: owner only
                 os.replace(file, folder / file.name)  # config.json comes last

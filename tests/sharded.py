@@ -38,7 +38,7 @@ def watch(name, fp32):
         seen["whole"].append(hashlib.sha256(b"".join(map(raw, whole))).hexdigest())
 
     def build(*args):
-        seen["file"] = module.models.weights(args[1])
+        seen["file"] = module.models.weights(*args[1:])
         seen["bytes"] = [hashed(seen["file"])]
         built = module_build(*args)
         model, optimizer = built[:2]

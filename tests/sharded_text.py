@@ -37,19 +37,21 @@ def watch(folder, table, precision):
     args = cli.parse(module.__file__, argv, 12, PROCESSES, 3)
     fabric = module.make_fabric(args)
     fabric.launch()
-    loader = fabric.setup_dataloaders(data.loaders(args)[0])
-    file = models.weights(args)
+    loaders = data.loaders(args)
+    loader = fabric.setup_dataloaders(loaders.train)
+    file = models.weights(args, loaders)
     before = hashed(file)
-    model, optimizer = module.build(fabric, args)
+    model, optimizer = module.build(fabric, args, loaders)
     seen = {"all sharded": all(isinstance(p, DTensor) for p in model.parameters()), "losses": []}
     seen["dtypes"] = sorted({str(p.dtype) for p in model.parameters()})
-    tokens = tokens_of(args.config.pad_token_id)
+    tokens = tokens_of(loaders.config.pad_token_id)
     plain = AutoModelForSequenceClassification.from_pretrained(folder, dtype=TYPES[precision])
     with torch.no_grad():
         logits, wanted = (m.eval()(**tokens).logits for m in (model, plain))
     seen["same logits"] = torch.equal(logits, wanted.float())
     model.train()
     meter = Meter(args, fabric)
+    meter.loaders = loaders
     with meter.training(model, optimizer):
         for (tokens, labels), _ in zip(loader, range(STEPS)):
             module.train_step(fabric, model, optimizer, tokens, labels, meter)

@@ -21,7 +21,7 @@ from shared.images import data as pictures
 from shared.images.data import NORMALIZE, Pictures
 from shared.lab.records import scripts
 from shared.metrics import Accuracy
-from shared.text import cli
+from shared.text import cli, models
 from shared.text import data as texts
 
 
@@ -55,7 +55,7 @@ def table(tmp_path_factory):
 
 def read(kind, args, epochs=2):
     """Return all batches of some epochs, each a list of (example as bytes, label)."""
-    train = kind.loaders(args)[0]
+    train = kind.loaders(args).train
     found = []
     for epoch in range(epochs):
         train.sampler.set_epoch(epoch)
@@ -107,10 +107,10 @@ def test_what_is_tested_was_not_trained_with(folder, table):
     labels = torch.cat([part.tensors[1] for part in pictures.digits(32)])
     assert torch.equal(labels, torch.from_numpy(raw.target).long()[order])
     args = of_pictures(folder)
-    sets = pictures.image_sets(args)
+    sets, classes = pictures.image_sets(args)
     parts = [{s.source.samples[i][0] for i in s.indices} for s in sets]
     assert [len(part) for part in parts] == [35, 5, 4] and len(set.union(*parts)) == 44
-    assert args.classes == ["dark", "light"]
+    assert classes == ["dark", "light"]
     assert [s.seed for s in sets] == [1, None, None]  # only training pictures are cropped
     own, csv = texts.read(str(table)), texts.read(str(table.with_suffix(".csv")))
     assert [csv[part][:] for part in texts.PARTS] == [own[part][:] for part in texts.PARTS]
@@ -140,9 +140,11 @@ def test_padding_is_as_long_as_the_longest_needs_and_is_hidden():
 
 def test_texts_are_tokenized_once(table, monkeypatch):
     args = of_texts("--data", table)
-    sets, tokenizer = texts.prepared(args)
-    assert args.config.id2label == {0: "a", 1: "b", 2: "c"} and args.num_classes == 3
-    assert args.config.pad_token_id == tokenizer.pad_token_id and args.dataset == "rows"
+    sets, classes, tokenizer = texts.prepared(args)
+    assert classes == ["a", "b", "c"]
+    config = models.for_data(args.config, classes, tokenizer)
+    assert config.id2label == {0: "a", 1: "b", 2: "c"} and config.num_labels == 3
+    assert config.pad_token_id == tokenizer.pad_token_id
     monkeypatch.setattr(texts, "read", None)  # would fail if it were read again
     assert texts.prepared(of_texts("--data", table))[0]["train"][:] == sets["train"][:]
     for other in (["--data", table, "--max-length", 3], ["--data", table, "--limit", 12]):
@@ -178,11 +180,11 @@ def test_files_are_made_once_and_whole(tmp_path, monkeypatch):
 
 
 def test_fake_data_has_the_right_shape():
-    images, labels = next(iter(pictures.loaders(of_pictures("fake"))[0]))
+    images, labels = next(iter(pictures.loaders(of_pictures("fake")).train))
     assert images.shape == (16, 3, 32, 32) and images.dtype == torch.float32
     assert labels.dtype == torch.int64 and 0 <= labels.min() and labels.max() < 10
     args = of_texts("--data", "fake", "--max-length", 32)
-    tokens, labels = next(iter(texts.loaders(args)[0]))
+    tokens, labels = next(iter(texts.loaders(args).train))
     assert tokens["input_ids"].shape == (12, 32) and set(labels.tolist()) <= {0, 1}
     assert tokens["attention_mask"].sum(1).tolist() == 12 * [31]  # there is padding to hide
     assert tokens["input_ids"].max() < args.config.vocab_size

@@ -19,7 +19,11 @@ MOST = 16  # lines that change from a script to the next
 # Sharding needs a function and a strategy; the others write their algorithm out.
 MORE = {"08_fsdp/train": 25, "08_fsdp/plain": 26, "08_fsdp/tensor_parallel": 17}
 MORE |= {"03_bf16/kahan": 20, "03_bf16/plain": 17, "06_sgd/adam_in_backward": 20}
-MORE |= {"08_fsdp/sequence_parallel": 17, "08_fsdp/pipeline": 28, "11_llm/context_parallel": 22}
+MORE |= {"08_fsdp/sequence_parallel": 17}
+# PyTorch has no function that does it: these write out how a model, or a text, is divided.
+MORE |= {"08_fsdp/pipeline": 120, "11_llm/context_parallel": 55}
+OF_TECHNIQUES = {"policy", "loss_of", "attention", "part", "exchange", "all_devices"}  # functions
+LONG = {"08_fsdp/pipeline": 200}  # lines; of the others at most 130
 
 CONDITIONS = (ast.If, ast.IfExp, ast.While, ast.Assert)
 NAMES_A_STAGE = re.compile(r"\d\d(_\w*)?(/\w*)?")
@@ -98,14 +102,14 @@ def test_with_fabric_and_without_are_the_same_script(name):
 def test_length_and_form(name):
     script = scripts.get(name)
     text = script.path.read_text()
-    assert len(script.lines) <= 130
+    assert len(script.lines) <= LONG.get(name, 130)
     assert text.endswith("\n") and not text.endswith("\n\n")
     parent = r"( from \d\d_\w+/\w+\.py)?" if name in TEXT else ""
     first = r"Side road from \d\d_\w+/\w+\.py" if name in ROADS else f"Stage {name[:2]}{parent}"
     assert re.match(rf'"""{first}, \w', text)
     functions = re.findall(r"^def (\w+)", text, re.MULTILINE)
     make = "make_device" if name in PLAIN or script.parent in PLAIN else "make_fabric"
-    own = {"policy", "loss_of", "attention"} if name in ROADS else set()  # of a technique
+    own = OF_TECHNIQUES if name in ROADS else set()
     four = [function for function in functions if function not in {"parallelize", *own}]
     assert four == [make, "build", "train_step", "main"]
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from single_process import TINY, alone, losses, one_update
 
 from shared.images import cli, models
 from shared.lab.records import scripts
-from shared.metrics import Meter
+from shared.metrics import Evaluator
 
 
 def add_sums(*arguments):
@@ -20,7 +21,7 @@ def add_sums(*arguments):
 
 
 def test_orders_of_two_epochs_differ_and_agree_between_fabric_and_plain(monkeypatch):
-    monkeypatch.setattr(Meter, "_evaluate", lambda *_: 0.5)
+    monkeypatch.setattr(Evaluator, "value", lambda *_: 0.5)
     seen = {}
     for name in ("01_baseline/train", "01_baseline/plain"):
         module = scripts.get(name).load()
@@ -35,8 +36,7 @@ def test_orders_of_two_epochs_differ_and_agree_between_fabric_and_plain(monkeypa
 def test_micro_batches_give_the_gradients_of_the_full_batch(batch):
     torch.manual_seed(0)
     args = cli.parse(scripts.get("05_grad_accum/train").path, TINY, 16)
-    args.num_classes = 10
-    model = models.vit(args).double()
+    model = models.vit(args, SimpleNamespace(classes=range(10))).double()
     # The head starts at zero, which would hide every other gradient.
     torch.nn.init.normal_(model.heads.head.weight, std=0.1)
     images, labels = torch.randn(batch, 3, 32, 32, dtype=torch.double), torch.arange(batch) % 10
@@ -62,7 +62,7 @@ def test_schedule_steps_once_per_update_and_ends_at_zero(monkeypatch, updates):
         meter.add(torch.zeros(()), torch.zeros(len(labels), 10), labels)
 
     monkeypatch.setattr(torch.optim.lr_scheduler.CosineAnnealingLR, "step", watched)
-    monkeypatch.setattr(Meter, "_evaluate", lambda *_: 0.5)
+    monkeypatch.setattr(Evaluator, "value", lambda *_: 0.5)
     module = scripts.get("06_sgd/train").load()
     module.train_step = update
     record = module.main([*TINY, "--epochs", "2", "--max-steps", str(updates)])

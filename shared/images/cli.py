@@ -1,9 +1,10 @@
 """The command line of the scripts on images, and their task."""
 
 import functools
+import types
 
 from shared import cli
-from shared.images import models
+from shared.images import data, models
 from shared.metrics import Accuracy
 
 
@@ -26,12 +27,16 @@ class Images:
 
     add_options = staticmethod(lambda parser: None)  # those that only these scripts have
     weights = staticmethod(models.weights)  # returns the file of initial weights
-    model = staticmethod(models.vit)  # for args.num_classes classes, with random weights
     save = staticmethod(models.save)  # writes a full state dict on the host to a new folder
 
     def choose(self, args):
         """Set args.image_px, the image size of the model."""
         args.image_px = models.image_px(args.model)
+
+    def prepare(self, args):
+        """Download what runs with these options need, and write the file of initial weights."""
+        _, classes = data.image_sets(args)
+        models.weights(args, types.SimpleNamespace(classes=classes))
 
     def outputs(self, model, images, labels):
         """Return the loss and logits of each example; None for what the metric does not use."""

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 from torchvision.transforms import v2
 
 from shared import loading
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.loading import SPLIT_SEED, split
 
 DIGITS_FILE = "sklearn/datasets/data/digits.csv.gz"
@@ -24,7 +24,7 @@ FORMATS = ("JPEG", "PNG", "PPM", "BMP", "GIF", "TIFF", "WEBP", "JPEG2000")
 
 
 def loaders(args):
-    """Return the loaders of this process for the training, validation and test images.
+    """Return the Loaders of this process for the training, validation and test images.
 
     A batch is images, (args.batch_size // args.shares, 3, args.image_px, args.image_px) in fp32,
     and labels, int64.
@@ -32,16 +32,16 @@ def loaders(args):
     Raises:
         UserError: the images are missing, unusable, or cannot be downloaded.
     """
-    return loading.loaders(args, image_sets(args), slow=args.cropped)
+    sets, classes = image_sets(args)
+    dataset = Path(args.data).resolve().name
+    cropped = isinstance(sets[0], Pictures)  # read from files, by worker processes
+    return loading.loaders(args, sets, dataset, classes, slow=cropped, cropped=cropped)
 
 
 def image_sets(args):
-    """Return the training, validation and test sets of args.data.
-
-    Set args.dataset (its name), classes (their names), num_classes and cropped (a bool).
-    """
-    args.dataset, px = Path(args.data).resolve().name, args.image_px
-    args.classes, args.cropped = [str(digit) for digit in range(10)], False
+    """Return the training, validation and test sets of args.data, and the names of its classes."""
+    px = args.image_px
+    classes = [str(digit) for digit in range(10)]
     if args.data == "digits":
         sets = digits(px)
     elif args.data == "fake":
@@ -55,9 +55,8 @@ def image_sets(args):
         sets = [Pictures(train, cut[0], px, args.seed)]
         sets += [Pictures(train, indices, px) for indices in cut[1:]]
         sets += [Pictures(test, range(len(test)), px)] if test else []
-        args.classes, args.cropped = train.classes, True
-    args.num_classes = len(args.classes)
-    return sets
+        classes = train.classes
+    return sets, classes
 
 
 def digits(image_px):

@@ -9,7 +9,7 @@ import torchvision
 from safetensors.torch import save_file
 from torchvision.models.vision_transformer import VisionTransformer
 
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.loading import NO_NETWORK, made_once
 
 # Made by shared/lab/evidence/pretrain.py.
@@ -26,13 +26,13 @@ def image_px(name):
     return torchvision.models.get_model_weights(name).DEFAULT.meta["min_size"][0]
 
 
-def vit(args):
-    """Build `args.model` for `args.num_classes` classes, with random weights.
+def vit(args, loaders):
+    """Build `args.model` for the classes of the loaders' images, with random weights.
 
     Input: (batch, 3, args.image_px, args.image_px); output: (batch, classes). Dosovitskiy et
     al. 2021, https://arxiv.org/abs/2010.11929; the last layer starts at 0 as in their fine-tuning.
     """
-    options = {"image_size": args.image_px, "num_classes": args.num_classes}
+    options = {"image_size": args.image_px, "num_classes": len(loaders.classes)}
     if args.model == "vit_tiny":
         return VisionTransformer(
             patch_size=4, num_layers=4, num_heads=4, hidden_dim=96, mlp_dim=384, **options
@@ -40,23 +40,23 @@ def vit(args):
     return torchvision.models.get_model(args.model, **options)
 
 
-def weights(args):
+def weights(args, loaders):
     """Return the file of weights that every stage starts from, in fp32.
 
-    Write it when it is first needed: pretrained weights with a new last layer for
-    `args.num_classes` classes, or random ones, which depend on `args.seed` alone.
+    Write it when it is first needed: pretrained weights with a new last layer for these classes,
+    or random ones, which depend on `args.seed` alone.
     """
     source = "pretrained" if args.pretrained else f"random-seed{args.seed}"
     if args.pretrained and args.model == "vit_tiny":  # new weights, new file
         source += f"-{hashlib.sha256(TINY_WEIGHTS.read_bytes()).hexdigest()[:8]}"
-    name = f"{args.model}-{args.image_px}px-{args.num_classes}classes-{source}.pt"
-    return made_once(name, lambda part: torch.save(_state_dict(args), part))
+    name = f"{args.model}-{args.image_px}px-{len(loaders.classes)}classes-{source}.pt"
+    return made_once(name, lambda part: torch.save(_state_dict(args, loaders), part))
 
 
-def _state_dict(args):
+def _state_dict(args, loaders):
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):  # leaves GPUs alone
         torch.manual_seed(args.seed)
-        state = vit(args).state_dict()
+        state = vit(args, loaders).state_dict()
     if not args.pretrained:
         return state
     if args.model == "vit_tiny":
@@ -72,8 +72,9 @@ def _state_dict(args):
     return {**pretrained, **{n: t for n, t in state.items() if n.startswith("heads.")}}
 
 
-def save(args, model, state, folder):
+def save(args, loaders, model, state, folder):
     """Write a trained model to a folder, as config.json and model.safetensors, for classify.py."""
-    config = {name: getattr(args, name) for name in ("model", "image_px", "classes", "cropped")}
+    config = {"model": args.model, "image_px": args.image_px}
+    config |= {"classes": loaders.classes, "cropped": loaders.cropped}
     save_file(state, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")

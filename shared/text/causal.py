@@ -15,7 +15,7 @@ from tokenizers import models as kinds
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedTokenizerFast
 
 from shared import cli
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.loading import SPLIT_SEED
 from shared.text import data, models, reviews
 from shared.text.cli import Texts
@@ -68,12 +68,10 @@ class Causal(Texts):
             see = f"{args.config.model_type} models see the tokens that they would have to predict"
             raise UserError(f"--model {args.model}: {see}; choose another, such as {self.such_as}")
 
-    model = staticmethod(models.language_model)
-
     def prepared(self, args):
         return packed(args)
 
-    def collate(self, args):
+    def collate(self, args, config):
         return batch
 
     def outputs(self, model, tokens, labels):
@@ -99,15 +97,19 @@ def batch(examples):
 
 
 def packed(args):
-    """Return packed texts, {"train", "val", "test"}, and the tokenizer, None for fake texts."""
-    args.num_classes, args.dataset = None, data.Path(args.data).resolve().stem
+    """Return packed texts, {"train", "val", "test"}, no classes, and the tokenizer.
+
+    Fake texts have no tokenizer, None.
+    """
     if args.data == "fake":
         generator = torch.Generator().manual_seed(SPLIT_SEED)
         shape = (64, args.max_length + 1)  # a few pieces, which are repeated
         ids = torch.randint(args.config.vocab_size, shape, generator=generator).tolist()
         sizes = zip(data.PARTS, (4096, 256, 256))
-        return {part: [{"input_ids": ids[i % 64]} for i in range(n)] for part, n in sizes}, None
-    return data.kept(args, lambda: _made(args))
+        sets = {part: [{"input_ids": ids[i % 64]} for i in range(n)] for part, n in sizes}
+        return sets, None, None
+    sets, tokenizer = data.kept(args, lambda: _made(args))
+    return sets, None, tokenizer
 
 
 def read(what):

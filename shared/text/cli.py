@@ -1,11 +1,13 @@
 """The command line of the scripts on texts, and their task."""
 
 import functools
+import types
 
 from transformers import AutoModelForSequenceClassification
 
 from shared import cli
-from shared.cli import UserError, positive
+from shared.cli import positive
+from shared.errors import UserError
 from shared.metrics import Accuracy
 from shared.text import data, models
 
@@ -45,16 +47,21 @@ class Texts:
             raise UserError(f"--max-length {args.max_length}: {takes}")
         args.max_length = args.max_length or min(512, longest or 512)
 
-    prepared = staticmethod(data.prepared)  # returns the tokenized texts and the tokenizer
+    prepared = staticmethod(data.prepared)  # returns tokenized texts, classes and the tokenizer
     weights = staticmethod(models.weights)
-    model = staticmethod(models.classifier)
     save = staticmethod(models.save)
 
-    def collate(self, args):
+    def prepare(self, args):
+        """Download what runs with these options need, and write the file of initial weights."""
+        _, classes, tokenizer = self.prepared(args)
+        config = models.for_data(args.config, classes, tokenizer)
+        models.weights(args, types.SimpleNamespace(config=config))
+
+    def collate(self, args, config):
         """Return the function that collates examples into a batch."""
         # If max_length is not a multiple of 8, rounding up could exceed the model's limit.
         multiple = 8 if args.max_length % 8 == 0 else 1
-        return functools.partial(data.padded, args.config.pad_token_id, multiple)
+        return functools.partial(data.padded, config.pad_token_id, multiple)
 
     def outputs(self, model, tokens, labels):
         return None, model(**tokens).logits

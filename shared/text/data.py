@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer
 
 from shared import loading
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.loading import SPLIT_SEED, made_once, split
 from shared.text import models, reviews
 from shared.text.tokenizer import new_tokenizer
@@ -25,7 +25,7 @@ logging.getLogger("datasets").setLevel(logging.ERROR)
 
 
 def loaders(args):
-    """Return the loaders of this process for the training, validation and test texts.
+    """Return the Loaders of this process for the training, validation and test texts.
 
     A batch is tokens, {"input_ids": (n, length), "attention_mask": (n, length)}, and labels, (n,),
     all int64, with n = args.batch_size // args.shares and the length of its longest text. For
@@ -34,29 +34,25 @@ def loaders(args):
     Raises:
         UserError: the texts are missing, unusable, or cannot be downloaded.
     """
-    sets, args.tokenizer = args.task.prepared(args)
-    return loading.loaders(args, [sets[part] for part in PARTS], args.task.collate(args))
+    sets, classes, tokenizer = args.task.prepared(args)
+    config = models.for_data(args.config, classes, tokenizer)
+    known = {"config": config, "tokenizer": tokenizer}
+    sets = [sets[part] for part in PARTS]
+    dataset = Path(args.data).resolve().stem
+    return loading.loaders(args, sets, dataset, classes, args.task.collate(args, config), **known)
 
 
 def prepared(args):
-    """Return tokenized texts, {"train", "val", "test"}, and the tokenizer, None for fake texts.
+    """Return tokenized texts, {"train", "val", "test"}, names of classes, and the tokenizer.
 
-    Set args.num_classes, args.dataset, and in args.config the labels and the padding.
+    Fake texts have no tokenizer, None.
     """
-    config, args.dataset = args.config, Path(args.data).resolve().stem
     if args.data == "fake":
-        names, tokenizer = reviews.CLASSES, None
-        text_config, sizes = config.get_text_config(), zip(PARTS, (4096, 256, 256))
-        sets = {part: fake_texts(n, text_config, args.max_length) for part, n in sizes}
-    else:
-        sets, tokenizer = kept(args, lambda: _tokenized(args, read(args.data)))
-        names = sets["train"].features["label"].names
-        for part in (config, config.get_text_config()):
-            part.pad_token_id = tokenizer.pad_token_id
-    args.num_classes = len(names)
-    config.id2label = dict(enumerate(names))
-    config.label2id = {name: i for i, name in enumerate(names)}
-    return sets, tokenizer
+        config, sizes = args.config.get_text_config(), zip(PARTS, (4096, 256, 256))
+        sets = {part: fake_texts(n, config, args.max_length) for part, n in sizes}
+        return sets, list(reviews.CLASSES), None
+    sets, tokenizer = kept(args, lambda: _tokenized(args, read(args.data)))
+    return sets, sets["train"].features["label"].names, tokenizer
 
 
 def kept(args, make):

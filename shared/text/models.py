@@ -4,6 +4,7 @@ It also helps to shard them, checkpoint them, load them without a second copy, a
 """
 
 import contextlib
+import copy
 import hashlib
 import json
 import logging
@@ -14,7 +15,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoTokenizer
 
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.loading import made_once
 
 transformers.logging.set_verbosity_error()  # it warns of new heads, which are intended
@@ -88,42 +89,60 @@ def longest(args):
     if not positions or positions < 0:  # BLOOM and T5 have no limit; XLNet has -1
         return None
     with torch.device("meta"):
-        model = language_model(args)
+        model = _model(args, args.config)
     tables = [m for name, m in model.named_modules() if name.endswith("position_embeddings")]
     # RoBERTa and similar models count positions from padding_idx + 1 on.
     padding = (getattr(table, "padding_idx", None) for table in tables)
     return positions - max((n + 1 for n in padding if n is not None), default=0)
 
 
-def classifier(args):
-    """Build `args.model` for `args.num_classes` classes, with random weights.
+def for_data(config, classes, tokenizer):
+    """Return a model's configuration for data with these classes, or None, and this tokenizer."""
+    if classes is None:  # the next token is predicted: no classes, and no padding
+        return config
+    config = copy.deepcopy(config)
+    config.id2label = dict(enumerate(classes))
+    config.label2id = {name: i for i, name in enumerate(classes)}
+    if tokenizer:
+        for part in (config, config.get_text_config()):
+            part.pad_token_id = tokenizer.pad_token_id
+    return config
 
-    Input: input_ids and attention_mask, (batch, tokens); output: an object with logits.
+
+def classifier(args, loaders):
+    """Build `args.model` for the classes of the loaders' texts, with random weights.
+
+    Input: input_ids and attention_mask, (batch, tokens); output: an object with logits,
+    (batch, classes).
     """
-    args.config.num_labels = args.num_classes
-    return language_model(args)
+    return _model(args, loaders.config)
 
 
-def language_model(args):
-    """Build `args.model` for `args.task`, such as next-token prediction, with random weights.
+def language_model(args, loaders):
+    """Build `args.model` for next-token prediction, with random weights.
 
     Input: input_ids, (batch, tokens); output: an object with logits, (batch, tokens, vocabulary).
     """
-    return args.task.auto.from_config(args.config, trust_remote_code=args.trust_remote_code)
+    return _model(args, loaders.config)
 
 
-def weights(args):
+def _model(args, config):
+    return args.task.auto.from_config(config, trust_remote_code=args.trust_remote_code)
+
+
+def weights(args, loaders):
     """Return the file of weights that all scripts start from, in fp32.
 
     Write it when it is first needed: pretrained weights, with a new head if they have none for
-    `args.num_classes` classes; or random ones, which depend on `args.seed` alone.
+    these classes; or random ones, which depend on `args.seed` alone.
     """
-    commit = getattr(args.config, "_commit_hash", None)
+    config = loaders.config
+    commit = getattr(config, "_commit_hash", None)
     # Another model may have been saved in the same folder since.
-    source = [args.config.to_json_string(), commit, args.pretrained, args.seed, stamps(args.model)]
+    source = [config.to_json_string(), commit, args.pretrained, args.seed, stamps(args.model)]
     digest = hashlib.sha256(json.dumps(source).encode()).hexdigest()[:16]
     name = f"{Path(args.model).name}-{digest}.pt"
-    return made_once(name, lambda part: torch.save(_state_dict(args), part))
+    return made_once(name, lambda part: torch.save(_state_dict(args, config), part))
 
 
 def stamps(path):
@@ -132,15 +151,15 @@ def stamps(path):
     return [[str(f), f.stat().st_size, f.stat().st_mtime_ns] for f in files if f.is_file()]
 
 
-def _state_dict(args):
+def _state_dict(args, config):
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.manual_seed(args.seed)
         if not args.pretrained:
-            return args.task.model(args).state_dict()
+            return _model(args, config).state_dict()
         with explained(args):
             return args.task.auto.from_pretrained(
                 args.model,
-                config=args.config,
+                config=config,
                 dtype=torch.float32,
                 ignore_mismatched_sizes=True,  # a head for other classes is replaced by a new one
                 trust_remote_code=args.trust_remote_code,
@@ -202,9 +221,9 @@ def without_adapters(model, state):
     return {k.replace(".base_layer.", "."): t for k, t in whole.items()}
 
 
-def save(args, model, state, folder):
+def save(args, loaders, model, state, folder):
     """Write a trained model for from_pretrained(); state is its full state dict on the host."""
     with torch.device("meta"):  # it needs no weights, since save_pretrained() gets the state
-        plain = args.task.model(args)
-    args.tokenizer.save_pretrained(folder)
+        plain = _model(args, loaders.config)
+    loaders.tokenizer.save_pretrained(folder)
     plain.save_pretrained(folder, state_dict=without_adapters(model, state))

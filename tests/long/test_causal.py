@@ -75,16 +75,17 @@ def test_every_token_is_guessed_once(tmp_path):
     for i, text in enumerate(texts):
         (folder / ("deep" if i % 2 else "") / f"{i}.txt").write_text(text, encoding="utf-8")
     args = parsed("--data", folder, "--max-length", 16)
-    sets, tokenizer = causal.packed(args)
-    assert args.dataset == "notes" and tokenizer.model_max_length == 16
+    sets, _, tokenizer = causal.packed(args)
+    assert tokenizer.model_max_length == 16
     pieces = [row["input_ids"] for part in ("train", "val", "test") for row in sets[part]]
     assert {len(piece) for piece in pieces} == {17}
     assert all(a[-1] == b[0] for a, b in zip(pieces, pieces[1:]))
     ids = [*pieces[0], *(token for piece in pieces[1:] for token in piece[1:])]
     found = tokenizer.decode(ids).split("<|endoftext|>")
     assert set(found[:-1]) <= set(texts) and len(found) > 25
-    loaded = data.loaders(args)[0]
-    tokens, labels = next(iter(loaded))
+    loaders = data.loaders(args)
+    assert loaders.dataset == "notes" and loaders.classes is None
+    tokens, labels = next(iter(loaders.train))
     assert tokens["input_ids"].shape == labels.shape == (12, 16)
     assert torch.equal(tokens["input_ids"][:, 1:], labels[:, :-1])
     assert len({t.untyped_storage().data_ptr() for t in tensors((tokens, labels))}) == 2

@@ -21,7 +21,7 @@ COMMANDS = {
     "11_llm/train.py --devices 1 --limit 40 --model": TINY,
     "11_llm/causal.py --model": TINY,
     "11_llm/lora.py --limit 40 --model": TINY,
-    "11_llm/hf_trainer.py --limit 40 --model": TINY,
+    "-m shared.lab.evidence.hf_trainer --limit 40 --model": TINY,
     "11_llm/classify.py": ["a text"],
     "11_llm/generate.py": ["a text"],
     "-m shared predict 11_llm/before --model": [],

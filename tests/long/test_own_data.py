@@ -27,7 +27,7 @@ from shared.text import data as texts
 
 def image_sets(source):
     args = SimpleNamespace(data=str(source), image_px=32, seed=1)
-    return data.image_sets(args), args.classes, args.dataset
+    return data.image_sets(args)
 
 
 FORMS = {
@@ -43,7 +43,7 @@ def test_pictures_in_many_forms(tmp_path):
     for name, save in FORMS.items():
         save(folder / "dark" / name)
     os.rename(folder / "dark" / "grey.png", os.fsencode(folder / "dark") + b"/gr\xe4u.png")
-    sets, classes, _ = image_sets(folder)
+    sets, classes = image_sets(folder)
     assert len(classes) == 2 and sum(map(len, sets)) == 24 + len(FORMS)
     for part in sets:
         for picture, label in part:
@@ -116,8 +116,8 @@ def test_cifar10_is_downloaded_and_read(web, tmp_path, monkeypatch):
     whole = archive.read_bytes()
     monkeypatch.setattr(kind, "url", f"{web[1]}/{archive.name}")
     monkeypatch.setattr(kind, "tgz_md5", hashlib.md5(whole).hexdigest())
-    (train, val, test), classes, name = image_sets("cifar10")
-    assert (len(train), len(val), len(test), len(classes), name) == (36, 4, 10, 10, "cifar10")
+    (train, val, test), classes = image_sets("cifar10")
+    assert (len(train), len(val), len(test), len(classes)) == (36, 4, 10, 10)
     assert not set(train.indices) & set(val.indices)
     assert test[3][0].shape == (3, 32, 32) and test[3][1] == 3
 
@@ -167,8 +167,8 @@ def test_the_tiny_weights_recognise_characters_that_they_never_saw():
     pictures, labels = pretrain.characters(500, seed=99)
     assert pictures.shape == (500, 8, 8) and len(labels.unique()) > 20
     assert set((pictures * 16 % 1).flatten().tolist()) == {0.0}  # like the digits: counts of 16
-    sizes = {"image_px": 32, "num_classes": len(pretrain.CHARACTERS)}
-    model = models.vit(SimpleNamespace(model="vit_tiny", **sizes))
+    of_characters = SimpleNamespace(classes=pretrain.CHARACTERS)
+    model = models.vit(SimpleNamespace(model="vit_tiny", image_px=32), of_characters)
     model.load_state_dict(torch.load(models.TINY_WEIGHTS, weights_only=True))
     with torch.no_grad():
         predicted = model(data.enlarge(pictures, 32)).argmax(1)
@@ -182,7 +182,7 @@ def test_published_weights_get_a_new_head(tmp_path, monkeypatch):
     monkeypatch.setattr(load, lambda url, check_hash, **_: imagenet if check_hash else None)
     argv = ["--preset", "tiny", "--model", "vit_b_16", "--data", "fake"]
     args = cli.parse(scripts.get("01_baseline/train").path, argv, 64)
-    args.num_classes = 10
-    state = torch.load(models.weights(args), weights_only=True)
+    ten_classes = SimpleNamespace(classes=range(10))
+    state = torch.load(models.weights(args, ten_classes), weights_only=True)
     assert state["heads.head.weight"].shape == (10, 768) and state.keys() == imagenet.keys()
     assert torch.equal(state["conv_proj.weight"], imagenet["conv_proj.weight"])

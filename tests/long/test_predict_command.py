@@ -79,10 +79,11 @@ def test_a_stage_of_ones_own(tmp_path):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("*.json"))
     own = (ROOT / "06_sgd" / "train.py").read_text().replace("Stage 06, SGD", "Stage 12, mine")
     own = own.replace(
-        "    model.load_state_dict(torch.load(models.weights(args), weights_only=True))", ""
+        "    model.load_state_dict(torch.load(models.weights(args, loaders), weights_only=True))",
+        "",
     )
-    model = "torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, args.num_classes))"
+    model = "torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, len(loaders.classes)))"
     (tmp_path / "12_mine").mkdir()
-    (tmp_path / "12_mine" / "train.py").write_text(own.replace("models.vit(args)", model))
+    (tmp_path / "12_mine" / "train.py").write_text(own.replace("models.vit(args, loaders)", model))
     command = ["-m", "shared", "predict", "12", "--preset", "tiny"]
     assert "12_mine/train" in run(*command, cwd=tmp_path, PYTHONPATH=str(tmp_path))

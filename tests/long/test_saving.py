@@ -120,7 +120,7 @@ def test_classify_reads_pictures_as_an_evaluation_does(tmp_path):
     classify = runpy.run_path("10_offload/classify.py")
     _, made = classify["load"](folder)
     args = types.SimpleNamespace(data=str(pictures), image_px=made.image_px, seed=0)
-    test = data.image_sets(args)[2]
+    test = data.image_sets(args)[0][2]
     paths = [test.source.samples[i][0] for i in test.indices]
     assert made.cropped and made.classes == ["dark", "light"]
     assert torch.equal(classify["read"](paths, made), torch.stack([x for x, _ in test]))

@@ -3,6 +3,8 @@
 tests/test_text.py tests their training.
 """
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import transformers
@@ -32,9 +34,9 @@ def test_weights_saved_in_16_bit_are_trained_as_the_script_says(tmp_path):
     model = bert().to(torch.bfloat16)
     model.save_pretrained(tmp_path)
     args = cli.parse(BEFORE.path, [*TINY, "--model", str(tmp_path)], 12)
-    args.num_classes = 2
-    assert {p.dtype for p in models.classifier(args).parameters()} == {torch.float32}
-    state = torch.load(models.weights(args), weights_only=True)
+    loaders = SimpleNamespace(config=models.for_data(args.config, ["a", "b"], None))
+    assert {p.dtype for p in models.classifier(args, loaders).parameters()} == {torch.float32}
+    state = torch.load(models.weights(args, loaders), weights_only=True)
     assert {t.dtype for t in state.values()} == {torch.float32}
     assert torch.equal(state["bert.pooler.dense.weight"], model.bert.pooler.dense.weight.float())
 

@@ -1,11 +1,10 @@
 """Names and memory of the techniques in Hugging Face's Trainer and in Accelerate.
 
-`python -m shared hugging_face` trains the tiny model for a few updates with each, in
-11_llm/hf_trainer.py and in 11_llm/before.py with the same change, and stores both records.
+`python -m shared hugging_face` trains the tiny model for a few updates with each, in hf_trainer.py
+beside this file, and in 11_llm/before.py with the same change, and stores both records.
 """
 
 import dataclasses
-import runpy
 import sys
 
 import torch
@@ -14,26 +13,29 @@ from shared.cli import Parser
 from shared.lab.evidence import kept
 from shared.lab.evidence.variants import Variant
 from shared.lab.predict.jobs import run_jobs
-from shared.lab.records import scripts, stored
+from shared.lab.records import stored
 from shared.lab.records.views import read_list, size
 
-BEFORE, TRAINER = "11_llm/before", "11_llm/hf_trainer"
+BEFORE = "11_llm/before"
 UPDATES = ["--preset", "tiny", "--data", "fake", "--max-steps", "3"]  # texts of 512 tokens
 IMPORTS = "import torch.nn.functional as F\n"
 LOADED = "    optimizer = torch.optim.Adam("
 IN_BF16, MIXED = ('"32-true"', '"bf16-mixed"'), 'mixed_precision="bf16"'
 ADAFACTOR = ("torch.optim.Adam(", "torch.optim.Adafactor(")
-STEP = """    logits = model(**tokens).logits  # (batch, classes)
+UPDATE = """    optimizer.step()
+    optimizer.zero_grad()  # frees the gradients, before the next forward pass needs the memory
+"""
+STEP = f"""    logits = model(**tokens).logits  # (batch, classes)
     loss = F.cross_entropy(logits, labels)
     fabric.backward(loss)
-    meter.add(loss, logits, labels)
+{UPDATE}    meter.add(loss, logits, labels)
 """
-IN_PARTS = """    for x, y in data.micro_batches(tokens, labels, 3):
+IN_PARTS = f"""    for x, y in data.micro_batches(tokens, labels, 3):
         logits = model(**x).logits
         loss = F.cross_entropy(logits, y) * len(y) / len(labels)
         fabric.backward(loss)
         meter.add(loss, logits, y)
-"""
+{UPDATE}"""
 CHECKPOINTED = """    for block in models.blocks(model):
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
 """
@@ -71,8 +73,9 @@ TECHNIQUES = (
 
 def theirs(technique, *options):
     """Return the record of a few updates by the Trainer; run it in a process of its own."""
-    main = runpy.run_path(str(scripts.ROOT / f"{TRAINER}.py"))["main"]
-    return _quiet(main, [*UPDATES, *options, *technique.trainer])
+    from shared.lab.evidence import hf_trainer  # here: the Trainer takes seconds to import
+
+    return _quiet(hf_trainer.main, [*UPDATES, *options, *technique.trainer])
 
 
 def ours(technique, *options):

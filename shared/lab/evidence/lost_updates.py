@@ -38,8 +38,8 @@ def train(name, seed, *options):
         blocks = (p for n, p in made["model"].named_parameters() if "encoder.layers" in n)
         return torch.cat([p.detach().flatten() for p in blocks])
 
-    def build_and_watch(fabric, args):
-        made["model"], made["optimizer"] = built = build(fabric, args)
+    def build_and_watch(*args):
+        made["model"], made["optimizer"] = built = build(*args)
         made["before"] = weights().clone()
         return built
 

@@ -80,8 +80,8 @@ def characters(n, seed):
 def pretrain():
     """Return the state dict of a tiny ViT trained on characters, and its accuracy on new ones."""
     torch.manual_seed(0)
-    sizes = {"image_px": models.image_px("vit_tiny"), "num_classes": len(CHARACTERS)}
-    model = models.vit(types.SimpleNamespace(model="vit_tiny", **sizes))
+    options = types.SimpleNamespace(model="vit_tiny", image_px=models.image_px("vit_tiny"))
+    model = models.vit(options, types.SimpleNamespace(classes=CHARACTERS))
     images, labels = characters(PICTURES, seed=0)
     test_images, test_labels = characters(1000, seed=1)
     steps = EPOCHS * (PICTURES // BATCH_SIZE)

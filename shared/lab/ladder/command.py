@@ -18,7 +18,6 @@ from emulated_gpu import cards, launch
 from emulated_gpu.build import BuildError
 from shared.cli import Parser, UserError, add_options, command_of, keep_apart, location
 from shared.cli import choose as choose_model
-from shared.images import data as images
 from shared.images.cli import TASK as IMAGES
 from shared.lab.ladder.before import fingerprint
 from shared.lab.records import bars, scripts, tables
@@ -115,8 +114,7 @@ def choose(args, names):
             prepared[task].wanted_length = args.max_length
             choose_model(prepared[task], task)
             keep_apart(prepared[task], args.out)
-            images.image_sets(prepared[task]) if task is IMAGES else task.prepared(prepared[task])
-            task.weights(prepared[task])
+            task.prepare(prepared[task])
         chosen[name] = prepared[task]
     if not chosen:
         raise UserError(f"no script is for both --model {args.model} and --data {args.data}")

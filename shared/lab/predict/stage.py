@@ -23,7 +23,6 @@ from shared.lab.predict.module_tracker import Lines, plain
 from shared.lab.records import scripts
 from shared.memory.blocks import tensors
 from shared.memory.phases import Phases
-from shared.memory.torch_private import wrapped
 
 LEARNED = ("accuracy", "perplexity")
 # What the Meter measures, and an emulated GPU does not tell: it computes nothing.
@@ -40,9 +39,13 @@ class WatchedPhases(Phases):
     update began and ended.
     """
 
-    def __init__(self, watch, device):
+    def __init__(self, stage, device):
         super().__init__(device)
-        self.watch, self.loaded, self.begins, self.ends = watch, 0, [], []
+        self.stage = stage
+        self.watch = stage.watch
+        self.loaded = 0
+        self.begins = []
+        self.ends = []
         self.issued = []  # the number of pieces of work when each update began, and at its end
 
     @contextlib.contextmanager
@@ -51,6 +54,12 @@ class WatchedPhases(Phases):
             yield
         self.watch.building = False
         self.loaded = len(self.watch.places)
+
+    @contextlib.contextmanager
+    def train(self, model):
+        self.watch.names = {p: plain(name) for name, p in model.named_parameters()}
+        with super().train(model):
+            yield
 
     @contextlib.contextmanager
     def update(self, inputs, labels):
@@ -65,12 +74,21 @@ class WatchedPhases(Phases):
         self.issued.append(ctypes.CDLL(None).emulator_issued())
         self.watch.place()  # what comes after, such as validation, does not belong to the update
 
+    def beyond(self, loader):
+        return self.stage.beyond(loader)
+
 
 class Stage:
     """A script as options (jobs.Wanted) ask for it, on an emulated card of this process."""
 
-    def __init__(self, name, options, with_lines=False):
-        self.options, self._with_lines = options, with_lines
+    def __init__(self, name, options, with_lines=False, further=None):
+        """Load the script, and set its constants.
+
+        `further`, if given, yields batches after those of the script; it gets this, and the loader.
+        """
+        self.options = options
+        self._with_lines = with_lines
+        self._further = further
         self.script = scripts.get(name).load()
         if options.techniques is not None:
             self.script = one_by_one(name).script(options.techniques)
@@ -96,12 +114,8 @@ class Stage:
         words += ["--devices", 1] if self.script.DEVICES > 1 and self.devices == 1 else []
         return [str(word) for word in (*words, *options.words)]
 
-    def run(self, further=None):
+    def run(self):
         """Run the script; return the record of its Meter.
-
-        Args:
-            further: if given, a function that yields batches after those of the script; it is
-                given this, and the loader.
 
         Raises:
             torch.OutOfMemoryError: the card is too small.
@@ -110,25 +124,8 @@ class Stage:
 
         self._take_card()
         self.watch = Watch(self._line() if self._with_lines else lambda: None)
-
-        def phases(device):
-            self.phases = WatchedPhases(self.watch, device)
-            return self.phases
-
-        def training(original, meter, model, *others):
-            self.watch.names = {p: plain(name) for name, p in model.named_parameters()}
-            return original(meter, model, *others)
-
-        def progress(original, meter, loader, epoch):
-            yield from original(meter, loader, epoch)
-            self.own = self._own_cost()  # not that of further batches, which may be smaller
-            if further:
-                yield from further(self, loader)
-
         with contextlib.ExitStack() as stack:
-            stack.enter_context(mock.patch.object(metrics, "Phases", phases))
-            stack.enter_context(wrapped(metrics.Meter, "training", training))
-            stack.enter_context(wrapped(metrics.Meter, "progress", progress))
+            stack.enter_context(mock.patch.object(metrics.Meter, "phases", self._new_phases))
             if px := self.options.image_px:
                 stack.enter_context(mock.patch.object(models, "image_px", lambda name: px))
             try:
@@ -137,6 +134,15 @@ class Stage:
                 if isinstance(error.__cause__, torch.OutOfMemoryError):
                     raise error.__cause__ from None
                 raise
+
+    def _new_phases(self, device):
+        self.phases = WatchedPhases(self, device)
+        return self.phases
+
+    def beyond(self, loader):
+        """Return batches after those of the script, whose cost is known now."""
+        self.own = self._own_cost()  # not that of further batches, which may be smaller
+        return self._further(self, loader) if self._further else ()
 
     def _own_cost(self):
         """Return the fields of a record that tell what the script's own last update costs."""
@@ -171,8 +177,8 @@ def predicted(name, options, further=None, with_lines=False):
     from shared.lab.predict.trace import Trace
 
     started = time.perf_counter()
-    stage = Stage(name, options, with_lines)
-    record = stage.run(further)
+    stage = Stage(name, options, with_lines, further)
+    record = stage.run()
     phases, watch = stage.phases, stage.watch
     trace = Trace(watch)
     first, end = trace.index(phases.loaded), trace.index(phases.ends[UPDATES - 1])

@@ -1,6 +1,73 @@
-"""The fields of a record, which fields.toml describes."""
+"""The fields of records that the lab makes: predictions, and measurements by the ladder.
 
-import tomllib
-from pathlib import Path
+shared/record.py has the fields of what a script measures. A prediction lacks those that an emulated
+GPU cannot tell, such as losses.
+"""
 
-FIELDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+from typing import TypedDict
+
+from shared.record import Record
+
+
+class Cost(TypedDict):
+    """The cost of an update per device."""
+
+    tflop: float  # 1e12 floating-point operations of products, convolutions and attention
+    moved_gb: float  # read and written by operations in the device's memory
+    gathered_gb: float  # gathered from other devices
+    reduced_gb: float  # reduced over devices
+    to_device_gb: float  # copied from the host to the device
+    to_host_gb: float  # copied from the device to the host
+    moved_on_host_gb: float  # read and written by operations on the host, such as Adam's update
+    operations: int  # started on the device
+
+
+class Bound(TypedDict):
+    """The least time of an update, by the highest rates of a device."""
+
+    ms: float
+    by: str  # its largest part: arithmetic, memory, other GPUs, host link
+    parts_ms: dict  # parts that add up to it
+    beside_ms: dict  # parts that run beside it, on other streams
+
+
+class Way(TypedDict, total=False):
+    """A configuration in which a script fits a card."""
+
+    card_gb: float
+    needs_gb: float  # on each GPU, including memory that is not emulated
+    world_size: int  # GPUs
+    batch_size: int  # over all devices
+    share: int  # of the batch, for each device
+    at_once: int  # examples of the share that fit in one forward pass; 0 if not even one does
+    host_gb: float  # on the host, for each process
+    bound: Bound
+    work_ms: dict
+    techniques: list  # those of a combination, if it is one
+
+
+class Prediction(Record, total=False):
+    """What a script needs on an emulated card."""
+
+    technique: str | None  # the last one applied, if not all of them are
+    peak_at: dict  # for each phase, the pass and the module of its peak
+    cost: Cost
+    bound: Bound | None  # None if the device's rates are not known
+    work_ms: dict  # what the estimate multiplies: ms by kind of work
+    seconds: float  # that the prediction took
+    way: Way
+    combinations: list  # Ways with other combinations of techniques
+    fits: dict  # card_gb, needs_gb, fits, largest_micro_batch
+    # Of scripts of others:
+    inputs: str  # the shape of an update's first input, such as 64 x 3 x 224 x 224
+    unit: str  # of that input's first dimension
+    notes: list  # lines of the script, and why figures there are assumptions
+    stopped: str | None  # where the run was ended, if the script goes on
+
+
+class Measurement(Record, total=False):
+    """What the ladder adds to a script's own record."""
+
+    seconds: float  # that the script took
+    fingerprint: str  # hash of all that the measurement depends on
+    ladder: str  # its command
