@@ -2,6 +2,7 @@
 
 import graphlib
 import re
+from pathlib import Path
 
 import pytest
 from conftest import ROOT
@@ -29,7 +30,8 @@ IN_LAB = {  # the folders of shared/lab/, each with those that it may import bes
     "report": ("records", "emulator", "predict", "lessons"),
 }
 FOR_STAGES = ("images", "text", "metrics", "errors")
-PUBLIC = {"build", "cards", "launch"}  # modules of the emulator that the lab may use
+# Modules of the emulator that others may use.
+PUBLIC = {"build", "cards", "launch", "process", "imports"}
 
 
 def house(name):
@@ -97,6 +99,27 @@ def test_scripts_import_only_what_stages_use():
         beside = ("cli", "lab.records") if file.name in few else ()
         assert parts and parts <= {*FOR_STAGES, *beside}, file
         assert not {"images", "text"} <= parts, file
+
+
+def emulator_interface_breaches(text):
+    """Return what Python code uses of the emulator that is not public."""
+    modules = re.findall(r"\bemulated_gpu\.(\w+)", text)
+    for names in re.findall(r"\bfrom emulated_gpu import (\w+(?:, \w+)*)", text):
+        modules += names.split(", ")
+    # Past Python: the functions of the preloaded library, and the module that Python starts with.
+    beside = re.findall(r"\.emulator_\w+|\bfrom sitecustomize\b|\bimport sitecustomize\b", text)
+    return {*modules} - PUBLIC | {*beside}
+
+
+def test_others_use_the_emulator_through_its_interface():
+    """Also the programs in strings, which tests and predictions run in other processes."""
+    breaches = {}
+    for file in [*ROOT.glob("shared/lab/**/*.py"), *ROOT.glob("tests/**/*.py")]:
+        if file.name != Path(__file__).name:
+            breaches[str(file.relative_to(ROOT))] = emulator_interface_breaches(file.read_text())
+    assert not {file: names for file, names in breaches.items() if names}
+    assert emulator_interface_breaches("from emulated_gpu import cards, inside")
+    assert emulator_interface_breaches("ctypes.CDLL(None).emulator_end()")
 
 
 def test_the_emulator_imports_nothing_of_this_repository():

@@ -101,11 +101,11 @@ def test_sanitizers_find_nothing(sanitizer, launch, tmp_path):
     (tmp_path / "program.c").write_text(PROGRAM)
     include = [
         w
-        for f in (build.HERE / "headers", build.HERE, *build.headers(build.torch_folder()))
+        for f in (build.SOURCES / "headers", build.SOURCES, *build.headers(build.torch_folder()))
         for w in ("-I", f)
     ]
     # What is in place of the C library's functions cannot be, where a sanitizer is.
-    files = (file for file in build.HERE.glob("*.c") if file.name != "host.c")
+    files = (file for file in build.SOURCES.glob("*.c") if file.name != "host.c")
     sources = [*files, tmp_path / "program.c"]
     flags = ["-std=gnu11", "-g", "-O1", *build.WARNINGS, f"-fsanitize={sanitizer}"]
     command = ["cc", *flags, *include, *sources, "-o", tmp_path / "program", *build.LIBRARIES]

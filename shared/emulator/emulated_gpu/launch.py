@@ -1,4 +1,7 @@
-"""Starts programs with emulated GPUs: the environment that makes them find some, and reports."""
+"""Starts programs with emulated GPUs: the environment in which they find some, and reports.
+
+The interface for a program outside; process.py is the one inside of an emulated process.
+"""
 
 import ctypes
 import json
@@ -12,8 +15,8 @@ from pathlib import Path
 from emulated_gpu import build
 from emulated_gpu.cards import CONTEXT_GB, DEFAULT
 
-# Microseconds that a host takes to start a kernel from Python, by updates that were published in
-# 2023 and that it sets the pace of: see evidence/published, `clock`.
+# Microseconds that a host takes to start a kernel from Python: fitted to published times of updates
+# of 2023 that were as long as the host took to launch them.
 LAUNCH = 41.5
 MOST = 64  # GPUs that a process sees; DEVICES in emulator.h
 STARTUP = Path(__file__).with_name("startup")
@@ -24,50 +27,67 @@ def is_emulated():
     return "EMULATED_DEVICES" in os.environ
 
 
-def environment(card=DEFAULT, devices=1, *, clock=0, alone=False):
-    """Return the environment variables for a program with emulated GPUs; see settings().
+def environment(card=DEFAULT, devices=1, **options):
+    """Return all environment variables for a program with emulated GPUs.
+
+    Args:
+        card, devices, options: as of settings().
 
     Raises:
         build.BuildError: this machine lacks something.
     """
     library = build.library()
-
-    def before(name, first, separator=os.pathsep):
-        return separator.join(filter(None, [str(first), os.environ.get(name)]))
-
     variables = {
         **os.environ,
-        "LD_PRELOAD": before("LD_PRELOAD", library, " "),
-        "PYTHONPATH": before("PYTHONPATH", STARTUP),
-        "LD_LIBRARY_PATH": before("LD_LIBRARY_PATH", library.parent),  # programs load NVML by name
+        "LD_PRELOAD": _before("LD_PRELOAD", library, " "),
+        "PYTHONPATH": _before("PYTHONPATH", STARTUP),
+        "LD_LIBRARY_PATH": _before("LD_LIBRARY_PATH", library.parent),  # programs load NVML by name
         "TRITON_LIBCUDA_PATH": str(library.parent),
-        "TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT": "1",  # seconds, for threads that wait forever then
-        **settings(card, devices, clock=clock, alone=alone),
+        # Seconds at the end. Threads of autograd that want Python's lock then wait forever: host.c.
+        "TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT": "1",
+        **settings(card, devices, **options),
     }
     variables.pop("CUDA_VISIBLE_DEVICES", None)  # it names real GPUs
     return variables
 
 
+def _before(name, first, separator=os.pathsep):
+    """Return the text of a variable that is a list, with another entry before the others."""
+    return separator.join(filter(None, [str(first), os.environ.get(name)]))
+
+
 def without_gpus():
-    """Return the environment variables for a program that sees no GPU, of any kind."""
+    """Return the environment variables for a program that sees no GPU, real or emulated."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith("EMULATED_")}
     return {**kept, "CUDA_VISIBLE_DEVICES": ""}
 
 
-def settings(card=DEFAULT, devices=1, *, clock=0, alone=False, rank=0):
-    """Return the variables that say which GPUs are emulated, and how.
+def settings(
+    card=DEFAULT,
+    devices=1,
+    *,
+    clock=0,
+    alone=False,
+    rank=0,
+    memory_gb=None,
+    context_gb=CONTEXT_GB,
+):
+    """Return the environment variables that say which GPUs are emulated, and how.
 
     Args:
-        card: emulator.cards.Card.
-        devices: their number; with alone=True that of the ranks, of which the program is `rank`.
+        card: cards.Card.
+        devices: number of GPUs; with alone=True that of the ranks, of which the program is `rank`.
         clock: microseconds that the host takes to start a piece of work, which then lasts as long
             as on the card; 0: all work is done at once.
+        memory_gb: the memory of each GPU in GB (1e9 bytes); None: what the card has.
+        context_gb: GB of it that PyTorch's allocator does not get.
     """
+    memory = int(card.gib * 2**30) if memory_gb is None else int(memory_gb * 1e9)
     variables = {
         "EMULATED_FOLDER": "-emulated",  # ends the name of a folder that nothing else should read
         "EMULATED_NAME": card.name,
-        "EMULATED_BYTES": str(int(card.gib * 2**30)),
-        "EMULATED_CONTEXT": str(int(CONTEXT_GB * 1e9)),
+        "EMULATED_BYTES": str(memory),
+        "EMULATED_CONTEXT": str(int(context_gb * 1e9)),
         "EMULATED_CAPABILITY": str(10 * card.capability[0] + card.capability[1]),
         "EMULATED_MULTIPROCESSORS": str(card.multiprocessors),
         "EMULATED_THREADS": str(card.threads),
@@ -80,31 +100,43 @@ def settings(card=DEFAULT, devices=1, *, clock=0, alone=False, rank=0):
         flops = (1e3 * (rate or 0) for rate in (rates.fp32, rates.tf32, rates.half))
         per_ns = (*flops, rates.memory, rates.host, rates.gpus or rates.host)
         variables["EMULATED_RATES"] = " ".join(map(str, per_ns))
-    if alone:  # as torchrun would set it
-        ranks = {"WORLD_SIZE": devices, "LOCAL_WORLD_SIZE": devices, "RANK": rank, "LOCAL_RANK": 0}
-        ranks |= {"GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}
-        ranks |= {"TORCHELASTIC_RUN_ID": "alone"}
-        ranks |= {"TORCH_NCCL_RANKS_PER_ROOT": devices}  # else each 128th rank has to answer
-        variables |= {name: str(value) for name, value in ranks.items()}
-    return variables
+    return variables | _variables_of_torchrun(devices, rank) if alone else variables
 
 
-def become(variables):
-    """Give this process, a fork that has not used its emulated GPU yet, another: see settings()."""
-    os.environ.update(variables)
-    ctypes.CDLL(None).emulator_start()
-    if os.environ["EMULATED_ALONE"] == "1":
-        from emulated_gpu.inside import alone  # it is there where a GPU is emulated
-
-        alone.begin()
+def _variables_of_torchrun(ranks, rank):
+    """Return the environment that torchrun would give one rank of several on a machine."""
+    variables = {
+        "WORLD_SIZE": ranks,
+        "LOCAL_WORLD_SIZE": ranks,
+        "RANK": rank,
+        "LOCAL_RANK": 0,  # the only GPU here
+        "GROUP_RANK": 0,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": 29500,
+        "TORCHELASTIC_RUN_ID": "alone",
+        # PyTorch starts large groups in parts of 128 ranks, each with a root that has to answer.
+        "TORCH_NCCL_RANKS_PER_ROOT": ranks,
+    }
+    return {name: str(value) for name, value in variables.items()}
 
 
 def run(command, variables, snapshot=None, **output):
-    """Run a program; return its exit code (negative: a signal) and the reports of its processes.
+    """Run a program with emulated GPUs, until it ends; nothing that it has started is left.
 
-    `output` is for subprocess.Popen: where it prints.
-    They are {"rank", "peaks": {device: bytes by kind}, "lines", "called"}, in the order of ranks.
-    Ctrl-C reaches the program, too. Nothing that it has started is left.
+    Ctrl-C reaches the program, too.
+
+    Args:
+        command: the program's words, as for subprocess.Popen.
+        variables: of environment().
+        snapshot: a file for the allocator's history, as torch.cuda.memory._dump_snapshot() writes
+            it; of other ranks than 0 it ends in ".rank1" and so on.
+        output: where it prints, for subprocess.Popen.
+
+    Returns:
+        (exit code, negative for a signal; reports of its processes that used a GPU, by rank). A
+        report is {"rank": number, "peaks": {device: {"allocated", "active", "reserved": bytes}},
+        "lines": {"file:line" that read what nothing has computed: what that was}, "called": names
+        of functions whose results are assumptions}.
     """
     with tempfile.TemporaryDirectory(prefix="emulated-") as folder:
         variables = {**variables, "EMULATED_REPORTS": folder}
@@ -132,8 +164,9 @@ def start(command, variables, **options):
 
     `options` are for subprocess.Popen.
     """
-    how = {"start_new_session": True, "preexec_fn": _end_with_parent}
-    return subprocess.Popen(command, env=variables, **how, **options)
+    # A session of its own, since run() and its callers end all processes of a session together.
+    apart = {"start_new_session": True, "preexec_fn": _end_with_parent}
+    return subprocess.Popen(command, env=variables, **apart, **options)
 
 
 def _end_with_parent():

@@ -9,9 +9,7 @@ from types import SimpleNamespace
 
 import torch
 
-import emulated_gpu
-from emulated_gpu import cards
-from emulated_gpu.inside import reads
+from emulated_gpu import cards, process
 from shared import record as records
 from shared.cli import UserError
 from shared.lab.predict import history
@@ -35,9 +33,9 @@ def main(result, asked, argv):
         argv: the script's arguments.
     """
     for module in ("watch", "cost"):
-        emulated_gpu.leave_out(f"shared.lab.predict.{module}")
+        process.leave_out_of_compile(f"shared.lab.predict.{module}")
     torch.set_num_threads(1)
-    reads.NOT_THE_SCRIPTS.append(str(Path(__file__).parent))
+    process.leave_out_of_lines(Path(__file__).parent)
     run = Run(Path(asked["script"]), asked["updates"], asked["timed"])
     error = run.run(argv, asked["input"] and tuple(asked["input"]))
     if error and run.is_alone and not isinstance(error, KeyboardInterrupt):

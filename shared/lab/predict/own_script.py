@@ -150,12 +150,10 @@ def run(args, argv, card_gb, snapshot=None, timed=TIMED, **variables):
         "timed": timed,
     }
     try:
-        env = launch.environment(args.card, args.devices or 1, alone=bool(args.devices))
+        memory = {"memory_gb": card_gb, "context_gb": tables.set_aside(args.devices or 1)}
+        env = launch.environment(args.card, args.devices or 1, alone=bool(args.devices), **memory)
     except BuildError as error:
         raise UserError(str(error)) from None
-    set_aside = tables.set_aside(args.devices or 1)
-    env["EMULATED_BYTES"] = str(int(card_gb * 1e9))
-    env["EMULATED_CONTEXT"] = str(int(set_aside * 1e9))
     env |= {"WANDB_MODE": "disabled", **variables, **(EXPANDABLE if args.expandable else {})}
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder, "result.json")

@@ -1,7 +1,6 @@
 """A script of this repository on an emulated card: its own main() runs, and its Meter measures."""
 
 import contextlib
-import ctypes
 import dataclasses
 import math
 import multiprocessing
@@ -63,15 +62,17 @@ class WatchedPhases(Phases):
 
     @contextlib.contextmanager
     def update(self, inputs, labels):
+        from emulated_gpu import process  # it exists only where a GPU is emulated
+
         self.watch.cost.start()
         self.begins.append(len(self.watch.places))
-        self.issued.append(ctypes.CDLL(None).emulator_issued())
+        self.issued.append(process.work_count())
         for t in tensors((inputs, labels)):
             self.watch.label(t, "inputs")
         with self.watch.at_work(), super().update(inputs, labels):
             yield
         self.ends.append(len(self.watch.places))
-        self.issued.append(ctypes.CDLL(None).emulator_issued())
+        self.issued.append(process.work_count())
         self.watch.place()  # what comes after, such as validation, does not belong to the update
 
     def beyond(self, loader):
@@ -160,13 +161,13 @@ class Stage:
         return line
 
     def _take_card(self):
+        from emulated_gpu import process
+
         card, gb = self.options.card, self.options.card_gb or tables.PLENTY_GB
         options, alone = self.options, self.devices > 1
         how = {"clock": options.clock_us, "alone": alone, "rank": options.rank or 0}
-        settings = launch.settings(card, self.devices, **how)
-        settings["EMULATED_BYTES"] = str(int(gb * 1e9))
-        settings["EMULATED_CONTEXT"] = str(int(tables.set_aside(self.devices) * 1e9))
-        launch.become(settings)
+        how |= {"memory_gb": gb, "context_gb": tables.set_aside(self.devices)}
+        process.become(launch.settings(card, self.devices, **how))
         if self.options.expandable:
             torch.cuda.memory._set_allocator_settings("expandable_segments:True")
         torch.set_num_threads(1)
@@ -248,10 +249,12 @@ def predict_work(name, options):
     GPUs); streams are numbered in the order of their first piece. The options have a clock, and no
     time of this machine is in the figures.
     """
+    from emulated_gpu import process
+
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "work")
         stage = Stage(name, options)
-        ctypes.CDLL(None).emulator_log(str(file).encode())
+        process.log_work(file)
         stage.run()
         since, until = stage.phases.issued[-2:]
         pieces = [line.split() for line in file.read_text().splitlines()[since:until]]

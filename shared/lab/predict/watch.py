@@ -5,15 +5,14 @@ tells of each operation; its number goes into the allocator's own history (see t
 """
 
 import contextlib
-import os
 
 import torch
 from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import register_optimizer_step_post_hook as after_step
 from torch.optim.optimizer import register_optimizer_step_pre_hook as before_step
 
-from emulated_gpu.inside import values
-from emulated_gpu.inside.memory import on_gpu, start
+from emulated_gpu import process
+from emulated_gpu.process import address, on_gpu
 from shared.lab.predict.cost import Cost
 from shared.lab.predict.module_tracker import Whereabouts
 from shared.memory.blocks import tensors
@@ -72,14 +71,14 @@ class Watch:
         if any(map(is_lazy, tensors((args, kwargs)))):  # which have no shape yet, and no memory
             return
         returned = [t for t in tensors(out) if on_gpu(t)]
-        self.results[number] = {start(t): (tuple(t.shape), t.dtype) for t in returned}
+        self.results[number] = {address(t): (tuple(t.shape), t.dtype) for t in returned}
         if func.namespace in EXCHANGE:
             for t in (*returned, *tensors((args, kwargs))):
                 self.label(t, "gathered")
         elif func is torch.ops.aten.copy_.default and self._is_input(args[1]):
             self.label(args[0], "inputs")
         if func._schema.name.endswith("_") and isinstance(args[0], torch.Tensor):
-            self.has_changed |= on_gpu(args[0]) and start(args[0]) in self.weights
+            self.has_changed |= on_gpu(args[0]) and address(args[0]) in self.weights
         self.cost.note(self, func, args, kwargs, out)
         _tell(f"{number}{BETWEEN}")
 
@@ -119,7 +118,7 @@ class Watch:
         """Note the category of a tensor's memory, and the parameter that it belongs to."""
         for part in parts_of(tensor) or [tensor]:
             if on_gpu(part):
-                self.labels.append((len(self.places), start(part), category, name))
+                self.labels.append((len(self.places), address(part), category, name))
 
     def note_group(self, group):
         """Note the parameters of a group, and their gradients."""
@@ -174,13 +173,12 @@ class Watch:
             stack.enter_context(wrapped(torch.optim.Optimizer, "zero_grad", self._free))
             if group := lookup(FSDP_GROUP, "gathered weights count as activations"):
                 stack.enter_context(wrapped(group, "wait_for_unshard", self._gather))
-            values.watchers.append(self)
-            stack.callback(values.watchers.remove, self)
+            stack.enter_context(process.watching(self))
             yield
 
     def block(self, tensor):
         """Return what Cost tells the memory of tensors apart by: its address."""
-        return start(tensor) if tensor.layout == torch.strided else id(tensor)
+        return address(tensor) if tensor.layout == torch.strided else id(tensor)
 
 
 def record_history():
@@ -188,7 +186,7 @@ def record_history():
 
     Not before the script has begun to use the GPU: it may choose the allocator's settings itself.
     """
-    if not os.environ.get("EMULATED_SNAPSHOT"):
+    if not process.records_history():
         torch.cuda.memory._record_memory_history(max_entries=100_000_000, context=None)
 
 

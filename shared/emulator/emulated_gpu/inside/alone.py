@@ -1,152 +1,196 @@
-"""One process as one rank of many: the other ranks are taken to be copies of it.
+"""One process as one rank of many: the other ranks count as copies of it.
 
-NCCL's functions, in C, copy what this rank sends into the place of each other one. Collectives on
-the host go over PyTorch's own "fake" backend, which does the same.
+NCCL's functions, in C, put what this rank sends into the place of what each other rank would send.
+Collectives on the host use PyTorch's own "fake" backend, which does the same. What is left is to
+replace each function of torch.distributed that would wait for a message of another rank.
 """
 
 import contextlib
-import ctypes
 import math
 import os
 import sys
 
 import torch
 import torch.distributed as dist
-from sitecustomize import once_imported
+
+from emulated_gpu.imports import once_imported
+from emulated_gpu.inside import library
+
+# The module, and the functions in it that the methods of Alone with the same names replace. PyTorch
+# before 2.4 has no split_group().
+OWNER = "torch.distributed.distributed_c10d"
+REPLACED = ("init_process_group", "new_group", "split_group")
+REPLACED += ("broadcast_object_list", "send_object_list", "recv_object_list")
+ID_BYTES = 128  # of ncclUniqueId, by which the ranks of a communicator find each other
+
+
+def begin():
+    """Replace what waits for other ranks, in this process."""
+    if not dist.is_available():
+        return
+    alone = Alone(sys.modules[OWNER])
+    for name, original in alone.originals.items():
+        _replace_everywhere(name, original, getattr(alone, name))
+    # A barrier of gloo that names the ranks which are late: none is.
+    dist.ProcessGroup.monitored_barrier = lambda *_, **__: None
+    once_imported("torch.distributed.pipelining.stage", _replace_messages_of_stages)
+    once_imported("torch.distributed._symmetric_memory", _replace_rendezvous)
+
+
+def _replace_everywhere(name, original, replacement):
+    """Replace a function in all modules, since some have imported it by name."""
+    for module in [*sys.modules.values()]:
+        if vars(module).get(name) is original:
+            setattr(module, name, replacement)
 
 
 class Store(dist.Store):
-    """What the ranks tell each other at the start, where no other one tells anything."""
+    """A rendezvous store for one process: it waits for no rank.
+
+    Keys that other ranks would have set have placeholder bytes, as many as NCCL's unique id has.
+    """
 
     def __init__(self):
         super().__init__()
-        self.told = {}
+        self.values = {}
 
     def set(self, key, value):
-        self.told[key] = value
+        self.values[key] = value
 
     def get(self, key):
-        return self.told.get(key, bytes(128))  # as large as NCCL's name of a communicator
+        return self.values.get(key, bytes(ID_BYTES))
 
     def add(self, key, amount):
-        self.told[key] = str(int(self.told.get(key, 0)) + amount).encode()
-        return int(self.told[key])
+        total = int(self.values.get(key, 0)) + amount
+        self.values[key] = str(total).encode()
+        return total
 
     def check(self, keys):
-        return all(key in self.told for key in keys)
+        return all(key in self.values for key in keys)
 
     def wait(self, keys, timeout=None):
         pass
 
 
-def begin():
-    """Let init_process_group() wait for nobody."""
-    if not dist.is_available():
-        return
-    module = torch.distributed.distributed_c10d
-    initialize, rank = module.init_process_group, int(os.environ["RANK"])
-    answers = Store()  # kept here: PyTorch keeps only its part in C++
+class Alone:
+    """Functions of torch.distributed for a rank without others; their arguments are PyTorch's."""
 
-    def init_process_group(backend=None, *args, timeout=None, **kwargs):
+    def __init__(self, module):
+        """Take the originals from a module, and the rank from torchrun's variables."""
+        self.originals = {name: getattr(module, name) for name in REPLACED if hasattr(module, name)}
+        self.rank = int(os.environ["RANK"])
+        self.store = Store()  # as an attribute, since PyTorch keeps only its part in C++
+        self.sent_objects = []
+
+    def init_process_group(self, backend=None, *args, timeout=None, **kwargs):
         import torch.testing._internal.distributed.fake_pg  # noqa: F401, which registers "fake"
 
-        alone = {"rank": rank, "world_size": int(os.environ["WORLD_SIZE"])}
-        kept = {"timeout": timeout} if timeout else {}
-        backend = (backend or "cpu:gloo,cuda:nccl").replace("gloo", "fake").replace("mpi", "fake")
-        store = answers if rank else dist.HashStore()  # rank 0 waits for nobody
-        return initialize(backend, store=store, **alone, **kept)
+        options = {"rank": self.rank, "world_size": int(os.environ["WORLD_SIZE"])}
+        if timeout:
+            options["timeout"] = timeout
+        backend = backend or "cpu:gloo,cuda:nccl"
+        for on_host in ("gloo", "mpi"):
+            backend = backend.replace(on_host, "fake")
+        # Rank 0 makes the unique ids itself, so a real store has all keys that it reads.
+        options["store"] = self.store if self.rank else dist.HashStore()
+        return self.originals["init_process_group"](backend, **options)
 
-    def broadcast_object_list(object_list, *args, **kwargs):
-        pass  # the sender is a copy of this rank, and has the same objects
+    def new_group(self, ranks=None, *args, backend=None, **kwargs):
+        if backend in ("gloo", "mpi"):
+            backend = "fake"
+        size = 0 if ranks is None else len(ranks)
+        with _split_size(size):
+            return self.originals["new_group"](ranks, *args, backend=backend, **kwargs)
 
-    def new_group(ranks=None, *args, backend=None, **kwargs):
-        with _splitting(len(ranks) if ranks is not None else 0):
-            return new(ranks, *args, backend=_alone(backend), **kwargs)
+    def split_group(self, parent_pg=None, split_ranks=None, *args, **kwargs):
+        groups = (ranks for ranks in split_ranks or () if self.rank in ranks)
+        with _split_size(len(next(groups, ()))):
+            return self.originals["split_group"](parent_pg, split_ranks, *args, **kwargs)
 
-    def split_group(parent_pg=None, split_ranks=None, *args, **kwargs):
-        its = next((ranks for ranks in split_ranks or () if rank in ranks), ())
-        with _splitting(len(its)):
-            return split(parent_pg, split_ranks, *args, **kwargs)
+    def broadcast_object_list(self, object_list, *args, **kwargs):
+        """Leave the objects as they are: the sender, a copy of this rank, has the same."""
 
-    def send_object_list(objects, *args, **kwargs):
-        sent[:] = objects
+    def send_object_list(self, object_list, *args, **kwargs):
+        self.sent_objects[:] = object_list
 
-    def recv_object_list(objects, *args, **kwargs):
-        if not sent:
-            return receive(objects, *args, **kwargs)
-        objects[:] = sent
-        return 0
-
-    sent, send, receive = [], module.send_object_list, module.recv_object_list
-    new, split = module.new_group, getattr(module, "split_group", None)
-    pairs = [(initialize, init_process_group), (new, new_group)]
-    pairs += [(send, send_object_list), (receive, recv_object_list)]
-    pairs += [(split, split_group)] if split else []
-    pairs += [(module.broadcast_object_list, broadcast_object_list)]
-    for original, own in pairs:
-        for other in [*sys.modules.values()]:  # some have imported it by name
-            if vars(other).get(own.__name__) is original:
-                setattr(other, own.__name__, own)
-    # gloo's alone; nobody is late.
-    dist.ProcessGroup.monitored_barrier = lambda *_, **__: None
-    once_imported("torch.distributed.pipelining.stage", _pipeline)
-    once_imported("torch.distributed._symmetric_memory", _symmetric)
+    def recv_object_list(self, object_list, *args, **kwargs):
+        """Receive what this rank has sent last, as its copies have sent the same."""
+        if not self.sent_objects:
+            return self.originals["recv_object_list"](object_list, *args, **kwargs)
+        object_list[:] = self.sent_objects
+        return 0  # the rank of the sender
 
 
 @contextlib.contextmanager
-def _splitting(ranks):
-    """Tell NCCL how many ranks a communicator has that is split off: the others do not."""
-    ctypes.CDLL(None).emulator_split(ranks)
+def _split_size(ranks):
+    """Give NCCL the number of ranks in a communicator that is split off; 0 stands for all.
+
+    NCCL counts the ranks that ask for the same color, and here only this one asks.
+    """
+    library.set_split_ranks(ranks)
     try:
         yield
     finally:
-        ctypes.CDLL(None).emulator_split(0)
+        library.set_split_ranks(0)
 
 
-def _pipeline(module):
-    """Let stages of a pipeline tell themselves the shapes that the other ranks' would tell them.
+def _replace_messages_of_stages(module):
+    """Let the stages of a pipeline on this rank get the shapes that other ranks would send them.
 
     A stage takes what the one before it on this rank returns, and gradients are like outputs.
+
+    Args:
+        module: torch.distributed.pipelining.stage. Older versions of PyTorch send no such messages.
     """
-    base, sent = module._PipelineStageBase, []
     if not hasattr(module, "_StageBackwardMeta"):
         return
+    sent = []
 
-    def vote(stage, has_backward, received_acc=None):  # whether the shapes are known
-        known = not module.InferenceMode.needs_dynamic(stage._user_meta, has_backward)
-        return torch.tensor([int(known)])
+    def vote_on_shapes(stage, has_backward, received_acc=None):
+        is_static = not module.InferenceMode.needs_dynamic(stage._user_meta, has_backward)
+        return torch.tensor([int(is_static)])
 
-    def result(stage, received_result=None):
-        return vote(stage, stage.has_backward)
+    def result_of_vote(stage, received_result=None):
+        return vote_on_shapes(stage, stage.has_backward)
 
-    def send(stage, meta, to):
+    def send(stage, meta, destination):
         sent.append(meta)
 
     def receive(stage, source):
         if source < stage.stage_index:
             return next(m for m in reversed(sent) if isinstance(m, module._StageForwardMeta))
-        grads = module._derive_grad_metas(stage._stage_meta.outputs)
-        return module._StageBackwardMeta(backward_metas=grads)
+        gradients = module._derive_grad_metas(stage._stage_meta.outputs)
+        return module._StageBackwardMeta(backward_metas=gradients)
 
-    own_methods = {"_send_meta": send, "_recv_meta": receive}
-    own_methods |= {"_warmup_forward_vote": vote, "_warmup_backward_result": result}
+    replacements = {
+        "_send_meta": send,
+        "_recv_meta": receive,
+        "_warmup_forward_vote": vote_on_shapes,
+        "_warmup_backward_result": result_of_vote,
+    }
+    base = module._PipelineStageBase
     for cls in (base, *base.__subclasses__()):
-        for name, own in own_methods.items():
-            if name in vars(cls):
-                setattr(cls, name, own)
+        for name in replacements.keys() & vars(cls):
+            setattr(cls, name, replacements[name])
 
 
-class Shared:
-    """Memory that ranks read from each other; that of the others is this rank's own."""
+class SharedBuffer:
+    """Memory that ranks read from each other: that of other ranks is this rank's own.
+
+    It has those methods of torch._C._distributed_c10d._SymmetricMemory that PyTorch's operations
+    in Python call.
+    """
 
     def __init__(self, tensor, group):
-        self.rank, self.world_size = 0, dist.distributed_c10d._resolve_process_group(group).size()
+        self.rank = 0
+        self.world_size = dist.distributed_c10d._resolve_process_group(group).size()
         self._bytes = tensor.view(-1).view(torch.uint8)
 
     def get_buffer(self, rank, sizes, dtype, storage_offset=0):
+        """Return a tensor of this shape and type; the offset is in elements."""
         start = storage_offset * dtype.itemsize
-        size = math.prod(sizes) * dtype.itemsize
-        return self._bytes[start : start + size].view(dtype).view(sizes)
+        end = start + math.prod(sizes) * dtype.itemsize
+        return self._bytes[start:end].view(dtype).view(sizes)
 
     def barrier(self, channel=0, timeout_ms=0):
         pass
@@ -154,24 +198,34 @@ class Shared:
     def put_signal(self, rank, channel=0, timeout_ms=0):
         pass
 
-    wait_signal = put_signal
+    def wait_signal(self, rank, channel=0, timeout_ms=0):
+        pass
 
 
-def _symmetric(module):
-    """Let symmetric memory, which is outside of PyTorch's allocator, wait for nobody."""
-    real, groups = module._SymmetricMemory, {}
-    allocate = real.empty_strided_p2p
+class Rendezvous:
+    """The two functions by which ranks allocate symmetric memory, and find that of others."""
 
-    def empty_strided_p2p(size, stride, dtype, device, group_name=None, alloc_id=None):
-        tensor = allocate(size, stride, dtype, device, group_name, alloc_id)
-        groups[tensor.data_ptr()] = group_name
+    def __init__(self, allocate):
+        self._allocate = allocate
+        self._groups = {}  # address -> name of the group that it was allocated for
+
+    def empty_strided_p2p(self, size, stride, dtype, device, group_name=None, alloc_id=None):
+        tensor = self._allocate(size, stride, dtype, device, group_name, alloc_id)
+        self._groups[tensor.data_ptr()] = group_name
         return tensor
 
-    def rendezvous(tensor, group_name=None):
-        return Shared(tensor, group_name or groups[tensor.data_ptr()])
-
-    real.empty_strided_p2p, real.rendezvous = map(staticmethod, (empty_strided_p2p, rendezvous))
+    def rendezvous(self, tensor, group_name=None):
+        return SharedBuffer(tensor, group_name or self._groups[tensor.data_ptr()])
 
 
-def _alone(backend):
-    return "fake" if backend in ("gloo", "mpi", "fake") else backend
+def _replace_rendezvous(module):
+    """Let symmetric memory, which is outside of PyTorch's allocator, wait for no rank.
+
+    Args:
+        module: torch.distributed._symmetric_memory.
+    """
+    owner = module._SymmetricMemory
+    replacement = Rendezvous(owner.empty_strided_p2p)
+    for name in ("empty_strided_p2p", "rendezvous"):
+        method = getattr(replacement, name)
+        setattr(owner, name, staticmethod(method))

@@ -1,11 +1,11 @@
-"""A host that stays cheap: weights have no values, so nothing is drawn, copied or updated there.
+"""Large weights on the host: they have no values, so nothing is drawn, copied or updated there.
 
-Pages of the host's memory that nobody writes to take none. So a model of many gigabytes can be
-built on the host, filled from a file and updated, as long as nobody touches its large weights.
+Linux gives a page of memory to a process when it first writes there. So a model of many gigabytes
+can be built on the host, filled from a file and updated, as long as no operation writes to its
+large weights.
 """
 
 import contextlib
-import ctypes
 import functools
 import json
 import os
@@ -15,6 +15,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook as after_step
 from torch.optim.optimizer import register_optimizer_step_pre_hook as before_step
 
+from emulated_gpu.inside import library
 from emulated_gpu.inside.memory import LARGE, extent, is_large
 from emulated_gpu.inside.trees import tree_leaves
 
@@ -22,6 +23,7 @@ from emulated_gpu.inside.trees import tree_leaves
 FILE = 64 * LARGE
 # Bytes from which on a tensor is not filled with random numbers: no data set, but a weight.
 DRAWN = 16 * LARGE
+# Names of types in a file of safetensors.
 KINDS = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64"}
 KINDS |= {torch.int64: "I64", torch.int32: "I32", torch.int8: "I8", torch.uint8: "U8"}
 KINDS |= {torch.bool: "BOOL"}
@@ -29,11 +31,7 @@ RANDOM = ("normal_", "uniform_")
 PLAIN = (torch.Tensor, torch.nn.Parameter)  # no subclass, which may have no memory
 LINEAR = ("add_", "sub_", "mul_")  # of zeros they make zeros
 
-_stepping = 0  # optimizers at work
-_untouched = ctypes.CDLL(None).emulator_untouched
-_untouched.argtypes, _untouched.restype = (ctypes.c_void_p, ctypes.c_size_t), ctypes.c_bool
-_forget = ctypes.CDLL(None).emulator_forget
-_forget.argtypes, _forget.restype = (ctypes.c_void_p, ctypes.c_size_t), None
+_stepping = 0  # optimizers that are in step()
 
 
 def begin():
@@ -53,18 +51,23 @@ def begin():
 
 
 def _unless_large(function, least=0):
+    """Return a function that fills a tensor on the host only if it is small, or below `least`."""
+
     @functools.wraps(function)
     def init(tensor, *args, **kwargs):
         if not _is_large_on_host(tensor) or extent(tensor) < least:
             return function(tensor, *args, **kwargs)
         if type(tensor) in PLAIN and tensor.is_contiguous():
-            _forget(tensor.data_ptr(), extent(tensor))  # torch.zeros() may have written there
+            # torch.zeros() may have written there.
+            library.give_back(tensor.data_ptr(), extent(tensor))
         return tensor
 
     return init
 
 
 def _pinned(function):
+    """Return Tensor.pin_memory() without the copy of what nobody has written."""
+
     @functools.wraps(function)
     def pin_memory(tensor, *args, **kwargs):
         if is_untouched(tensor) and not args and not kwargs:
@@ -75,6 +78,8 @@ def _pinned(function):
 
 
 def _mapped(function):
+    """Return torch.load() for large files: it maps what nobody reads then."""
+
     @functools.wraps(function)
     def load(file, *args, **kwargs):
         if isinstance(file, (str, os.PathLike)) and os.path.exists(file):
@@ -86,6 +91,8 @@ def _mapped(function):
 
 
 def _sparse(function):
+    """Return torch.save() for large objects: it leaves holes in place of values."""
+
     @functools.wraps(function)
     def save(obj, *args, **kwargs):
         tensors = (t for t in tree_leaves(obj) if isinstance(t, torch.Tensor))
@@ -96,21 +103,19 @@ def _sparse(function):
     return save
 
 
-def write_safetensors(file, state, dtype):
-    """Write tensors, which may be on the meta device, without values; floating-point ones as dtype.
-
-    The file takes no room on the disk: https://huggingface.co/docs/safetensors/index#format
-    """
-    header, end = {"__metadata__": {"format": "pt"}}, 0
-    for name, t in state.items():
+def write_safetensors(file, tensors, dtype):
+    """Write a file of weights without values; see process.py."""
+    header = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, t in tensors.items():
         kind = dtype if t.is_floating_point() else t.dtype
-        size = t.numel() * kind.itemsize
-        its = {"dtype": KINDS[kind], "shape": [*t.shape], "data_offsets": [end, end + size]}
-        header[name], end = its, end + size
+        start = end
+        end += t.numel() * kind.itemsize
+        header[name] = {"dtype": KINDS[kind], "shape": [*t.shape], "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     with open(file, "wb") as out:
         out.write(len(text).to_bytes(8, "little") + text)
-        out.truncate(8 + len(text) + end)
+        out.truncate(8 + len(text) + end)  # zeros, in a hole of the file
 
 
 def _step(change, *_):
@@ -123,22 +128,24 @@ def _is_large_on_host(t):
 
 
 def is_untouched(t):
-    """Return whether nobody has ever written to a large tensor of the host: it has no pages."""
-    return _is_large_on_host(t) and _untouched(t.data_ptr(), extent(t))
+    """Return whether a large tensor on the host has never been written to: it has no pages."""
+    return _is_large_on_host(t) and library.is_untouched(t.data_ptr(), extent(t))
 
 
 def is_needless(func, args, kwargs):
     """Return whether an operation only writes zeros, random or unknown values to large tensors."""
     if not func._schema.is_mutable:
         return False
-    to, name = args[0], func._schema.name.partition("::")[2]
+    target = args[0]
+    name = func._schema.name.partition("::")[2]
     if name == "zero_":
-        return is_untouched(to)
+        return is_untouched(target)
     if name in RANDOM:
-        return _is_large_on_host(to) and extent(to) >= DRAWN
+        return _is_large_on_host(target) and extent(target) >= DRAWN
     if name == "copy_":
-        weight = isinstance(to, torch.nn.Parameter) or _stepping
-        return _is_large_on_host(to) and (bool(weight) or is_untouched(args[1]))
+        # During step() also the optimizer's copies of weights, which are no Parameters.
+        is_weight = isinstance(target, torch.nn.Parameter) or _stepping > 0
+        return _is_large_on_host(target) and (is_weight or is_untouched(args[1]))
     tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
     if name in LINEAR and len(tensors) > 1 and all(map(is_untouched, tensors)):
         return True

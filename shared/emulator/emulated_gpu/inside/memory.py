@@ -1,24 +1,34 @@
 """The memory of small tensors on the emulated GPU, and what is known of their values.
 
 Nothing here makes a Python object of a tensor's storage: PyTorch would then add gradients out of
-place, since somebody else might still read them.
+place, since that object might still be read.
 """
 
 import contextlib
 import ctypes
+import enum
 import math
 
 import torch
 
 LARGE = 1 << 20  # bytes; COPIED in emulator.h
-ASSUMED, COMPUTED = "assumed", "computed"
-NEVER = "never true"  # of a large mask: where a number is not one
 
-_states = {}  # address -> ASSUMED, COMPUTED or NEVER; absent where nothing is known
+
+class State(enum.Enum):
+    """What is known of the values of a tensor on the GPU."""
+
+    UNKNOWN = "unknown"  # nothing: what was in that memory before, or too large to have values
+    COMPUTED = "computed"  # what a GPU would have computed
+    ASSUMED = "assumed"  # there are values, which stand for some that nothing has computed
+    NEVER_TRUE = "never true"  # the same, of a mask of NaN or infinity, which should have none
+
+
+_states = {}  # address -> State; absent where it is UNKNOWN
 _random_state = torch.random.get_rng_state()
 
 
 def on_gpu(t):
+    """Return whether a tensor has memory on the GPU; a sparse one consists of some that have."""
     return t.device.type == "cuda" and t.layout == torch.strided
 
 
@@ -40,21 +50,25 @@ def start(t):
 
 
 def state_of(t):
-    """Return what is known of a tensor's values: COMPUTED, ASSUMED, NEVER, or None."""
-    return _states.get(start(t)) or _states.get(t.data_ptr())
+    """Return the State of a tensor: of the memory that it is a view of, else of the view."""
+    return _states.get(start(t)) or _states.get(t.data_ptr(), State.UNKNOWN)
 
 
 def mark(t, state):
-    """Set what is known of a tensor's values; None forgets it."""
+    """Set the State of a tensor's values."""
+    # A view of memory without a state, such as a part of a large buffer, has one of its own.
     address = start(t) if t.storage_offset() == 0 or start(t) in _states else t.data_ptr()
-    if state is None:
+    if state is State.UNKNOWN:
         _states.pop(address, None)
     else:
         _states[address] = state
 
 
 def alias(t):
-    """Return a tensor on the CPU that has the memory of a small one on the emulated GPU."""
+    """Return a tensor on the CPU that has the memory of a small one on the emulated GPU.
+
+    The addresses of the emulated GPU are addresses of this process, with memory where it writes.
+    """
     n = extent(t)
     if not n:
         return torch.empty(t.size(), dtype=t.dtype)
@@ -65,23 +79,28 @@ def alias(t):
 
 
 def to_cpu(x):
+    """Return an argument of an operation as the same operation on the CPU takes it."""
     if isinstance(x, torch.Tensor):
         return alias(x) if on_gpu(x) else x
     return torch.device("cpu") if isinstance(x, torch.device) and x.type == "cuda" else x
 
 
 def finite(t):
-    """Replace what is not a number, and a number that is infinite, by 1: nobody computed it."""
-    if t.dtype.itemsize == 1:  # no such operation
+    """Replace NaN, and infinity in a tensor of one element, by 1: no kernel computed them.
+
+    In larger tensors infinity may be what the script wants: in masks of attention.
+    """
+    if t.dtype.itemsize == 1:  # PyTorch has no such operation for fp8
         return
-    same = alias(t)
-    infinity = 1.0 if t.numel() == 1 else None  # many are meant, in masks of attention
-    torch.nan_to_num_(same, 1.0, infinity or math.inf, infinity or -math.inf)
+    largest, smallest = math.inf, -math.inf
+    if t.numel() == 1:
+        largest = smallest = 1.0
+    torch.nan_to_num_(alias(t), 1.0, largest, smallest)
 
 
 @contextlib.contextmanager
 def own_random_numbers():
-    """Draw from a sequence of the emulated GPU's own, and leave the CPU's where it is."""
+    """Draw from the emulated GPU's own sequence, so that the CPU's is what it is beside a GPU."""
     global _random_state
     kept = torch.random.get_rng_state()
     torch.random.set_rng_state(_random_state)

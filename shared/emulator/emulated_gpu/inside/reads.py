@@ -4,35 +4,48 @@ import os
 import sys
 import threading
 
-from emulated_gpu.inside.memory import COMPUTED, on_gpu, state_of
+from emulated_gpu.inside.memory import State, on_gpu, state_of
 
 MOST = 20  # lines in a report
 PACKAGES = ("site-packages", "dist-packages")
-NOT_THE_SCRIPTS = ["<", os.path.dirname(os.__file__), os.path.dirname(__file__)]
+THIS_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+# Beginnings of file names that are not the program's: of code that has no file, such as "<string>",
+# and of Python's own modules. A predictor adds its own.
+NOT_THE_PROGRAM = ["<", os.path.dirname(os.__file__)]
 
 lines = {}  # "file:line" -> what was read there
 _lock = threading.Lock()
 
 
-def read(t, how):
-    """Note the line of the script that reads a tensor's values, if they are an assumption."""
-    if on_gpu(t) and t.numel() and state_of(t) != COMPUTED:
+def read(t, what):
+    """Note the line of the script that reads a tensor's values, if they are an assumption.
+
+    `what` is read, in words for the report: "a number".
+    """
+    if on_gpu(t) and t.numel() and state_of(t) is not State.COMPUTED:
         with _lock:
             if len(lines) < MOST:
-                lines.setdefault(line_at_work(), how)
+                lines.setdefault(line_at_work(), what)
 
 
 def line_at_work():
-    """Return "file:line" of the innermost call outside of Python's packages."""
-    frame, in_package = sys._getframe(1), None
+    """Return "file:line" of the innermost call outside of installed packages.
+
+    Where all calls are in packages, as of a console script, it is the innermost one outside of
+    PyTorch; "?" if there is none, as in threads of PyTorch's own.
+    """
+    frame = sys._getframe(1)
+    in_package = None
     while frame:
         file = frame.f_code.co_filename
         name = os.path.relpath(file) if file.startswith(os.getcwd()) else file
         where = f"{name}:{frame.f_lineno}"
-        if any(part in file for part in PACKAGES):
+        if file.startswith(THIS_PACKAGE):
+            pass  # wherever it is installed
+        elif any(part in file for part in PACKAGES):
             if f"{os.sep}torch{os.sep}" not in file:
                 in_package = in_package or where
-        elif not file.startswith(tuple(NOT_THE_SCRIPTS)):
+        elif not file.startswith(tuple(NOT_THE_PROGRAM)):
             return where
         frame = frame.f_back
     return in_package or "?"

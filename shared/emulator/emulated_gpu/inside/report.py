@@ -7,103 +7,110 @@ import os
 
 import torch
 
-from emulated_gpu.inside import reads
+from emulated_gpu.inside import library, reads
 
-PEAKS = {"allocated": "allocated_bytes", "active": "active_bytes", "reserved": "reserved_bytes"}
+# The counters of PyTorch's allocator that are reported, by their names in the report.
+COUNTERS = {"allocated": "allocated_bytes", "active": "active_bytes", "reserved": "reserved_bytes"}
+EVENTS = 10_000_000  # of the allocator's history at most: a bound that no run has reached
+NAMES_BYTES = 1 << 20  # for the names of the functions that were called
 
-_most = {}  # device -> {name: bytes}, over all that the script has reset
-_unseen = {}  # device -> {counter: bytes}, peaks that anew() has reset, and not the script
-_stats = torch._C._cuda_memoryStats
-_written = None  # process that has written its report
+# The script and the emulator share PyTorch's peaks, and either may reset them. So what a reset of
+# the script forgets stays here for the report, and what one of restart() forgets for the script.
+_peaks = {}  # device -> {name of COUNTERS: bytes}, over all that the script has reset
+_unseen_peaks = {}  # device -> {counter: bytes}, that restart() has reset, and not the script
+_memory_stats = torch._C._cuda_memoryStats
+_reporter = None  # id of the process that has written its report; a fork writes its own
 
 
 def begin():
     """Write a report at the end of this process, and a snapshot if one is wanted."""
+    # Functions of atexit run in reverse order: all work ends, then the report is written.
     atexit.register(write)
-    atexit.register(ctypes.CDLL(None).emulator_end)
+    atexit.register(library.end)
     os._exit = _after(lambda *_: write(), os._exit)  # some programs end like this
-    torch._C._cuda_memoryStats = _as_the_script_sees
+    torch._C._cuda_memoryStats = _stats_for_the_script
     for name in ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats"):
         if hasattr(torch._C, name):
-            setattr(torch._C, name, _after(_reset, getattr(torch._C, name)))
-    if os.environ.get("EMULATED_SNAPSHOT"):
-        torch.cuda.memory._record_memory_history(max_entries=10_000_000, stacks="python")
+            setattr(torch._C, name, _after(_before_reset, getattr(torch._C, name)))
+    if records_history():
+        torch.cuda.memory._record_memory_history(max_entries=EVENTS, stacks="python")
+
+
+def records_history():
+    """Return whether the allocator keeps its history, for a snapshot at the end."""
+    return bool(os.environ.get("EMULATED_SNAPSHOT"))
 
 
 def _after(first, original):
-    def replaced(*args):
+    def replacement(*args):
         first(*args)
         return original(*args)
 
-    return replaced
+    return replacement
 
 
-def _as_the_script_sees(device):
-    found = _stats(device)
-    for counter, peak in _unseen.get(device, {}).items():
-        found[counter]["all"]["peak"] = max(found[counter]["all"]["peak"], peak)
-    return found
+def _stats_for_the_script(device):
+    """Return PyTorch's counters, with the peaks that they would have without restart()."""
+    stats = _memory_stats(device)
+    for counter, peak in _unseen_peaks.get(device, {}).items():
+        stats[counter]["all"]["peak"] = max(stats[counter]["all"]["peak"], peak)
+    return stats
 
 
-def _reset(device=0):
+def _before_reset(device=0):
     keep(device)
-    _unseen.pop(device, None)
+    _unseen_peaks.pop(device, None)
 
 
 def keep(device=0):
     """Keep the peaks of a device, in bytes, before the script resets them, or ends."""
-    found = _stats(device)
-    most = _most.setdefault(device, dict.fromkeys(PEAKS, 0))
-    for name, counter in PEAKS.items():
-        most[name] = max(most[name], found[counter]["all"]["peak"])
+    stats = _memory_stats(device)
+    kept = _peaks.setdefault(device, dict.fromkeys(COUNTERS, 0))
+    for name, counter in COUNTERS.items():
+        kept[name] = max(kept[name], stats[counter]["all"]["peak"])
 
 
 def peaks():
     """Return the peaks of the devices in use, {device: {"allocated", "active", "reserved"}}."""
     for device in range(torch.cuda.device_count()):
         keep(device)
-    return {device: most for device, most in _most.items() if most["reserved"]}
+    return {device: kept for device, kept in _peaks.items() if kept["reserved"]}
 
 
-def anew():
-    """Forget the peaks of the current device, and return them."""
+def restart():
+    """Return the peaks of the current device in bytes since the last call, and begin anew."""
     device = torch.cuda.current_device()
     keep(device)
-    found, seen = _most.pop(device), _as_the_script_sees(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    del _most[device]
-    _unseen[device] = {counter: seen[counter]["all"]["peak"] for counter in PEAKS.values()}
-    return found
+    kept = _peaks.pop(device)
+    stats = _stats_for_the_script(device)
+    torch.cuda.reset_peak_memory_stats(device)  # which keeps them once more, in _before_reset()
+    del _peaks[device]
+    _unseen_peaks[device] = {name: stats[name]["all"]["peak"] for name in COUNTERS.values()}
+    return kept
 
 
 def called():
     """Return the names of functions that were called, of which nothing else is known."""
-    function = ctypes.CDLL(None).emulator_called
-    function.restype = ctypes.c_size_t
-    buffer = ctypes.create_string_buffer(1 << 20)
-    function(buffer, ctypes.c_size_t(len(buffer)))
+    buffer = ctypes.create_string_buffer(NAMES_BYTES)
+    library.names_called(buffer, len(buffer))
     return buffer.value.decode().splitlines()
 
 
 def write():
     """Write the report of this process, once, if it has used a GPU."""
-    global _written
-    folder = os.environ.get("EMULATED_REPORTS")
-    if _written == os.getpid() or not torch.cuda.is_initialized():
+    global _reporter
+    if _reporter == os.getpid() or not torch.cuda.is_initialized():
         return
-    _written = os.getpid()
+    _reporter = os.getpid()
     rank = int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0)))
     if file := os.environ.get("EMULATED_SNAPSHOT"):
         torch.cuda.memory._dump_snapshot(f"{file}.rank{rank}" if rank else file)
+    folder = os.environ.get("EMULATED_REPORTS")
     if not folder or not peaks():
         return
-    found = {
-        "rank": rank,
-        "peaks": peaks(),
-        "lines": reads.lines,
-        "called": called(),
-    }
+    report = {"rank": rank, "peaks": peaks(), "lines": reads.lines, "called": called()}
     path = os.path.join(folder, f"{os.getpid()}.json")
+    # The launcher reads all *.json at the end, also of processes that it has killed meanwhile.
     with open(f"{path}.part", "w") as part:
-        json.dump(found, part)
+        json.dump(report, part)
     os.replace(f"{path}.part", path)

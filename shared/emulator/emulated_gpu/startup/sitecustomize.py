@@ -1,6 +1,7 @@
-"""What Python runs first where a GPU is emulated: it waits for PyTorch, and prepares it.
+"""The first code that Python runs in a process with an emulated GPU: it waits for PyTorch.
 
-launch.py puts this folder into PYTHONPATH. A sitecustomize of the user's own still runs, first.
+launch.py puts this folder into PYTHONPATH. The user's own sitecustomize, if there is one, still
+runs. See https://docs.python.org/3/library/site.html#module-sitecustomize.
 """
 
 import importlib.machinery
@@ -11,41 +12,26 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def run_the_users_own():
+def load_package():
+    """Load the emulated_gpu of this folder, wherever sys.path would find one.
+
+    The program may run in an environment without the package, or with another version of it, whose
+    Python code does not fit the C code that launch.py has preloaded.
+    """
+    folder = os.path.dirname(HERE)
+    file = os.path.join(folder, "__init__.py")
+    options = {"submodule_search_locations": [folder]}
+    spec = importlib.util.spec_from_file_location("emulated_gpu", file, **options)
+    package = importlib.util.module_from_spec(spec)
+    sys.modules["emulated_gpu"] = package
+    spec.loader.exec_module(package)
+
+
+def run_the_users_sitecustomize():
     path = [folder for folder in sys.path if os.path.abspath(folder or ".") != HERE]
-    found = importlib.machinery.PathFinder.find_spec("sitecustomize", path)
-    if found and found.loader:
-        found.loader.exec_module(importlib.util.module_from_spec(found))
-
-
-class Before:
-    """Finder of a module: as soon as it has been imported, prepare(module) is called."""
-
-    def __init__(self, name, prepare):
-        self.name, self.prepare = name, prepare
-
-    def find_spec(self, name, path=None, target=None):
-        if name != self.name:
-            return None
-        sys.meta_path.remove(self)
-        found = importlib.util.find_spec(name)
-        if found and found.loader:
-            original = found.loader.exec_module
-
-            def exec_module(module):
-                original(module)
-                self.prepare(module)
-
-            found.loader.exec_module = exec_module
-        return found
-
-
-def once_imported(name, prepare):
-    """Call prepare(module) as soon as somebody has imported a module, or now."""
-    if name in sys.modules:
-        prepare(sys.modules[name])
-    else:
-        sys.meta_path.insert(0, Before(name, prepare))
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", path)
+    if spec and spec.loader:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
 def prepare_torch(torch):
@@ -54,6 +40,10 @@ def prepare_torch(torch):
     prepare()
 
 
-run_the_users_own()
 if "EMULATED_DEVICES" in os.environ:
+    load_package()
+run_the_users_sitecustomize()
+if "EMULATED_DEVICES" in os.environ:
+    from emulated_gpu.imports import once_imported
+
     once_imported("torch", prepare_torch)

@@ -65,11 +65,11 @@ def machine(file):
 
 def emulated(run, card, file):
     """Do the same on an emulated card with more memory than anything needs."""
+    from emulated_gpu import process  # it exists only where a GPU is emulated
+
     several = run.devices > 1
-    settings = launch.settings(card, run.devices, alone=several)
-    if run.kind != "out of memory":
-        settings["EMULATED_BYTES"] = str(int(PLENTY_GB * 1e9))
-    launch.become(settings)
+    gb = None if run.kind == "out of memory" else PLENTY_GB
+    process.become(launch.settings(card, run.devices, alone=several, memory_gb=gb))
     torch.set_num_threads(1)
     with _empty_cache():
         append(file, {**run.settings, **_figures(run)})

@@ -11,8 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import torch
-from sitecustomize import once_imported
 from torch.utils import _pytree
+
+from emulated_gpu.imports import once_imported
 
 UPDATES = 3
 # What the code that runs scripts needs, and what it was before the version in the comment.

@@ -23,7 +23,7 @@ ERROR = re.compile(r"^[\w.]*(?:Error|Exception): .*$", re.M)
 KINDS = ("allocated", "active", "reserved")
 # Python code that runs before a script, for those of before July 2023.
 AS_OF_2023 = """
-from sitecustomize import once_imported
+from emulated_gpu.imports import once_imported
 
 def change(torch):
     from shared.lab.evidence.published import as_of_2023

@@ -7,9 +7,9 @@ import tempfile
 from pathlib import Path
 
 import torch
-from sitecustomize import once_imported
 
-from emulated_gpu.inside import host
+from emulated_gpu import process
+from emulated_gpu.imports import once_imported
 from shared.lab.predict.own.inputs import replace
 
 WEIGHTS = ".safetensors", ".bin", ".pt", ".pth"
@@ -124,7 +124,9 @@ class Files:
         folder.mkdir()
         with torch.device("meta"):
             state = cls(config).state_dict()
-        host.write_safetensors(folder / "model.safetensors", state, config.dtype or torch.float32)
+        process.write_safetensors(
+            folder / "model.safetensors", state, config.dtype or torch.float32
+        )
         config.save_pretrained(folder)
         return str(folder)
 

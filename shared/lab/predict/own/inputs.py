@@ -4,8 +4,9 @@ import functools
 import inspect
 
 import numpy as np
-from sitecustomize import once_imported
 from torch.utils.data import DataLoader
+
+from emulated_gpu.imports import once_imported
 
 # A DataLoader's options here: batches are made in this process, so their time is known.
 ALONE = {"num_workers": 0, "prefetch_factor": None, "persistent_workers": False}

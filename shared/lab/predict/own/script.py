@@ -15,8 +15,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from emulated_gpu.inside import report, values
-from emulated_gpu.inside.memory import on_gpu, start
+from emulated_gpu import process
 from shared.lab.predict.own import files, inputs
 from shared.lab.predict.watch import Watch
 from shared.memory.blocks import tensors
@@ -60,7 +59,7 @@ class Run:
         # The first module that trained, which may go; its name, and the types of its modules.
         self._model, self.trains, self.kinds = lambda: None, None, ()
         self.loaded = None  # the number of operations when training began, and the peaks until then
-        self.load_peaks = dict.fromkeys(report.PEAKS, 0)
+        self.load_peaks = dict.fromkeys(process.PEAKS, 0)
         self.starts = []  # the same, of each update, and the end of the last
         self.totals, self.operations = None, []  # of the last update that was watched
         self.batch, self.sizes = 0, []  # of such an update, and of its parts
@@ -123,7 +122,9 @@ class Run:
             self.kinds = {type(each) for each in module.modules()}
             self.watch.note_group({"params": module.parameters()})
             self.watch.weights = {
-                start(p) for p in module.parameters() if not is_lazy(p) and on_gpu(p)
+                process.address(p)
+                for p in module.parameters()
+                if not is_lazy(p) and process.on_gpu(p)
             }
             self._begin_training()
         if trains and self.watch.is_between_modules():
@@ -133,7 +134,7 @@ class Run:
         self.watch.building = False
         self.loaded = len(self.watch.places)
         self._since = self.loaded
-        self.load_peaks = report.anew()
+        self.load_peaks = process.restart_peaks()
         self.starts.append(self.loaded)
 
     def _take_turns(self, trains):
@@ -187,19 +188,19 @@ class Run:
         self._watching.close()
         self._end_part()
         self.watch.place()  # what is allocated from here on belongs to no part
-        values.end()
+        process.end_values()
 
     def _attend(self):
         if self.is_alone:
             self.is_alone = False
-            report.anew()
+            process.restart_peaks()
             self._since = len(self.watch.places)
             self.watch.place()
-            values.begin()
+            process.begin_values()
             self._watching.enter_context(self.watch.at_work())
 
     def _end_part(self):
-        self.parts.append((report.anew(), (self._since, len(self.watch.places))))
+        self.parts.append((process.restart_peaks(), (self._since, len(self.watch.places))))
 
     def end(self):
         """End what counts as training; the timed updates do not."""

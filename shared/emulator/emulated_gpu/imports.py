@@ -1,0 +1,44 @@
+"""Changes to modules that a program has not imported yet.
+
+An emulated process changes PyTorch, and a predictor changes packages that use it. Importing these
+packages first, only to change them, would take seconds in programs that never use them.
+"""
+
+import importlib.util
+import sys
+
+
+class _Finder:
+    """A finder that finds one module, and calls change(module) when it has been imported."""
+
+    def __init__(self, name, change):
+        self.name, self.change = name, change
+
+    def find_spec(self, name, path=None, target=None):
+        if name != self.name:
+            return None
+        # Without this finder the search goes on, so that another change of this module is found.
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec and spec.loader:
+            original = spec.loader.exec_module
+
+            def exec_module(module):
+                original(module)
+                self.change(module)
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+def once_imported(name, change):
+    """Call change(module) when the module is imported, or at once if it has been.
+
+    Args:
+        name: full name of the module, such as "torchvision.datasets".
+        change: function of the module. Of several for one module, the first one is called first.
+    """
+    if name in sys.modules:
+        change(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, _Finder(name, change))

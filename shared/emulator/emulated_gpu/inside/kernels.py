@@ -1,0 +1,149 @@
+"""The kernels of PyTorch that the emulator replaces: those for CUDA, and some for the host.
+
+A replacement runs the original, which allocates, launches kernels that do nothing, and returns.
+"""
+
+import functools
+import re
+import warnings
+
+import torch
+
+from emulated_gpu.inside import sizes, values
+from emulated_gpu.inside.host import is_needless
+
+aten = torch.ops.aten
+NAMESPACES = ("aten", "c10d")
+# Operations without values to compute.
+CHANGE_NOTHING = {"record_stream", "resize_", "set_"}
+# pow.Scalar calls this with a number that is on the GPU, which Python cannot be given.
+LEFT_OUT = ("aten::pow.Tensor_Tensor_out",)
+# Operations that have no kernel of CUDA's own, but one for all devices.
+WITHOUT_KERNEL = ("aten::copy_", "aten::lift_fresh", "aten::_linalg_check_errors")
+# Operations whose result is a number in Python.
+READING = (aten._local_scalar_dense.default, aten.equal.default)
+TENSOR = ("Tensor", "Optional[Tensor]")  # types of arguments in schemas
+NUMBER = (bool, int, float, complex)
+# Operations in place, by which optimizers update weights; those of an offloaded model on the host.
+UPDATES = re.compile(
+    r"_foreach_\w+_(\.|$)|_fused_\w+_(\.|$)|::(add|mul|lerp|addcmul|addcdiv)_(\.|$)"
+)
+
+watchers = []  # see process.watching()
+_libraries = {}  # namespace -> torch.library.Library; its kernels go when it is garbage
+
+
+def begin():
+    """Replace every kernel for CUDA by one that also computes values, and some for the host.
+
+    A TorchDispatchMode would be simpler, but under one PyTorch's formulas of the backward pass take
+    more memory.
+    """
+    _restore()
+    with warnings.catch_warnings():  # PyTorch warns of each kernel that is replaced
+        warnings.filterwarnings("ignore", "(?s).*overriding a previously registered kernel")
+        if not hasattr(torch.library, "get_kernel"):  # before PyTorch 2.9: there are no values
+            for func in sizes.SIZED:
+                sizes.find_ones(func, _library(func.namespace))
+            return
+        for name in (*_registered("CUDA"), *WITHOUT_KERNEL):
+            _replace(name, "CUDA", values.handle)
+        _replace("aten::_coalesce", "SparseCUDA", values.handle)
+        on_host = ["aten::copy_", "aten::zero_", "aten::normal_", "aten::uniform_"]
+        on_host += [name for name in _registered("CPU") if UPDATES.search(name)]
+        for name in on_host:
+            _replace(name, "CPU", run_on_host)
+
+
+def end():
+    """Leave the operations to PyTorch alone, until the next begin(), but for those that read.
+
+    Otherwise they would read stale bytes as a size, and might never return.
+    """
+    _restore()
+    if hasattr(torch.library, "get_kernel"):
+        reading = {func.name() for func in (*sizes.SIZED, *sizes.MASKED, *READING)}
+        for name in reading.intersection(_registered("CUDA")):
+            _replace(name, "CUDA", sizes.as_before)
+        _replace("aten::_coalesce", "SparseCUDA", sizes.as_before)
+        _replace("aten::_linalg_check_errors", "CUDA", lambda *_: None)
+
+
+def _registered(key):
+    return torch._C._dispatch_get_registrations_for_dispatch_key(key)
+
+
+def _restore():
+    while _libraries:
+        _libraries.popitem()[1]._destroy()
+
+
+def run_on_host(func, run, args, kwargs):
+    """Run an operation on the host, unless it only changes large weights."""
+    if is_needless(func, args, kwargs):
+        return args[0] if func._schema.returns else None
+    return run(*args, **kwargs)
+
+
+def with_tensors(args, places):
+    """Return arguments with tensors for the numbers at those places, where the schema has tensors.
+
+    PyTorch gives a kernel in Python a number for a tensor that was made of one, as in `x + 1`. Its
+    type does not change that of the result.
+    """
+    if not any(isinstance(args[i], NUMBER) for i in places if i < len(args)):
+        return args
+    dtypes = [t.dtype for t in args if isinstance(t, torch.Tensor)]
+    args = list(args)
+    for i in places:
+        if i < len(args) and isinstance(args[i], NUMBER):
+            number = torch.tensor(args[i])
+            fitting = [d for d in dtypes if category(d) >= category(number.dtype)]
+            args[i] = number.to(fitting[0]) if fitting else number  # 0xFFFF0000 becomes negative
+    return args
+
+
+def category(dtype):
+    """Return the rank of a type in PyTorch's promotion: bool, integer, floating-point, complex.
+
+    https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc
+    """
+    if dtype.is_complex:
+        return 3
+    if dtype.is_floating_point:
+        return 2
+    return 0 if dtype == torch.bool else 1
+
+
+def _library(namespace):
+    if namespace not in _libraries:
+        _libraries[namespace] = torch.library.Library(namespace, "IMPL")
+    return _libraries[namespace]
+
+
+def _replace(name, key, handler):
+    """Replace a kernel by handler(func, run, args, kwargs), whose run() is the kernel."""
+    namespace, _, full = name.partition("::")
+    if namespace not in NAMESPACES or name in LEFT_OUT:
+        return
+    base, _, overload = full.partition(".")
+    func = getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
+    if func.is_view or base in CHANGE_NOTHING:
+        return
+    original = torch.library.get_kernel(func, key)
+    places = [i for i, a in enumerate(func._schema.arguments) if str(a.type) in TENSOR]
+
+    def kernel(keyset, *args, **kwargs):
+        run = functools.partial(original.call_boxed, keyset)
+        args = with_tensors(args, places)
+        if not watchers:
+            return handler(func, run, args, kwargs)
+        begun = watchers[-1].begins(func)
+        out = None
+        try:
+            out = handler(func, run, args, kwargs)
+        finally:
+            watchers[-1].ends(begun, func, args, kwargs, out)
+        return out
+
+    _library(namespace).impl(full, kernel, key, with_keyset=True)

@@ -1,0 +1,31 @@
+"""The C functions of the preloaded library that Python calls, with their types."""
+
+import ctypes
+
+# None stands for all libraries of this process, in the order in which they were loaded: the one of
+# LD_PRELOAD is the first.
+_PROCESS = ctypes.CDLL(None)
+if not hasattr(_PROCESS, "emulator_start"):
+    raise ImportError("no GPU is emulated in this process: see emulated_gpu.launch.environment()")
+
+
+def _function(name, result, *arguments):
+    function = getattr(_PROCESS, name)
+    function.restype, function.argtypes = result, arguments
+    return function
+
+
+# In runtime.c.
+read_settings = _function("emulator_start", None)
+names_called = _function("emulator_called", ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)
+# In memory.c.
+set_answers = _function("emulator_answers", None, ctypes.POINTER(ctypes.c_int64), ctypes.c_int)
+# In streams.c.
+log_work = _function("emulator_log", None, ctypes.c_char_p)
+work_count = _function("emulator_issued", ctypes.c_long)
+end = _function("emulator_end", None)
+# In ranks.c.
+set_split_ranks = _function("emulator_split", None, ctypes.c_int)
+# In host.c; a pointer, and the bytes from there on.
+is_untouched = _function("emulator_untouched", ctypes.c_bool, ctypes.c_void_p, ctypes.c_size_t)
+give_back = _function("emulator_forget", None, ctypes.c_void_p, ctypes.c_size_t)

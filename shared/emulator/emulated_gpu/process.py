@@ -1,0 +1,129 @@
+"""Inside a process with an emulated GPU: the emulator's interface for a predictor.
+
+The process was started with the variables of launch.environment(), or is a fork of one that was.
+Anywhere else, importing this module raises ImportError. The modules of `inside` are not public.
+"""
+
+import contextlib
+import os
+
+from emulated_gpu.inside import alone, dynamo, host, kernels, library, memory, reads, report
+
+PEAKS = tuple(report.COUNTERS)  # "allocated", "active", "reserved"
+
+
+def become(variables):
+    """Give this process another emulated card, before its first use of CUDA.
+
+    It makes many short runs cheap: a process imports PyTorch once, and each run is a fork of it.
+
+    Args:
+        variables: of launch.settings().
+    """
+    os.environ.update(variables)
+    library.read_settings()
+    if os.environ["EMULATED_ALONE"] == "1":
+        alone.begin()
+
+
+def on_gpu(tensor):
+    """Return whether the memory of a tensor is on an emulated GPU; sparse tensors have none."""
+    return memory.on_gpu(tensor)
+
+
+def address(tensor):
+    """Return the address at which the memory that a tensor is a view of begins.
+
+    The allocator's history names blocks by it. It is not data_ptr() where a view begins later, and
+    unlike untyped_storage().data_ptr() it makes no Python object of the storage, which would change
+    how autograd adds gradients up, and with it the memory.
+    """
+    return memory.start(tensor)
+
+
+@contextlib.contextmanager
+def watching(watcher):
+    """Report every operation on the GPU, and copies on the host, to a watcher in this context.
+
+    Only the watcher of the innermost context gets reports. None come between end_values() and
+    begin_values(), nor before PyTorch 2.9.
+
+    Args:
+        watcher: an object with begins(func), which returns anything, and with
+            ends(begun, func, args, kwargs, out), which gets that back. `func` is a
+            torch._ops.OpOverload; `out` is None where it raised an error.
+    """
+    kernels.watchers.append(watcher)
+    try:
+        yield
+    finally:
+        kernels.watchers.remove(watcher)
+
+
+def end_values():
+    """Run operations without values from here on, as fast as PyTorch launches them.
+
+    Numbers and sizes that the program reads are those that it last read at the same place.
+    """
+    kernels.end()
+
+
+def begin_values():
+    """Give small tensors values again, as they have when a process begins."""
+    kernels.begin()
+
+
+def restart_peaks():
+    """Return the peaks of the current GPU since the last call, {name of PEAKS: bytes}; start anew.
+
+    The program's own peaks, such as torch.cuda.max_memory_allocated(), do not change by that.
+    """
+    return report.restart()
+
+
+def records_history():
+    """Return whether the allocator keeps its history already, as a snapshot of it was asked for."""
+    return report.records_history()
+
+
+def work_count():
+    """Return the number of pieces of work that the GPU was given so far, 0 without a clock.
+
+    The log of log_work() has them all by then.
+    """
+    return library.work_count()
+
+
+def log_work(file):
+    """Log the work that the GPU is given from here on; the process has a clock.
+
+    Args:
+        file: to be written, a line for each piece of work: its kind ("product", "kernel", "copy",
+            "send"), the stream's address, its beginning and its end in ns of the virtual clock.
+    """
+    library.log_work(os.fsencode(file))
+
+
+def leave_out_of_lines(folder):
+    """Count the files of a folder as not of the program, in the lines of the report.
+
+    Such code runs the program; values that it reads are read for a line of the program.
+    """
+    reads.NOT_THE_PROGRAM.append(str(folder))
+
+
+def leave_out_of_compile(module):
+    """Keep torch.compile() from tracing functions of a module, such as those of a watcher."""
+    dynamo.leave_out(module)
+
+
+def write_safetensors(file, tensors, dtype):
+    """Write a file of weights without values, which takes no room on the disk.
+
+    https://huggingface.co/docs/safetensors/index#format
+
+    Args:
+        tensors: {name: tensor}; those on the meta device are enough.
+        dtype: of the floating-point ones in the file.
+    """
+    host.write_safetensors(file, tensors, dtype)
