@@ -1,7 +1,8 @@
-"""Builds the library that stands in for CUDA, once for each PyTorch, into a folder of the user's.
+"""Builds the library in place of CUDA's, once for each PyTorch, in a folder of the user.
 
-Two sources make it: the C files here, and stubs for whatever else PyTorch's libraries import. The
-headers are those of the wheels that PyTorch was installed with, so structures fit its CUDA.
+It consists of the C files of this package, and of stubs, generated for all other functions that
+PyTorch's libraries import. The headers are those of the wheels that PyTorch was installed with, so
+structures have the layout of its version of CUDA.
 """
 
 import hashlib
@@ -22,7 +23,7 @@ WARNINGS = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-deprecated-declar
 FLAGS = ["-std=gnu11", "-O1", "-fPIC", "-shared", f"-Wl,-soname,{NAME}", *WARNINGS]
 LIBRARIES = ["-lm", "-lpthread", "-lrt", "-ldl"]
 
-# What PyTorch imports from CUDA. NVRTC and CUPTI stay NVIDIA's own: they need no driver.
+# Functions that PyTorch imports from CUDA. NVRTC and CUPTI stay NVIDIA's own: they need no driver.
 CUDA = re.compile(r"(__cuda|cuda[A-Z]|cublas|cudnn|nccl|cusparse|cufft|cusolver|nvshmem|cu[A-Z])")
 # Functions that return a workspace's size, with the type of their result.
 SIZES = re.compile(r"(?P<library>cusolver|cusparse|cudnn).*(bufferSize|[Ss]paceSize)")
@@ -34,7 +35,7 @@ NOT_ONLY = re.compile(
 
 
 class BuildError(Exception):
-    """What this machine lacks, and what to do about it, in one line."""
+    """This machine lacks something: the text says in one line what, and what to do about it."""
 
 
 def library():
@@ -44,7 +45,7 @@ def library():
         BuildError: this is not Linux, or a compiler or a CUDA build of PyTorch is missing.
     """
     if platform.system() != "Linux":
-        elsewhere = "a container, or shared/lab/notebook/emulated_gpus.ipynb on Colab, has it"
+        elsewhere = "a container or WSL 2 has it"
         raise BuildError(f"the emulated GPU needs Linux, not {platform.system()}; {elsewhere}")
     torch = torch_folder()
     compiler = shlex.split(os.environ.get("CC") or "cc")
@@ -59,10 +60,10 @@ def library():
 
 def torch_folder():
     """Return the folder of the installed PyTorch, without importing it."""
-    found = importlib.util.find_spec("torch")
-    if not found:
-        raise BuildError("PyTorch is not installed; pip install -r requirements.txt")
-    folder = Path(found.origin).parent
+    spec = importlib.util.find_spec("torch")
+    if not spec or not spec.origin:  # the latter for a folder of that name, without a package
+        raise BuildError("PyTorch is not installed; pip install torch")
+    folder = Path(spec.origin).parent
     if not (folder / "lib/libtorch_cuda.so").exists():
         builds = "pip install torch takes a CUDA build on Linux, unless an index of others is named"
         raise BuildError(f"the emulated GPU needs a CUDA build of PyTorch, not {folder}; {builds}")
@@ -70,7 +71,7 @@ def torch_folder():
 
 
 def _cache():
-    """Return the folder for libraries, which belongs to the user, and where nobody else writes."""
+    """Return the folder for libraries, which only the user can write: others' code would run."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "emulated-gpu"
     try:
         folder.mkdir(0o700, parents=True, exist_ok=True)
@@ -87,7 +88,7 @@ def _cache():
 
 
 def _fingerprint(torch, compiler):
-    """Return a hash of all that the library depends on."""
+    """Return a hash of all that the library depends on: PyTorch, compiler, and this package."""
     status = (torch / "lib/libtorch_cuda.so").stat()
     version = subprocess.run([*compiler, "--version"], capture_output=True, text=True).stdout
     parts = [str(torch), status.st_size, status.st_mtime_ns, platform.machine(), version]
@@ -110,7 +111,9 @@ def headers(torch):
 def _build(torch, compiler, folder):
     """Compile into a folder beside the final one, and rename it: it is whole, or not there."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="part-") as part:
-        include = [word for path in (SOURCES / "headers", *headers(torch)) for word in ("-I", path)]
+        include = []
+        for path in (SOURCES / "headers", *headers(torch)):
+            include += ["-I", path]
         sources = sorted(SOURCES.glob("*.c"))
         # First without stubs, to see which names the C files define.
         _compile([*compiler, *FLAGS, *include, *sources, "-o", f"{part}/first.so", *LIBRARIES])
@@ -133,6 +136,7 @@ def _build(torch, compiler, folder):
 
 
 def _compile(command):
+    """Run the compiler; its first error is the text of a BuildError."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         lines = done.stderr.splitlines()
@@ -142,6 +146,7 @@ def _compile(command):
 
 
 def _names(file, kind):
+    """Return the names of functions that a library defines, or imports, without versions."""
     command = ["nm", "-D", kind, str(file)]
     lines = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
     return {line.split()[-1].partition("@")[0] for line in lines if line}
@@ -164,8 +169,8 @@ def imported(torch):
 def stub_code(names, folders):
     """Return C code with a function for each name.
 
-    What only computes does nothing. What returns a size gets one that is plausible, and is named at
-    the end of a run, like each function of which nothing but its name is known.
+    Functions that only compute do nothing. Functions that return a workspace size return a plausible
+    value. The run's report lists them, and all functions known by name only.
     """
     prototypes = "".join(
         file.read_text(errors="replace")
@@ -189,7 +194,7 @@ def stub_code(names, folders):
 
 
 def _hidden(functions):
-    """Give functions other names in C than in the library, so that no prototype contradicts."""
+    """Yield functions with other names in C than in the library, which no prototype contradicts."""
     for i, text in enumerate(functions):
         name = re.search(r"int (\w+)\(", text)[1]
         yield f'int stub_{i}(void) __asm__("{name}");'
@@ -198,16 +203,20 @@ def _hidden(functions):
 
 def _sizes(name, prototypes):
     """Return a function that sets each size that it returns, or None without a prototype."""
-    found = re.search(rf"\b{name}\s*\(([^;{{]*?)\)\s*;", prototypes)
-    if not found:
+    prototype = re.search(rf"\b{name}\s*\(([^;{{]*?)\)\s*;", prototypes)
+    if not prototype:
         return None
-    text = " ".join(re.sub(r"/\*.*?\*/", "", found[1], flags=re.DOTALL).split())
+    text = " ".join(re.sub(r"/\*.*?\*/", "", prototype[1], flags=re.DOTALL).split())
     results = re.findall(r"(?:^|,) ?(int|size_t|int64_t) ?\* ?(\w+)(?=,|$)", text)
     if not results:
         return None
     matrix = all(re.search(rf"\bint(?:64_t)? {size}\b", text) for size in "mn")
     elements = "(size_t)m * n" if matrix else "0"
-    lines = [f"  *{to} = {elements}{' * 8' if kind == 'size_t' else ''};" for kind, to in results]
+    lines = []
+    for kind, result in results:
+        # A size_t counts bytes, at most 8 for each element of an m x n matrix; an int, elements.
+        size = f"{elements} * 8" if kind == "size_t" else elements
+        lines.append(f"  *{result} = {size};")
     status = f"{SIZES.match(name)['library']}Status_t"
-    said = f'  called_by_name("{name}(its workspace is an assumption)");'
-    return "\n".join([f"ENTRY {status} {name}({text}) {{", *lines, said, "  return 0;", "}"])
+    note = f'  called_by_name("{name}(its workspace is an assumption)");'
+    return "\n".join([f"ENTRY {status} {name}({text}) {{", *lines, note, "  return 0;", "}"])

@@ -1,7 +1,12 @@
-"""Run a PyTorch program, as it is, on GPUs that are not there, and report its memory.
+"""Run a PyTorch program, unedited, on NVIDIA GPUs that are not there; report the memory it needs.
 
-PyTorch's own CUDA build runs, with its allocator, attention kernels' choice, FSDP and NCCL's host
-side. Only kernels do nothing. Figures are emulated, not measured.
+PyTorch's own CUDA build runs, with its allocator, its choice of attention kernels, FSDP and DDP.
+Kernels do nothing, so numbers such as losses mean nothing. It needs Linux, a CUDA build of PyTorch
+and a C compiler; the first run compiles for some seconds.
+
+  emulated-gpu --card rtx3090 train.py --batch-size 8      does it fit on this card?
+  emulated-gpu --devices 4 torchrun --nproc-per-node 4 train.py
+  emulated-gpu --devices 512 --alone train.py              rank 0 of 512
 """
 
 import argparse
@@ -18,6 +23,18 @@ from emulated_gpu.cards import CARDS, DEFAULT, get
 
 KINDS = ("allocated", "active", "reserved")
 WITH_VALUE = ("--card", "--devices", "--clock", "--snapshot", "--json")
+HELP = {
+    "--card": f"the GPU: {', '.join(CARDS)} (default: a100)",
+    "--devices": "the number of GPUs (default: 1)",
+    "--alone": "run one process, as rank 0 of --devices, which may be thousands; the other ranks "
+    "count as copies of it",
+    "--clock": "let work take time: on the GPU as on the card, roughly, and US microseconds of the "
+    f"host to start each piece (such as {launch.LAUNCH}). The memory of FSDP1 and of "
+    "Tensor.record_stream() depends on it",
+    "--snapshot": "write the allocator's history, for https://pytorch.org/memory_viz; of further "
+    "processes into FILE.rank1 and so on",
+    "--json": "write the report as JSON: a list of processes, with their peaks in bytes",
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -42,6 +59,16 @@ def microseconds(text):
     )
 
 
+def new_file(text):
+    """Return the path of a file that can be written; the program may change its folder."""
+    path = Path(text).resolve()
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a folder")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text}: it cannot be written, or has no folder")
+    return path
+
+
 def split(argv):
     """Return the emulator's own words, and those of the program, which begin with its name."""
     start = 0
@@ -50,44 +77,48 @@ def split(argv):
     return argv[:start], argv[start:]
 
 
-def parse(argv):
+def make_parser():
+    prog = "python -m emulated_gpu"
+    if Path(sys.argv[0]).name == "emulated-gpu":
+        prog = "emulated-gpu"
     p = Parser(
-        prog="python -m emulated_gpu",
+        prog=prog,
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
-        usage="python -m emulated_gpu [OPTION...] SCRIPT|-m MODULE|PROGRAM [ITS OPTION...]",
+        usage=f"{prog} [OPTION...] SCRIPT|-m MODULE|PROGRAM [OPTION OF THE PROGRAM...]",
     )
-    card = f"the GPU: {', '.join(CARDS)} (default: a100)"
-    p.add_argument("--card", type=get, default=DEFAULT, metavar="NAME", help=card)
-    p.add_argument("--devices", type=devices, default=1, metavar="N", help="GPUs (default: 1)")
-    alone = "one process, as rank 0 of --devices; the other ranks are taken to be copies of it"
-    p.add_argument("--alone", action="store_true", help=alone)
-    clock = (
-        "give work the time that it takes on the card, and the host US microseconds to start each"
-    )
-    clock += f" piece (such as {launch.LAUNCH}): what FSDP1 and record_stream keep depends on it"
-    p.add_argument("--clock", type=microseconds, default=0, metavar="US", help=clock)
-    snapshot = "write the allocator's history, for pytorch.org/memory_viz; with several processes,"
-    snapshot += " FILE.rank1 and so on"
-    p.add_argument("--snapshot", metavar="FILE", help=snapshot)
-    as_json = "write the reports: a list of processes, of each the peaks in bytes"
-    p.add_argument("--json", metavar="FILE", help=as_json)
-    own, program = split(sys.argv[1:] if argv is None else argv)
-    args = p.parse_args(own)
-    args.program = program
-    if not args.program:
+
+    def add(name, **options):
+        p.add_argument(name, help=HELP[name], **options)
+
+    add("--card", type=get, default=DEFAULT, metavar="NAME")
+    add("--devices", type=devices, default=1, metavar="N")
+    add("--alone", action="store_true")
+    add("--clock", type=microseconds, default=0, metavar="US")
+    add("--snapshot", type=new_file, metavar="FILE")
+    add("--json", type=new_file, metavar="FILE")
+    return p
+
+
+def parse(argv):
+    """Return the options; `program` has the words of the command to run."""
+    p = make_parser()
+    options, program = split(sys.argv[1:] if argv is None else argv)
+    args = p.parse_args(options)
+    if not program:
         p.error("name a script to run")
-    if args.devices > 64 and not args.alone:
-        p.error(f"--devices {args.devices}: at most 64 in processes of their own; --alone for more")
-    first = args.program[0]
-    if first == "-m" and len(args.program) > 1 or first.endswith(".py") and Path(first).is_file():
-        args.program = [sys.executable, *args.program]
+    if program == ["-m"]:
+        p.error("-m: name a module to run")
+    if args.devices > launch.MOST and not args.alone:
+        p.error(f"--devices {args.devices}: at most {launch.MOST} without --alone")
+    first = program[0]
+    is_script = first.endswith(".py") and Path(first).is_file()
+    if first == "-m" or is_script:
+        program = [sys.executable, *program]
     elif not shutil.which(first):
         p.error(f"{first}: there is no such script or program")
-    for option, file in (("--snapshot", args.snapshot), ("--json", args.json)):
-        if file and not os.access(Path(file).resolve().parent, os.W_OK):
-            p.error(f"{option} {file}: its folder does not exist, or is not writable")
+    args.program = program
     return args
 
 
@@ -97,7 +128,7 @@ def amount(size):
 
 
 def table(reports):
-    """Return the peaks of each process as lines."""
+    """Return the peaks of each process as lines; equal ones as one line for all."""
     rows = [["process", "GPU", *KINDS]]
     for report in reports:
         for gpu, peaks in report["peaks"].items():
@@ -110,8 +141,9 @@ def table(reports):
 
 
 def notes(reports):
-    """Return what the reader must know of the figures, as lines."""
-    lines, names = {}, set()
+    """Yield lines on what limits the figures: values and functions that are assumptions."""
+    lines = {}
+    names = set()
     for report in reports:
         lines |= report["lines"]
         names.update(report["called"])
@@ -124,13 +156,14 @@ def notes(reports):
 
 
 def ended(code):
-    """Return how the program ended, None if it succeeded."""
+    """Return in words how the program ended, None if it succeeded."""
     if code < 0:
         return f"ended by {signal.Signals(-code).name}"
     return f"ended with exit code {code}" if code else None
 
 
 def main(argv=None):
+    """Run the command; return its exit code: the program's, 128 more than its signal, or 2."""
     args = parse(argv)
     try:
         variables = launch.environment(args.card, args.devices, clock=args.clock, alone=args.alone)
@@ -139,7 +172,7 @@ def main(argv=None):
         return 2
     code, reports = launch.run(args.program, variables, args.snapshot)
     if args.json:
-        Path(args.json).write_text(json.dumps(reports))
+        args.json.write_text(json.dumps(reports))
     count = f"{args.devices} x " if args.devices > 1 else ""
     alone = ", rank 0 alone" if args.alone else ""
     print(f"\nemulated {count}{args.card.title}{alone}, peaks:", file=sys.stderr)
