@@ -15,8 +15,8 @@ COMMANDS = {
         "calibrate": ("measure on your GPU; one file to send", "lab.evidence.calibrate.command"),
     },
     "learn and teach": {
-        "check": ("is a learner's stage right? its diff, losses and bytes", "lab.lessons.check"),
-        "game": ("Make it fit: five scripts that do not", "lab.lessons.game.command"),
+        "check": ("is a learner's stage right? its diff, losses and bytes", "lab.grading.check"),
+        "game": ("Make it fit: five scripts that do not", "lab.game.command"),
         "report": ("write the workshop page", "lab.report.command"),
         "lessons": ("write the generated parts of the pages", "lab.lessons.pages"),
     },

@@ -25,8 +25,10 @@ IN_LAB = {  # the folders of shared/lab/, each with those that it may import bes
     "records": (),
     "predict": ("records", "emulator"),
     "ladder": ("records", "emulator", "predict"),
+    "grading": ("records", "emulator", "predict"),
+    "game": ("records", "emulator", "predict", "grading"),
     "evidence": ("records", "emulator", "predict", "ladder"),
-    "lessons": ("records", "emulator", "predict", "evidence"),
+    "lessons": ("records", "emulator", "predict", "evidence", "grading", "game"),
     "report": ("records", "emulator", "predict", "lessons"),
 }
 FOR_STAGES = ("images", "text", "metrics", "errors")

@@ -4,8 +4,8 @@ import pytest
 from conftest import run
 
 from shared.cli import UserError
-from shared.lab.lessons.check import parts
-from shared.lab.lessons.game import command, judge, levels
+from shared.lab.game import command, levels
+from shared.lab.grading.source import num_changed, parts
 from shared.lab.records import scripts
 
 GAME = ("-m", "shared", "game")
@@ -20,7 +20,7 @@ def test_a_level_is_a_stage_with_few_changes(level, tmp_path, monkeypatch, capsy
     assert levels.of_file(file, parts(file).docstring) == (level, level.card)
     stage = parts(scripts.get(level.script).path).lines
     # One is the line that finds shared/, and one the import that it needed.
-    assert judge.changed(stage, parts(file).lines) <= 3 + 6
+    assert num_changed(stage, parts(file).lines) <= 3 + 6
     assert len(level.hints) == 3 and level.solutions and len(level.tries) >= 3
     for change in (*level.solutions, *level.tries):
         assert level.text(change) != level.text()

@@ -1,9 +1,9 @@
-"""Promise: a learner's stage is told right from wrong, and what is wrong is said."""
+"""Promise: the checker accepts right stages, rejects wrong ones, and names the reason."""
 
 import pytest
 
 from shared.cli import UserError
-from shared.lab.lessons import check
+from shared.lab.grading import check
 from shared.lab.records import scripts
 
 # Stage and file, what is replaced in the repository's own, and what is said; "" if it is right.

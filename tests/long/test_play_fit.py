@@ -5,7 +5,7 @@ import json
 import pytest
 
 from shared.cli import UserError
-from shared.lab.lessons.game import command, judge, levels, sheet
+from shared.lab.game import command, judge, levels, sheet
 from shared.lab.records import stored
 
 HANDED = levels.get("3").text()

@@ -11,7 +11,6 @@ import torch
 
 from shared.cli import Parser
 from shared.lab.evidence import kept
-from shared.lab.evidence.variants import Variant
 from shared.lab.predict.jobs import run_jobs
 from shared.lab.records import stored
 from shared.lab.records.views import read_list, size
@@ -80,7 +79,7 @@ def theirs(technique, *options):
 
 def ours(technique, *options):
     """Return the record of before.py with the same change; run it in a process of its own."""
-    module = Variant("", technique.words, BEFORE, technique.replaced).load()
+    module = scripts.changed(BEFORE, technique.replaced).load()
     return _quiet(module.main, [*UPDATES, *options])
 
 

@@ -20,6 +20,7 @@ from shared.images.cli import TASK as IMAGES
 from shared.lab.evidence import kept
 from shared.lab.predict.tables import NCCL_GB
 from shared.lab.records import markdown, scripts, stored, views
+from shared.lab.records.oom_message import numbers
 
 LARGE = ("--model", "vit_h_14")  # at 518 px
 LLAMA = ("--model", "meta-llama/Meta-Llama-3-8B")
@@ -37,25 +38,6 @@ ON = {
     "10_offload/train": ("rtx3050-laptop", LARGE),
     "11_llm/train": ("rtx3080", LLAMA),
 }
-# In PyTorch's message: what each number is, and the text before it.
-NUMBERS = {
-    "tried": "Tried to allocate ",
-    "capacity": "total capacity of ",
-    "free": "of which ",
-    "process": "this process has ",
-    "allocated": "Of the allocated memory ",
-    "idle": "allocated by PyTorch, and ",
-}
-UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-
-
-def numbers(message):
-    """Return the numbers of an out-of-memory message in bytes, by the names of NUMBERS."""
-    amounts = {}
-    for name, before in NUMBERS.items():
-        amount, unit = re.search(rf"{before}([\d.]+) (\w+)", message).groups()
-        amounts[name] = round(float(amount) * UNITS[unit])
-    return amounts
 
 
 def command(name, card, options):

@@ -7,8 +7,8 @@
 import dataclasses
 import operator
 import tomllib
-import types
 from pathlib import Path
+from unittest import mock
 
 from emulated_gpu.cards import CARDS
 from shared.cli import Parser
@@ -40,23 +40,8 @@ class Variant:
     mend: str | None = None  # the correction, if the change is a mistake
 
     @property
-    def text(self):
-        """The source of the changed script."""
-        path = scripts.get(self.script).path
-        text = path.read_text()
-        for old, new in self.replaced:
-            assert text.count(old) == 1, f"{self.words}: {old} is not in {path}"
-            text = text.replace(old, new)
-        return text
-
-    def load(self):
-        """Return the changed script as a module."""
-        script = scripts.get(self.script)
-        module = types.ModuleType(script.file)
-        module.__file__ = str(script.path)
-        exec(compile(self.text, script.path, "exec"), vars(module))
-        module.TASK = scripts.task_of(module)
-        return module
+    def changed_script(self):
+        return scripts.changed(self.script, self.replaced)
 
 
 def every():
@@ -78,7 +63,6 @@ UPDATES = 3  # some mistakes show from the third update on
 
 def emulate(variant):
     """Return the record of a variant on an emulated GPU; run it in a process of its own."""
-    scripts.Script.load = lambda script: variant.load()
     settings = Wanted(
         "full",
         model=variant.model,
@@ -90,12 +74,13 @@ def emulate(variant):
         expandable=variant.expandable,
         clock_us=variant.clock_us,
     )
-    return predict(variant.script, settings)
+    with mock.patch.dict(scripts.every(), {variant.script: variant.changed_script}):
+        return predict(variant.script, settings)
 
 
 def measure(variant):
     """Return the record of a variant's run with the tiny model, in a process of its own."""
-    return variant.load().main(["--preset", "tiny", "--max-steps", str(UPDATES)])
+    return variant.changed_script.load().main(["--preset", "tiny", "--max-steps", str(UPDATES)])
 
 
 def recorded():

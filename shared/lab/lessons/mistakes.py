@@ -24,7 +24,7 @@ def asked():
                 "mend": v.mend,
                 "peak": grown(full, right, v),
                 "tiny": grown(tiny, right, v),
-                "code": wrong(right.text, v.text),
+                "code": wrong(right.changed_script.source, v.changed_script.source),
             }
         )
     origins = [

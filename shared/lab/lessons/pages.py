@@ -9,6 +9,7 @@ import shlex
 
 from shared.cli import Parser
 from shared.lab.evidence import hugging_face, lost_updates, on_cards, scale, variants
+from shared.lab.game import sheet
 from shared.lab.lessons import (
     exercises,
     misconceptions,
@@ -20,7 +21,6 @@ from shared.lab.lessons import (
     streams,
     times,
 )
-from shared.lab.lessons.game import sheet
 from shared.lab.records import scripts
 from shared.lab.records.atomic_files import write_text
 from shared.lab.records.scripts import ROOT

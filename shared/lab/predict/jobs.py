@@ -51,7 +51,7 @@ class Failed(UserError):
 
 def one_by_one(name):
     """Return the module one_by_one of a script's folder."""
-    return scripts.Script(f"{scripts.get(name).folder}/one_by_one", "", "", None, False).load()
+    return scripts.Script.of_file(scripts.get(name).path.with_name("one_by_one.py")).load()
 
 
 class Forks:

@@ -37,6 +37,12 @@ class Script:
     parent: str | None  # name of the script that it builds on
     side_road: bool  # else a stage
     docstring: str = ""
+    changed_source: str | None = None  # takes the place of the file's, see changed()
+
+    @classmethod
+    def of_file(cls, path, parent=None):
+        """Return the Script of any file, which need not be a stage or a side road."""
+        return cls(str(path.absolute().with_suffix("")), "", "", parent, False)
 
     @property
     def folder(self):
@@ -56,8 +62,15 @@ class Script:
         return self.file == "plain"
 
     @property
+    def source(self):
+        """The text of the script."""
+        if self.changed_source is not None:
+            return self.changed_source
+        return self.path.read_text()
+
+    @property
     def lines(self):
-        return self.path.read_text().splitlines()
+        return self.source.splitlines()
 
     @property
     def start(self):
@@ -83,7 +96,7 @@ class Script:
         """
         spec = importlib.util.spec_from_file_location(self.name.replace("/", "_"), self.path)
         module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        exec(compile(self.source, self.path, "exec"), vars(module))
         module.TASK = task_of(module)
         return module
 
@@ -137,6 +150,21 @@ def folders():
     """Return the numbered folders that have a page, in order, such as "01_baseline"."""
     names = {script.folder for script in every().values()}
     return sorted(name for name in names if (ROOT / name / "README.md").exists())
+
+
+def changed(name, replacements):
+    """Return a script with texts in its source replaced; replacements are (old, new).
+
+    Raises:
+        ValueError: an old text is not in the source, or more than once.
+    """
+    script = get(name)
+    source = script.source
+    for old, new in replacements:
+        if source.count(old) != 1:
+            raise ValueError(f"{script.path}: {old!r} is there {source.count(old)} times, not once")
+        source = source.replace(old, new)
+    return dataclasses.replace(script, changed_source=source)
 
 
 def stages(among=None):

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from shared.cli import command_of
-from shared.lab.lessons.game import judge, levels, report
+from shared.lab.game import judge, levels, texts
 from shared.lab.records import markdown, stored
 from shared.lab.records.atomic_files import write_text
 from shared.lab.records.views import origin, read_list, size
@@ -24,7 +24,7 @@ def verdicts(asked):
             plays.append(judge.Play(level, card, path))
         found = judge.judge(plays)
         for play, verdict in zip(plays, found):
-            verdict["printed"] = report.lines(verdict, play.path)
+            verdict["printed"] = texts.lines(verdict, play.path)
         return found
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from emulated_gpu import cards
 from shared.cli import Parser, UserError, positive
-from shared.lab.lessons.check import parts
-from shared.lab.lessons.game import levels, report
+from shared.lab.game import levels, texts
+from shared.lab.grading.source import parts
 from shared.lab.records.atomic_files import write_text
 from shared.memory import bf16
 
@@ -83,7 +83,7 @@ def begin(level, card, folder):
 
 def suits(level, card):
     """Raise UserError if a level cannot be played on a card."""
-    from shared.lab.lessons.game.sheet import verdicts
+    from shared.lab.game.sheet import verdicts
 
     asked = [(level, card, change) for change in (None, *level.solutions)]
     start, *solutions = verdicts(asked)
@@ -103,7 +103,7 @@ def hint(level, number, kept):
     mine, last = kept.of(level), len(level.hints)
     number = number or mine["hints"] + 1
     if number > last:
-        return print(f"there are {last} hints; solutions: shared/lab/lessons/game/teacher.md")
+        return print(f"there are {last} hints; solutions: shared/lab/game/teacher.md")
     print(f"hint {number} of {last}: {level.hints[number - 1]}")
     mine["hints"] = max(mine["hints"], number)
     kept.save()
@@ -111,13 +111,13 @@ def hint(level, number, kept):
 
 def play(path, level, card, kept):
     """Judge a file, and keep what is best; return the exit code."""
-    from shared.lab.lessons.game.judge import Play, judge  # not for hints: it imports much
+    from shared.lab.game.judge import Play, judge  # not for hints: it imports much
 
     print(f"{path.name}, level {level.number}, {level.title}: {level.setting(card)}", flush=True)
     (verdict,) = judge([Play(level, card, path)])
     if "failed" in verdict:
         raise UserError(verdict["failed"])
-    print("\n".join(report.lines(verdict, path)))
+    print("\n".join(texts.lines(verdict, path)))
     if verdict["refused"] or "said" in verdict:
         print(f"not yet; a hint: {RUN} {path.name} --hint")
         return 1
@@ -163,7 +163,7 @@ def parse(argv):
 def main(argv=None):
     args = parse(argv)
     if args.sheet:
-        from shared.lab.lessons.game import sheet
+        from shared.lab.game import sheet
 
         return sheet.store(argv)
     if not args.what:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from emulated_gpu.cards import CARDS
 from shared.cli import UserError
-from shared.lab.evidence.variants import Variant
 from shared.lab.records import scripts
 from shared.record import ROOT
 
@@ -48,7 +47,7 @@ class Level:
         if change:
             replaced = change.replaced if change.script else (*replaced, *change.replaced)
             script = change.script or script
-        code = Variant("", self.title, script, replaced).text
+        code = scripts.changed(script, replaced).source
         code = code.split('"""\n', 1)[1]
         code = code.replace("from pathlib import Path\n", "")
         code = code.replace(SHARED, f'sys.path.append("{ROOT}")  # for shared/')

@@ -1,0 +1,121 @@
+"""Sentences of the game about a script: why it is refused, where it ran out, how well it fits."""
+
+from shared.lab.grading.same_training import Aspect
+from shared.lab.predict.stage import UPDATES
+from shared.lab.predict.tables import set_aside
+from shared.lab.records.oom_message import numbers
+from shared.lab.records.views import size
+
+LEAST_WORK = 0.99  # of the arithmetic of the level's script
+
+
+def refusal(comparison):
+    """Return why the training of the small model is not the level's, None if it is.
+
+    It is about the first difference, since most of the others follow from that one.
+    """
+    if comparison.same:
+        return None
+    attempt = comparison.attempt
+    level = comparison.reference
+    match comparison.differences[0]:
+        case Aspect.BATCH_SIZE:
+            batch = f"{attempt.batch_size} images per update instead of {level.batch_size}"
+            return f"{batch}: the batch has to stay"
+        case Aspect.NUM_TRAINED:
+            weights = (
+                f"{attempt.num_trained:,} instead of {level.num_trained:,} weights are trained"
+            )
+            rule = "the model has to stay, and all of it to learn"
+            return f"in the small model, {weights}: {rule}"
+        case Aspect.PRECISION:
+            precision = f"precision {attempt.precision} instead of {level.precision}"
+            return f"{precision}: weights and computation have to keep theirs"
+        case Aspect.NUM_STEPS:
+            steps = f"{len(attempt.gradient_norms)} steps of the optimizer"
+            return f"{steps} instead of {len(level.gradient_norms)}: one for each update"
+        case Aspect.OPTIMIZER:
+            optimizer = f"{attempt.optimizer} instead of {level.optimizer}"
+            return f"{optimizer}: the optimizer has to stay"
+        case Aspect.GRADIENTS:
+            return gradients(comparison)
+        case Aspect.FIRST_LOSS | Aspect.LAST_LOSS:
+            losses = f"losses {losses_of(attempt)} instead of {losses_of(level)}"
+            return f"{losses}: it does not learn the same"
+        case Aspect.CURVE:
+            values = f"{first_values(attempt.curve)} instead of {first_values(level.curve)}"
+            return f"curve: its values are {values}, and so on"
+
+
+def gradients(comparison):
+    """Return in which update the gradients differ, and by how much."""
+    index = comparison.update - 1
+    ratio = comparison.attempt.gradient_norms[index] / comparison.reference.gradient_norms[index]
+    times = f"{ratio:.2f} times as large as the level's"
+    return f"gradients: in update {comparison.update}, their norm is {times}"
+
+
+def losses_of(training):
+    return f"{training.first_loss:.4f} to {training.last_loss:.4f}"
+
+
+def first_values(curve):
+    """Return the first three values of a curve as text."""
+    return ", ".join(f"{value:.4f}" for value in curve[:3]) or "none"
+
+
+def refusal_at_full_size(record, reference, level):
+    """Return why an update at full size is not the level's, None if it is; from two records."""
+    if record["world_size"] > level.gpus:
+        return f"{record['world_size']} GPUs: this level has {level.gpus}"
+    for name in ("batch_size", "model", "image_px"):
+        if record[name] != reference[name]:
+            return f"at full size, {name} is {record[name]} instead of {reference[name]}"
+    work = tflop(record)
+    expected = tflop(reference)
+    if work < LEAST_WORK * expected:
+        left_out = f"{work:.3g} TFLOP instead of {expected:.3g}: something is left out"
+        return f"an update takes {left_out}"
+    return None
+
+
+def tflop(record):
+    """Return the arithmetic of an update on all GPUs."""
+    return record["cost"]["tflop"] * record["world_size"]
+
+
+def lines(verdict, path):
+    """Return a verdict on the script in a file as lines of text."""
+    shown = [f"changed lines: {verdict['lines']}, removed or added"]
+    if "failed" in verdict:
+        shown.append(f"error: {verdict['failed']}")
+    elif verdict["refused"]:
+        shown.append(f"refused: {verdict['refused']}")
+    elif "said" in verdict:
+        shown += ran_out(verdict, path)
+    else:
+        left = size(verdict["card_gb"] - verdict["needs_gb"])
+        shown.append(f"fits: it needs {verdict['needs_gb']:.2f} GB, {left} are left")
+        if verdict["on_host"]:
+            shown.append("the host does a part of the update; the time leaves that out")
+    return shown
+
+
+def ran_out(verdict, path):
+    """Return where a file ran out of memory, what PyTorch said, and how far it is, as lines."""
+    gb = {name: size(nbytes / 1e9) for name, nbytes in numbers(verdict["said"]).items()}
+    devices = verdict["world_size"]
+    where = f"in update {verdict['update']}"
+    if line := verdict["line"]:
+        code = path.read_text().splitlines()[line - 1].partition("  #")[0].strip()
+        where = f"{where}, in line {line}: {code}"
+    libraries = "CUDA and NCCL" if devices > 1 else "CUDA"
+    aside = f"{size(set_aside(devices))} are set aside for {libraries}"
+    needs = f"{verdict['needs_gb']:.2f} GB"
+    missing = size(verdict["needs_gb"] - verdict["card_gb"])
+    return [
+        f"out of memory {where}",
+        f"PyTorch asked for {gb['tried']}; {gb['free']} of the card's {gb['capacity']} were free",
+        f"{gb['allocated']} were in tensors, {gb['idle']} reserved but idle; {aside}",
+        f"with room for all of it, {UPDATES} updates need {needs}, {missing} more",
+    ]

@@ -1,0 +1,1 @@
+"""Grading of a learner's script: is it the stage, and is it the same training?"""

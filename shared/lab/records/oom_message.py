@@ -1,0 +1,23 @@
+"""The numbers in the message of PyTorch's out-of-memory error."""
+
+import re
+
+# The number's name, and the text that stands before it in the message.
+NUMBERS = {
+    "tried": "Tried to allocate ",
+    "capacity": "total capacity of ",
+    "free": "of which ",
+    "process": "this process has ",
+    "allocated": "Of the allocated memory ",
+    "idle": "allocated by PyTorch, and ",
+}
+UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+def numbers(message):
+    """Return the numbers of an out-of-memory message in bytes, by the names of NUMBERS."""
+    amounts = {}
+    for name, before in NUMBERS.items():
+        amount, unit = re.search(rf"{before}([\d.]+) (\w+)", message).groups()
+        amounts[name] = round(float(amount) * UNITS[unit])
+    return amounts
