@@ -9,7 +9,7 @@ from versions import KEPT_GB
 
 from shared.lab.predict import command, stage
 from shared.lab.predict.jobs import Wanted, run_jobs
-from shared.lab.records.views import by_script
+from shared.lab.records.reading import by_script
 from shared.memory.blocks import summit
 from shared.memory.phases import Phases
 

@@ -11,7 +11,8 @@ from single_process import alone
 from versions import only_here
 
 from shared.lab.predict.stage import MEANINGLESS
-from shared.lab.records.views import TINY_MEASURED, by_script, read
+from shared.lab.records.reading import by_script, read
+from shared.lab.records.stored import TINY_MEASURED
 from shared.metrics import ON_CPU
 
 

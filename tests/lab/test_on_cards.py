@@ -1,6 +1,5 @@
 """Promise: pages tell how stages end on emulated cards, and what people get wrong, by commands."""
 
-import json
 import re
 
 import pytest
@@ -60,7 +59,7 @@ def test_a_stage_ends_as_its_page_says():
 
 
 def test_misconceptions_are_shown_by_their_commands():
-    printed = json.loads(stored.MISCONCEPTIONS.read_text())
+    printed = stored.read(stored.MISCONCEPTIONS)
     named = [command for thing in misconceptions.every() for command in thing.get("commands", ())]
     assert {*named} == {*printed} and len(misconceptions.every()) == 12
     for thing in misconceptions.every():

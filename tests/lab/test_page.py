@@ -8,7 +8,7 @@ from conftest import NAMES, PLAIN, ROOT, TEXT, run
 
 from shared.lab.lessons import exercises
 from shared.lab.records import scripts, stored
-from shared.lab.records.views import size
+from shared.lab.records.formats import size
 
 FETCHED = r"<(?!a\b)\w+[^>]*\s(?:src|srcset|poster|data|href)=(?![\"']data:)"
 FETCHED += r"|@import|\burl\(|\bfetch\(|\bimport\(|XMLHttpRequest|WebSocket|EventSource|sendBeacon"

@@ -1,6 +1,7 @@
 """Promise: what the pages say is what the code does: diffs, figures and commands."""
 
 import json
+import lzma
 import re
 import subprocess
 
@@ -12,7 +13,8 @@ from versions import made_here
 from shared.lab.lessons import pages, pictures
 from shared.lab.predict.tables import needs
 from shared.lab.records import markdown, scripts, stored
-from shared.lab.records.views import RESULTS, TINY_MEASURED, read
+from shared.lab.records.reading import read
+from shared.lab.records.stored import RESULTS, TINY_MEASURED
 
 
 @pytest.mark.parametrize("page", pages.pages(), ids=lambda page: page.parent.name)
@@ -46,9 +48,24 @@ def test_the_page_of_shared_names_all_that_is_there():
 
 
 def test_every_record_names_its_commit():
-    for file in [*RESULTS.glob("*.json"), *RESULTS.glob("*.jsonl")]:
-        commits = set(re.findall(r'"git_commit": ("[^"]+"|null)', file.read_text()))
+    for file in RESULTS.glob("*.json*"):
+        opened = lzma.open if file.suffix == ".xz" else open
+        with opened(file, "rt", encoding="utf-8") as text:
+            commits = re.findall(r'"git_commit": ?("[^"]+"|null)', text.read())
+        assert commits, file
         assert all(re.fullmatch(r'"[0-9a-f]{12}"', commit) for commit in commits), file
+
+
+def test_the_records_stay_small():
+    """Whoever clones the repository fetches each version of them."""
+    assert sum(file.stat().st_size for file in RESULTS.iterdir()) <= 800_000
+
+
+@pytest.mark.parametrize("content", [[{"a": 1}, {"a": None}], {"a": [1], "ü": []}, [], {}])
+@pytest.mark.parametrize("name", ["records.json", "records.json.xz"])
+def test_what_is_stored_is_read_again(name, content, tmp_path):
+    stored.write(tmp_path / name, content)
+    assert stored.read(tmp_path / name) == content
 
 
 def test_pictures_are_of_the_records():

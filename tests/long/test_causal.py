@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from shared.cli import UserError
 from shared.lab.evidence import hugging_face
 from shared.lab.records import scripts, stored
-from shared.lab.records.views import read, read_list
+from shared.lab.records.reading import read
 from shared.memory.blocks import tensors
 from shared.text import causal, data, reviews
 
@@ -169,7 +169,7 @@ def test_the_trainer_does_the_same():
     """Measured here with short texts and micro-batches; recorded with each technique."""
     asked = (hugging_face.TECHNIQUES[2],)
     now = hugging_face.measured(asked, "--max-length", "48")
-    recorded = read_list(stored.HUGGING_FACE)
+    recorded = stored.read(stored.HUGGING_FACE)
     then = list(zip(recorded[::2], recorded[1::2], strict=True))
     assert len(then) == len(hugging_face.TECHNIQUES)
     for records in (*now, *then):

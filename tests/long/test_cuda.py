@@ -15,7 +15,7 @@ from emulated_gpu import cards
 from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.predict.stage import predict
 from shared.lab.records import scripts
-from shared.lab.records.views import by_script, read
+from shared.lab.records.reading import by_script, read
 
 HERE = torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
 # As many updates as the ledger sees.

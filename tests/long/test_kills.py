@@ -15,8 +15,8 @@ from conftest import ROOT, cpu_only, run
 from sample_files import textures
 from test_resume import killed_and_resumed
 
+from shared.lab.records.reading import read
 from shared.lab.records.running import forks, run_script
-from shared.lab.records.views import read
 
 TINY = ("--preset", "tiny")
 # A script that is killed while its DataLoader worker starts: that worker finds another parent.

@@ -7,7 +7,7 @@ from conftest import NAMES, ROOT, SHARDED, TEXT, arguments, code_blocks, page_co
 from single_process import TINY
 
 from shared.lab.lessons import exercises
-from shared.lab.records.views import by_script, read
+from shared.lab.records.reading import by_script, read
 
 HALF = [NAMES[0], NAMES[2], NAMES[5], NAMES[-1], *TEXT]
 

@@ -8,7 +8,7 @@ import sys
 from conftest import ROOT
 from emulated import NEEDS
 
-from shared.lab.records import views
+from shared.lab.records import reading
 
 pytestmark = NEEDS
 SCRIPT, STEPS = "08_fsdp/hsdp.py", ("--preset", "tiny", "--max-steps", "3")
@@ -34,6 +34,6 @@ def test_two_machines_are_four_gpus(tmp_path):
     assert codes[0] == 0, (tmp_path / "0.txt").read_text()[-3000:]
     one = emulated(4, SCRIPT, *STEPS, "--record", tmp_path / "one.jsonl")
     subprocess.run(one, cwd=ROOT, check=True, capture_output=True, timeout=300)
-    two, one = (views.read(tmp_path / f"{name}.jsonl")[0][0] for name in ("two", "one"))
+    two, one = (reading.read(tmp_path / f"{name}.jsonl")[0][0] for name in ("two", "one"))
     assert two["world_size"] == one["world_size"] == 4
     assert json.dumps(two["train"]) == json.dumps(one["train"])

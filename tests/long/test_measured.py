@@ -13,7 +13,7 @@ from shared.lab.evidence.calibrate.runs import of_record
 from shared.lab.predict import command, tables
 from shared.lab.predict.jobs import run_jobs
 from shared.lab.records import measured
-from shared.lab.records.views import read
+from shared.lab.records.reading import read
 
 MACHINE, LINES = measured.lines()
 STAGES = "01_baseline 02_mixed_precision 03_bf16 04_batchsize 05_grad_accum 06_sgd".split()

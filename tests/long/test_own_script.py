@@ -13,7 +13,7 @@ from shared.lab.evidence.published import command, runs
 from shared.lab.predict import advice
 from shared.lab.predict.jobs import run_jobs
 from shared.lab.records import markdown, scripts, stored
-from shared.lab.records.views import read
+from shared.lab.records.reading import read
 
 pytestmark = NEEDS
 
@@ -213,7 +213,7 @@ def test_scripts_of_others_are_as_recorded(request):
         pytest.skip("needs --scripts FOLDER")
     every = [row for s in command.SOURCES if "commit" in s for row in command.rows(s)]
     rows = [row for row in every if "torch" not in row]
-    then = {(r["source"], r["what"]): r for r in read_json(stored.PUBLISHED)}
+    then = {(r["source"], r["what"]): r for r in stored.read(stored.PUBLISHED)}
     found = run_jobs([(runs.run, row, folder) for row in rows], emulated=False)
     for row, now in zip(rows, found):
         record = then[row["title"], row["words"]]

@@ -9,7 +9,8 @@ from conftest import ROADS
 from shared.cli import UserError
 from shared.lab.lessons import side_roads
 from shared.lab.records import markdown, scripts, stored
-from shared.lab.records.views import TINY_MEASURED, by_script, least_ms, read, setting
+from shared.lab.records.reading import by_script, least_ms, read, setting
+from shared.lab.records.stored import TINY_MEASURED
 from shared.lab.report import charts, command, page, timelines
 
 TINY = by_script(read(TINY_MEASURED)[0])
@@ -52,7 +53,7 @@ def test_side_roads_are_compared_with_what_they_change():
 
 
 def test_configurations_and_timelines_are_those_of_the_command():
-    told, shown = json.loads(stored.WAYS.read_text()), page.configurations()
+    told, shown = stored.read(stored.CARD_FITS), page.configurations()
     for its in told:
         (found,) = [x for x in shown[its["setting"]] if x["card"] == its["card"]]
         assert len(found["rows"]) == len(its["ways"]) > 0

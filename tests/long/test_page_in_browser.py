@@ -1,13 +1,13 @@
 """Promise: the workshop page's chart, comparison and card selection work in a browser."""
 
-import json
-
 import pytest
 from conftest import NAMES
 from workshop_page import HOSTILE, WIDTH
 
 from shared.lab.records import stored
-from shared.lab.records.views import TINY_MEASURED, by_script, read, size
+from shared.lab.records.formats import size
+from shared.lab.records.reading import by_script, read
+from shared.lab.records.stored import TINY_MEASURED
 from shared.lab.report.page import models
 
 pytest_plugins = "browsing"
@@ -62,7 +62,7 @@ def test_compare_any_two(visit):
 
 def test_what_fits_my_gpu(visit):
     page, shown = visit(), ".of-way:not([hidden]) "
-    ways = {(w["setting"], w["card"]): w for w in json.loads(stored.WAYS.read_text())}
+    ways = {(w["setting"], w["card"]): w for w in stored.read(stored.CARD_FITS)}
     asked = page.locator("#ask code:visible").last
     for n, m in list(enumerate(models()))[::2]:
         page.get_by_label("Model").select_option(str(n))

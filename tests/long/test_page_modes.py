@@ -7,7 +7,7 @@ from conftest import NAMES, TEXT
 from workshop_page import WIDTH, article, reopened
 
 from shared.lab.records import scripts, stored
-from shared.lab.records.views import size
+from shared.lab.records.formats import size
 
 pytest_plugins = "browsing"
 

@@ -56,7 +56,7 @@ def test_solutions_fit_and_other_ways_do_not(verdicts):
 
 def test_the_sheet_tells_what_the_command_prints(verdicts):
     """Sizes may differ with PyTorch; that a script fits, or why it is refused, does not."""
-    kept = json.loads(stored.FIT.read_text())
+    kept = stored.read(stored.GAME)
     everything = zip(sheet.everything(), kept, strict=True)
     kept = [entry for (level, _, change), entry in everything if is_judged(level, change)]
     for entry, (level, _, verdict) in zip(kept, verdicts, strict=True):

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, read_json
+from conftest import ROOT
 from predictions import near
 
 from emulated_gpu import cards
@@ -31,7 +31,7 @@ CUBLAS = 8_519_680  # bytes of a workspace of cuBLAS on a T4
 
 @pytest.fixture(scope="module")
 def records():
-    return read_json(stored.PUBLISHED)
+    return stored.read(stored.PUBLISHED)
 
 
 def test_quick_rows_are_as_recorded(records):

@@ -1,7 +1,5 @@
 """Promise: accuracy and full-size memory of side roads are as recorded and agree by hand."""
 
-import json
-
 import pytest
 from conftest import NAMES, ROADS, TEXT
 from emulated import NEEDS
@@ -15,7 +13,8 @@ from shared.lab.evidence import lost_updates, variants
 from shared.lab.lessons import side_roads
 from shared.lab.predict.jobs import run_jobs
 from shared.lab.records import scripts, stored
-from shared.lab.records.views import TINY_MEASURED, by_script, read
+from shared.lab.records.reading import by_script, read
+from shared.lab.records.stored import TINY_MEASURED
 
 QUANTIZED = dict.fromkeys(("06_sgd/adam_8bit", "06_sgd/adam_8bit_bnb"), 1 + 4 / 256)
 QUANTIZED["06_sgd/adam_4bit"] = 1 / 2 + 4 / 128
@@ -235,7 +234,7 @@ def test_small_updates_are_lost_in_bf16():
     bf16, cured = changed.pop("03_bf16/train"), min(changed.values())
     assert bf16 < 0.2 and cured > 2 * bf16
     assert changed["01_baseline/train"] > 0.99
-    stored_too = json.loads(stored.LOST_UPDATES.read_text())
+    stored_too = stored.read(stored.LOST_UPDATES)
     assert set(stored_too) == set(found)
     for name, records in stored_too.items():
         assert len(records) == len(lost_updates.SEEDS)

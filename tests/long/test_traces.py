@@ -4,7 +4,7 @@ import io
 import pickle
 
 import pytest
-from conftest import ROOT, read_json
+from conftest import ROOT
 from emulated import NEEDS
 
 from shared.lab.evidence.traces import command, compare, unedited
@@ -49,7 +49,7 @@ def test_a_snapshot_runs_no_code():
 
 
 def test_each_script_has_a_record():
-    rows, records = unedited.rows(), read_json(stored.TRACES)
+    rows, records = unedited.rows(), stored.read(stored.TRACES)
     assert [row["name"] for row in rows] == [r["name"] for r in records]
     for r in records:
         assert (r["verdict"] == "different") == (r["equal"] < r["events"])

@@ -4,7 +4,7 @@ import pytest
 from conftest import ROOT, run
 
 from shared.lab.records import stored
-from shared.lab.records.views import size
+from shared.lab.records.formats import size
 
 ELSEWHERE = {"PATH": "/nowhere", "CC": "no-compiler"}  # no C compiler
 

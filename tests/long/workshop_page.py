@@ -1,6 +1,7 @@
 """Shared by the tests of the workshop page: a record, a name that is code, parts of the page."""
 
-from shared.lab.records.views import TINY_MEASURED, read
+from shared.lab.records.reading import read
+from shared.lab.records.stored import TINY_MEASURED
 
 RECORD = read(TINY_MEASURED)[0][0]
 HOSTILE = "<img src=x onerror=document.title='taken'>"

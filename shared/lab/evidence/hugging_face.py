@@ -12,8 +12,8 @@ import torch
 from shared.cli import Parser
 from shared.lab.evidence import kept
 from shared.lab.predict.jobs import run_jobs
-from shared.lab.records import stored
-from shared.lab.records.views import read_list, size
+from shared.lab.records import scripts, stored
+from shared.lab.records.formats import size
 
 BEFORE = "11_llm/before"
 UPDATES = ["--preset", "tiny", "--data", "fake", "--max-steps", "3"]  # texts of 512 tokens
@@ -101,7 +101,7 @@ def measured(techniques=TECHNIQUES, *options):
 
 def part(folder):
     """Return the table of options and peaks."""
-    records = read_list(stored.HUGGING_FACE)
+    records = stored.read(stored.HUGGING_FACE)
     table = [("technique", "in the Trainer", "in Accelerate", "peak", "loss after 3 updates")]
     for t, in_trainer, in_before in zip(TECHNIQUES, records[::2], records[1::2], strict=True):
         option = "`" + _argument(t.trainer) + "`" if t.trainer else "–"

@@ -1,17 +1,14 @@
 """Storing the records of the commands here, and showing them on pages."""
 
-import json
-
-from shared.lab.records import markdown
-from shared.lab.records.atomic_files import write_text
-from shared.lab.records.views import origin
+from shared.lab.records import markdown, stored
+from shared.lab.records.origin import origin
 
 
 def store(file, command, records):
     """Store the records of `python -m shared COMMAND`, and print their number."""
     command = f"python -m shared {command}"
     records = [{**record, "command": command} for record in records]
-    write_text(file, json.dumps(records, indent=1) + "\n")
+    stored.write(file, records)
     print(f"{file.name}: {len(records)} records")
 
 

@@ -7,7 +7,6 @@ results.
 
 import contextlib
 import io
-import json
 import statistics
 
 import torch
@@ -16,7 +15,6 @@ from shared.cli import Parser
 from shared.lab.evidence import kept
 from shared.lab.predict.jobs import run_jobs
 from shared.lab.records import scripts, stored
-from shared.lab.records.atomic_files import write_text
 
 SCRIPTS = ("01_baseline/train", "03_bf16/train", "03_bf16/stochastic_rounding", "03_bf16/kahan")
 RATE = 0.4 * 5e-5  # 0.4 of the scripts' rate for a large model; the tiny one gets 12 times that
@@ -60,7 +58,7 @@ def trained(seeds, *options):
 
 def part(folder):
     """Return the table for the page."""
-    by_script = json.loads(stored.LOST_UPDATES.read_text())
+    by_script = stored.read(stored.LOST_UPDATES)
     table = [("script", "weights changed", "test accuracy", "seeds: lowest to highest")]
     for name, records in by_script.items():
         changed, accuracies = ([r[key] for r in records] for key in ("changed", "test_accuracy"))
@@ -83,7 +81,7 @@ def main(argv=None):
         name: [{**r, "command": command} for r in records]
         for name, records in trained(SEEDS, "--epochs", str(EPOCHS)).items()
     }
-    write_text(stored.LOST_UPDATES, json.dumps(by_script, indent=1) + "\n")
+    stored.write(stored.LOST_UPDATES, by_script)
     print(f"{stored.LOST_UPDATES.name}: {sum(map(len, by_script.values()))} runs")
 
 

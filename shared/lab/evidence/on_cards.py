@@ -19,7 +19,7 @@ from shared.cli import Parser, UserError
 from shared.images.cli import TASK as IMAGES
 from shared.lab.evidence import kept
 from shared.lab.predict.tables import NCCL_GB
-from shared.lab.records import markdown, scripts, stored, views
+from shared.lab.records import formats, markdown, reading, scripts, stored
 from shared.lab.records.oom_message import numbers
 
 LARGE = ("--model", "vit_h_14")  # at 518 px
@@ -65,7 +65,7 @@ def run(name, card, options):
         if done.returncode and not message:
             raise UserError(f"{name} on {card}: {done.stderr.strip().splitlines()[-1]}")
         peak = json.loads(reports.read_text())[0]["peaks"]["0"]
-        measured = views.read(kept_record)[0] if kept_record.exists() else []
+        measured = reading.read(kept_record)[0] if kept_record.exists() else []
     return {
         "script": name,
         "command": " ".join(["python", *words]),
@@ -115,11 +115,11 @@ def table(entry, runs):
     rows.append(("CUDA context, about", *(gb(CONTEXT_GB * 1e9) for r in runs)))
     rows.append(("free", *(gb(free(r, card)) for r in runs)))
     if any(r["message"] for r in runs):
-        asked = (gb(r["numbers"]["tried"]) if r["numbers"] else views.NOTHING for r in runs)
+        asked = (gb(r["numbers"]["tried"]) if r["numbers"] else formats.NOTHING for r in runs)
         rows.append(("tried to allocate", *asked))
     hosts = [r["load_host_gb"] for r in runs]
     if None not in hosts and hosts[0] != hosts[-1]:
-        rows.append(("while loading, on the host", *map(views.amount, hosts)))
+        rows.append(("while loading, on the host", *map(formats.amount, hosts)))
     return rows
 
 
@@ -140,12 +140,12 @@ def free(run, card):
 
 
 def gb(size):
-    return views.size(size / 1e9)
+    return formats.size(size / 1e9)
 
 
 def stored_pairs():
     """Return the stored entries, {stage: entry}."""
-    return {entry["stage"]: entry for entry in views.read_list(stored.ON_CARDS)}
+    return {entry["stage"]: entry for entry in stored.read(stored.ON_CARDS)}
 
 
 def main(argv=None):

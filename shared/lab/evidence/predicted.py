@@ -4,9 +4,6 @@
 the timelines of the stages.
 """
 
-import gzip
-import json
-
 from shared.cli import Parser, UserError
 from shared.lab.evidence import variants
 from shared.lab.predict import command
@@ -47,8 +44,7 @@ def timelines():
     """Run the stages, store their timelines, and return their records."""
     runs = command.wanted(command.parse([]))
     drawn = run_jobs([(predict_moments, *run) for run in runs])
-    text = json.dumps(stored.rounded(drawn))
-    stored.TIMELINES.write_bytes(gzip.compress(text.encode(), mtime=0))
+    stored.write(stored.TIMELINES, stored.rounded(drawn))
     return [moments["record"] for moments in drawn]
 
 

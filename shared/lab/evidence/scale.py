@@ -6,7 +6,6 @@ this scale are torchtitan's: see published/sources.toml.
 """
 
 import functools
-import json
 import resource
 
 from torch.distributed import fsdp
@@ -17,8 +16,8 @@ from shared.cli import Parser
 from shared.lab.evidence import kept
 from shared.lab.predict.jobs import Wanted, one_by_one, run_jobs
 from shared.lab.predict.stage import predict
-from shared.lab.records import markdown, stored, views
-from shared.lab.records.views import number
+from shared.lab.records import markdown, stored
+from shared.lab.records.formats import number
 
 SCRIPT = "11_llm/train"
 TOKENS = 8192  # of the one text of each GPU
@@ -77,7 +76,7 @@ def _shard_within(group, gpus):
 
 def part(folder):
     """Return the table of the stored runs, and one of torchtitan's."""
-    records = views.read_list(stored.SCALE)
+    records = stored.read(stored.SCALE)
     rows = [("model", "GPUs", "GB on each", "reserved", "found in")]
     for r in records:
         sizes = (r["train"][peak] for peak in ("device_peak_gb", "device_reserved_gb"))
@@ -91,7 +90,7 @@ def part(folder):
 def titan():
     """Return the table of torchtitan's figures with more than FSDP."""
     rows = [("torchtitan, reserved", "published", "emulated")]
-    for r in json.loads(stored.PUBLISHED.read_text()):
+    for r in stored.read(stored.PUBLISHED):
         if r["source"] == TITAN and r["what"] in SHOWN:
             rows.append((r["what"], number(r["published_gb"]), number(r["emulated_gb"])))
     return "\n".join(markdown.table(rows))

@@ -16,7 +16,9 @@ from shared.lab.evidence import kept
 from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.predict.stage import predict
 from shared.lab.records import markdown, scripts, stored
-from shared.lab.records.views import duration, least_ms, number, on_host, origin, read_list
+from shared.lab.records.formats import duration, number
+from shared.lab.records.origin import origin
+from shared.lab.records.reading import least_ms, on_host
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +93,7 @@ def recorded():
 
 def measured():
     """Return the stored measurements of the tiny model, {words: record}."""
-    records = read_list(stored.TINY_VARIANTS)
+    records = stored.read(stored.TINY_VARIANTS)
     return dict(zip((variant.words for variant in MEASURED), records, strict=True))
 
 

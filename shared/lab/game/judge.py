@@ -21,7 +21,7 @@ from shared.lab.grading.source import num_changed, parts
 from shared.lab.predict import tables
 from shared.lab.predict.jobs import Failed, Wanted, run_jobs
 from shared.lab.predict.stage import predict
-from shared.lab.records import scripts, views
+from shared.lab.records import reading, scripts
 from shared.lab.records.scripts import Script
 
 LIMIT = 300  # seconds of a run at full size
@@ -185,7 +185,7 @@ def figures(record):
     return {
         "needs_gb": tables.needs(record),
         "ms": record["bound"]["ms"] * record["world_size"] / record["batch_size"],
-        "on_host": views.computes_on_host(record),
+        "on_host": reading.computes_on_host(record),
         **{name: record[name] for name in KEPT},
     }
 

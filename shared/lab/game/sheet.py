@@ -1,14 +1,13 @@
 """The teacher's sheet: what known solutions and mistakes of each level lead to."""
 
-import json
 import tempfile
 from pathlib import Path
 
 from shared.cli import command_of
 from shared.lab.game import judge, levels, texts
 from shared.lab.records import markdown, stored
-from shared.lab.records.atomic_files import write_text
-from shared.lab.records.views import origin, read_list, size
+from shared.lab.records.formats import size
+from shared.lab.records.origin import origin
 
 START = "as handed out"
 
@@ -46,8 +45,8 @@ def store(argv=None):
         for (level, _, change), verdict in zip(asked, verdicts(asked))
     ]
     records = [{**record, "command": made} for record in stored.rounded(records)]
-    write_text(stored.FIT, json.dumps(records, indent=1) + "\n")
-    print(f"{stored.FIT.name}: {len(records)} verdicts")
+    stored.write(stored.GAME, records)
+    print(f"{stored.GAME.name}: {len(records)} verdicts")
 
 
 def outcome(verdict):
@@ -62,9 +61,9 @@ def outcome(verdict):
 
 def part(folder, level=None):
     """Return the table of a level; without one, where the figures of all come from."""
-    records = read_list(stored.FIT)
+    records = stored.read(stored.GAME)
     if not level:
-        return origin([r for r in records if "device" in r], stored.FIT, what="the levels")
+        return origin([r for r in records if "device" in r], stored.GAME, what="the levels")
     rows = [("tried", "changed lines", "outcome", "why")]
     mine = [r for r in records if r["level"] == int(level)]
     tried = [change for each, _, change in everything() if each.number == int(level)]

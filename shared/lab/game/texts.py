@@ -3,8 +3,8 @@
 from shared.lab.grading.same_training import Aspect
 from shared.lab.predict.stage import UPDATES
 from shared.lab.predict.tables import set_aside
+from shared.lab.records.formats import size
 from shared.lab.records.oom_message import numbers
-from shared.lab.records.views import size
 
 LEAST_WORK = 0.99  # of the arithmetic of the level's script
 

@@ -4,7 +4,7 @@ import functools
 
 from shared.lab.grading.check_results import Diff, Error, Form, Losses, Peak
 from shared.lab.grading.same_training import Aspect
-from shared.lab.records.views import size
+from shared.lab.records.formats import size
 
 # What may have made a category larger.
 HINTS = {

@@ -21,8 +21,8 @@ from shared.cli import choose as choose_model
 from shared.images.cli import TASK as IMAGES
 from shared.lab.ladder.before import fingerprint
 from shared.lab.records import bars, scripts, tables
+from shared.lab.records.reading import by_model, by_script, read, setting
 from shared.lab.records.running import forks, run_script
-from shared.lab.records.views import by_model, by_script, read, setting
 from shared.record import append
 from shared.text import data as texts
 from shared.text.cli import TASK as TEXTS

@@ -3,14 +3,11 @@
 This takes about a minute per card.
 """
 
-import json
-
 from emulated_gpu import cards
 from shared.cli import Parser, command_of
 from shared.lab.predict import card_fit, command
 from shared.lab.records import stored
-from shared.lab.records.atomic_files import write_text
-from shared.lab.records.views import by_model, setting, unit
+from shared.lab.records.reading import by_model, setting, unit
 
 CARDS = ("t4", "rtx4090", "a100")
 
@@ -39,7 +36,7 @@ def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
     made = command_of(["-m", "shared", "card_fits"], argv)
     found = [{**found, "made_with": made} for name in CARDS for found in ways(name)]
-    write_text(stored.WAYS, json.dumps(found, indent=1) + "\n")
+    stored.write(stored.CARD_FITS, found)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Answers to exercises: two records compared, category by category."""
 
 from shared.lab.records import markdown
-from shared.lab.records.views import LEAST, amount, setting
+from shared.lab.records.formats import LEAST, amount
+from shared.lab.records.reading import setting
 from shared.memory.blocks import CATEGORIES
 
 SMALL = 0.02  # a category that changes by at most this share is not listed on its own,

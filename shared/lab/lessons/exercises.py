@@ -6,7 +6,6 @@ records; the tables are made from that file.
 """
 
 import dataclasses
-import json
 import os
 import re
 import shlex
@@ -21,10 +20,11 @@ from shared.lab.predict import command as predictor
 from shared.lab.predict.jobs import run_jobs
 from shared.lab.predict.stage import predict
 from shared.lab.records import scripts, stored
-from shared.lab.records.atomic_files import write_text
+from shared.lab.records.origin import origin
+from shared.lab.records.reading import read
 from shared.lab.records.running import run_script
 from shared.lab.records.scripts import ROOT
-from shared.lab.records.views import TINY_MEASURED, origin, read, read_list
+from shared.lab.records.stored import TINY_MEASURED
 
 KEPT = (
     "script technique model image_px max_length pretrained dataset device world_size batch_size "
@@ -146,7 +146,7 @@ def to_store(printed):
 
 def stored_entries():
     """Return the stored entries, {(folder, number): entry}."""
-    return {(e["folder"], e["number"]): e for e in read_list(stored.EXERCISES)}
+    return {(e["folder"], e["number"]): e for e in stored.read(stored.EXERCISES)}
 
 
 def answer(exercise):
@@ -169,7 +169,7 @@ def main(argv=None):
         scripts_to_run = [command for command in asked if not is_prediction(command)]
         printed.update(run_scripts(scripts_to_run, Path(folder)))
     now = to_store(printed)
-    write_text(stored.EXERCISES, json.dumps(now, indent=1) + "\n")
+    stored.write(stored.EXERCISES, now)
     print(f"{stored.EXERCISES.relative_to(ROOT)}: {len(now)} answers")
 
 

@@ -5,7 +5,6 @@ they print; the sentences of the page take their figures from there.
 """
 
 import dataclasses
-import json
 import tomllib
 import types
 from pathlib import Path
@@ -14,8 +13,8 @@ from shared.cli import Parser
 from shared.lab.evidence import on_cards
 from shared.lab.lessons.exercises import predictions
 from shared.lab.predict.tables import needs
-from shared.lab.records import markdown, stored, views
-from shared.lab.records.atomic_files import write_text
+from shared.lab.records import formats, markdown, stored
+from shared.lab.records.origin import origin
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,9 +23,9 @@ class Shown:
 
     record: dict
 
-    peak = property(lambda self: views.size(self.record["train"]["device_peak_gb"]))
-    reserved = property(lambda self: views.size(self.record["train"]["device_reserved_gb"]))
-    card = property(lambda self: views.size(needs(self.record)))  # with the CUDA context and NCCL
+    peak = property(lambda self: formats.size(self.record["train"]["device_peak_gb"]))
+    reserved = property(lambda self: formats.size(self.record["train"]["device_reserved_gb"]))
+    card = property(lambda self: formats.size(needs(self.record)))  # with the CUDA context and NCCL
     parameters = property(lambda self: self._held("parameters"))
     activations = property(lambda self: self._held("activations"))
     states = property(lambda self: self._held("optimizer states"))
@@ -35,7 +34,7 @@ class Shown:
 
     def _held(self, *labels):
         held = self.record["train"]["breakdown_gb"]
-        return views.size(sum(held[label] for label in labels))
+        return formats.size(sum(held[label] for label in labels))
 
 
 def every():
@@ -45,7 +44,7 @@ def every():
 
 def part(folder):
     """Return the entries for the page: title, two or three sentences, and the command."""
-    printed = json.loads(stored.MISCONCEPTIONS.read_text())
+    printed = stored.read(stored.MISCONCEPTIONS)
     pieces = []
     for number, thing in enumerate(every(), 1):
         commands, error = thing.get("commands", []), None
@@ -61,15 +60,15 @@ def part(folder):
         pieces += [f"**{number}. {thing['title']}.** {says}", ["```text", *commands, "```"]]
     records = [record for records in printed.values() for record in records]
     names = {"what": "their models", "commands": "the commands above"}
-    origin = views.origin(records, stored.MISCONCEPTIONS, **names)
-    return markdown.text(*pieces, markdown.folded(markdown.ORIGIN, [origin]))
+    made = origin(records, stored.MISCONCEPTIONS, **names)
+    return markdown.text(*pieces, markdown.folded(markdown.ORIGIN, [made]))
 
 
 def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
     asked = list(dict.fromkeys(c for thing in every() for c in thing.get("commands", ())))
     printed = stored.rounded(predictions(asked))
-    write_text(stored.MISCONCEPTIONS, json.dumps(printed, indent=1) + "\n")
+    stored.write(stored.MISCONCEPTIONS, printed)
     print(f"{stored.MISCONCEPTIONS.name}: {len(printed)} commands")
 
 

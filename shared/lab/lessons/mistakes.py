@@ -4,7 +4,8 @@ import ast
 import difflib
 
 from shared.lab.evidence.variants import MEASURED, measured, recorded
-from shared.lab.records import markdown, stored, views
+from shared.lab.records import formats, markdown, stored
+from shared.lab.records.origin import origin
 
 
 def asked():
@@ -28,8 +29,8 @@ def asked():
             }
         )
     origins = [
-        views.origin([full[v.words] for v in MEASURED], stored.PREDICTED),
-        views.origin([tiny[v.words] for v in MEASURED], stored.TINY_VARIANTS),
+        origin([full[v.words] for v in MEASURED], stored.PREDICTED),
+        origin([tiny[v.words] for v in MEASURED], stored.TINY_VARIANTS),
     ]
     return questions, origins
 
@@ -37,7 +38,7 @@ def asked():
 def grown(records, before, after):
     """Return the peaks of two variants, and their difference, as text."""
     peaks = [records[v.words]["train"]["device_peak_gb"] for v in (before, after)]
-    return f"{views.size(peaks[0])}, then {views.size(peaks[1])}: {markdown.compared(*peaks)}"
+    return f"{formats.size(peaks[0])}, then {formats.size(peaks[1])}: {markdown.compared(*peaks)}"
 
 
 def wrong(before, after):

@@ -2,7 +2,7 @@
 
 from shared.lab.evidence.calibrate import compare
 from shared.lab.records import markdown, measured, scripts
-from shared.lab.records.views import amount
+from shared.lab.records.formats import amount
 
 NEAR = 0.01  # a relative error
 # Of runs outside of this repository, which gave their emulated figures as GB with three decimals.

@@ -29,7 +29,7 @@ PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 PARTS = {
     "answer": exercises.part,
     "diff": parts.diff,
-    "fit": sheet.part,
+    "game": sheet.part,
     "glance": parts.glance,
     "grown": variants.grown,
     "how_right": published.how_right,

@@ -1,11 +1,10 @@
 """Generated parts of pages that show diffs and records; each function takes the page's folder."""
 
-import json
 import os
 from pathlib import Path
 
 from shared.lab.predict.tables import needs
-from shared.lab.records import markdown, measured, scripts, stored, views
+from shared.lab.records import formats, markdown, measured, reading, scripts, stored
 from shared.lab.records.scripts import ROOT
 from shared.memory.blocks import CATEGORIES
 
@@ -37,10 +36,10 @@ def glance(folder):
     lines.append((f"**peak, allocated{on_each}**", *peaks))
     for label in _most_changed(train):
         held = (phase["breakdown_gb"].get(label) for phase in train)
-        lines.append((f"of that, {label}", *map(views.amount, held)))
+        lines.append((f"of that, {label}", *map(formats.amount, held)))
     lines.append(("reserved", *_amounts(train, "device_reserved_gb")))
-    lines.append(("a card needs", *(views.size(needs(r)) for r in rows)))
-    if any(map(views.on_host, rows)):
+    lines.append(("a card needs", *(formats.size(needs(r)) for r in rows)))
+    if any(map(reading.on_host, rows)):
         lines.append(("on the host", *_amounts(train, "host_peak_gb")))
     for place in ("device", "host"):
         amounts = _amounts([r["load"] for r in rows], f"{place}_peak_gb")
@@ -52,10 +51,10 @@ def glance(folder):
         lines.append((f"images/s, measured on {measured.gpu()}", *speeds))
     tiny_peaks = _amounts([r["train"] for r in tiny], "device_peak_gb")
     lines.append(("tiny model on a CPU, measured: peak", *tiny_peaks))
-    lines.append(("its test accuracy", *map(views.learned, tiny)))
-    card = views.listed(r["device"].removeprefix("emulated ") for r in rows)
+    lines.append(("its test accuracy", *map(formats.learned, tiny)))
+    card = formats.listed(r["device"].removeprefix("emulated ") for r in rows)
     links = (f"[{name.removesuffix('/train')}](../{name}.py)" for name in names)
-    heading = (f"{views.setting(rows[-1])}, predicted for {card}", *links)
+    heading = (f"{reading.setting(rows[-1])}, predicted for {card}", *links)
     return markdown.text([heading, *lines])
 
 
@@ -89,13 +88,15 @@ def origin(folder):
 def picture(folder):
     """Return the timeline of a stage beside that of the stage before, as a picture."""
     rows = [stored.predictions()[name] for name in pair(folder)]
-    peaks = [f"{r['script']}, {views.size(r['train']['device_peak_gb'])} at the peak" for r in rows]
+    peaks = [
+        f"{r['script']}, {formats.size(r['train']['device_peak_gb'])} at the peak" for r in rows
+    ]
     file = os.path.relpath(FIGURES / f"{folder.name}.png", folder)
     return f"![What holds the memory during one update: {' beside '.join(peaks)}]({file})"
 
 
 def _tiny():
-    return views.by_script(views.read(views.TINY_MEASURED)[0])
+    return reading.by_script(reading.read(stored.TINY_MEASURED)[0])
 
 
 def diff(folder, plain="no"):
@@ -115,7 +116,7 @@ def diff(folder, plain="no"):
 
 
 def _amounts(phases, key):
-    return [views.amount(phase[key]) for phase in phases]
+    return [formats.amount(phase[key]) for phase in phases]
 
 
 def ladder(folder):
@@ -143,20 +144,20 @@ def ladder(folder):
 
 def one_gpu(folder):
     """Return a picture of the ladder of those who have one GPU, and a table of its last scripts."""
-    every = views.by_script(stored.predicted(stored.ONE_GPU))
+    every = reading.by_script(stored.predicted(stored.ONE_GPU))
     table = [("on one GPU, after 07", "from", "tensors, GB", "card, GB")]
     for script in map(scripts.get, scripts.ON_ONE_GPU):
         link = f"[{script.name}]({script.name}.py)"
         lines = f"{markdown.changed(script.parent, script.name)} lines from {script.parent[:2]}"
         table.append((link, lines, *_per_gpu(every[script.name])))
-    file = os.path.relpath(views.RESULTS / "predicted-one-gpu.png", folder)
+    file = os.path.relpath(stored.RESULTS / "predicted-one-gpu.png", folder)
     picture = f"![Peak memory of the ladder on one GPU, stacked by what holds it]({file})"
     return markdown.text(picture, table)
 
 
 def _published_times(records):
     """Return the ms per image of the article's runs of the same steps, {script: ms}."""
-    runs = json.loads(stored.PUBLISHED.read_text())
+    runs = stored.read(stored.PUBLISHED)
     timed = [r for r in runs if r["source"] == stored.ARTICLE_RUNS and r["published_ms"]]
     ms = {Path(r["script"]).name[:2]: r["published_ms"] for r in timed}
     here = {r["script"]: r["batch_size"] for r in records}
@@ -177,19 +178,19 @@ def measured_ladder(folder):
     pieces = []
     for file, records in stored.results():
         stages = [records[name] for name in scripts.stages() if name in records]
-        for rows in views.by_model(stages):
-            name, per_gb = views.scale(rows)
+        for rows in reading.by_model(stages):
+            name, per_gb = formats.scale(rows)
             table = [(f"peaks in {name}", "loading", "training")]
             learns = rows[0]["dataset"] != "fake"
             if learns:
-                table[0] += ("test accuracy", f"{views.unit(rows[0])}/s")
+                table[0] += ("test accuracy", f"{reading.unit(rows[0])}/s")
             for r in rows:
                 load, train = (r[phase]["device_peak_gb"] for phase in ("load", "train"))
-                link = f"[{r['script']}]({os.path.relpath(ROOT / views.folder(r), folder)}/)"
+                link = f"[{r['script']}]({os.path.relpath(ROOT / reading.folder(r), folder)}/)"
                 peaks = (f"{gb * per_gb:.{1 if per_gb > 1 else 2}f}" for gb in (load, train))
-                learned = (views.learned(r), f"{views.speed(r):.0f}") if learns else ()
+                learned = (formats.learned(r), f"{reading.speed(r):.0f}") if learns else ()
                 table.append((link, *peaks, *learned))
-            title = f"{views.setting(rows[0])}, on {markdown.device(rows[0])}:"
+            title = f"{reading.setting(rows[0])}, on {markdown.device(rows[0])}:"
             pieces += [title, table]
         if stages:
             pieces.append(markdown.sources(stages, file))
@@ -206,7 +207,7 @@ def language_models(folder):
         after, alone = trained[4], trained[1]
         reserved = [r["train"]["device_reserved_gb"] for r in (before, after, alone)]
         reserved.insert(2, after["train"]["host_peak_gb"])
-        table.append((model, *map(views.number, reserved)))
+        table.append((model, *map(formats.number, reserved)))
         everything += [before, after, alone]
     return markdown.text(table, markdown.sources(everything, stored.PREDICTED, "language models"))
 
@@ -221,7 +222,7 @@ def one_by_one(folder):
     for n, rows in enumerate(zip(*columns.values())):
         cells = []
         for r in rows:
-            ms = views.duration(views.least_ms(r)).removesuffix(" ms")
-            cells.append(f"{views.number(r['train']['device_peak_gb'])}; {ms}")
+            ms = formats.duration(reading.least_ms(r)).removesuffix(" ms")
+            cells.append(f"{formats.number(r['train']['device_peak_gb'])}; {ms}")
         table.append((f"+ {rows[0]['technique']}" if n else "before.py", *cells))
     return markdown.text(table)

@@ -9,8 +9,9 @@ from shared.lab.lessons import streams
 from shared.lab.lessons.parts import FIGURES, pair
 from shared.lab.predict import timeline
 from shared.lab.records import bars, scripts, stored
+from shared.lab.records.reading import by_script, read
 from shared.lab.records.scripts import ROOT
-from shared.lab.records.views import RESULTS, TINY_MEASURED, by_script, read
+from shared.lab.records.stored import RESULTS, TINY_MEASURED
 
 
 def every():

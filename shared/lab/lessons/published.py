@@ -4,13 +4,12 @@ The records are those of evidence.traces and evidence.published, whose option --
 them. Times are bounded.
 """
 
-import json
 import statistics
 from urllib.parse import urlsplit
 
 from shared.lab.evidence.published import fit
 from shared.lab.evidence.published.command import REPORTS, SOURCES, error, reached
-from shared.lab.records import markdown, stored, views
+from shared.lab.records import formats, markdown, stored
 from shared.lab.records.scripts import ROOT
 
 NEAR, FAIR = 0.02, 0.05  # relative errors
@@ -19,7 +18,7 @@ LADDER = "Raschka 2023"  # the sources whose scripts the ladder follows
 
 def how_right(folder):
     """Return the table of all that emulated figures were compared with, in Markdown."""
-    traces = json.loads(stored.TRACES.read_text())
+    traces = stored.read(stored.TRACES)
     events, equal = (sum(r[key] for r in traces) for key in ("events", "equal"))
     same = sum(r["reserved"] == r["emulated_reserved"] for r in traces)
     lines = [("compared with", "", "equal or near", "median error", "worst")]
@@ -81,22 +80,22 @@ def part(folder):
         both = f"{min(errors):+.1%} to {max(errors):+.1%}" if len(mine) > 1 else f"{errors[0]:+.1%}"
         link = "[{title}]({url})".format(**source)
         lines.append((link, str(len(mine)), both))
-    return markdown.text(lines, _origin(json.loads(stored.PUBLISHED.read_text())))
+    return markdown.text(lines, _origin(stored.read(stored.PUBLISHED)))
 
 
 def traces(folder):
     """Return the table of the repositories whose allocators' events were compared, in Markdown."""
-    records = json.loads(stored.TRACES.read_text())
+    records = stored.read(stored.TRACES)
     lines = [("repository", "runs", "events", "not equal")]
     for repository in dict.fromkeys(r["repository"] for r in records):
         mine = [r for r in records if r["repository"] == repository]
         link = f"[{urlsplit(repository).path[1:]}]({repository}/tree/{mine[0]['commit']})"
-        what = views.listed(r["what"] for r in mine)
+        what = formats.listed(r["what"] for r in mine)
         events, equal = (sum(r[key] for r in mine) for key in ("events", "equal"))
         lines.append((link, what, f"{events:,}", str(events - equal or "")))
     seconds = sum(r["seconds"] for r in records)
-    dates, commits = (views.listed(r[key] for r in records) for key in ("date", "git_commit"))
-    torch = views.listed(r["torch"] for r in records)
+    dates, commits = (formats.listed(r[key] for r in records) for key in ("date", "git_commit"))
+    torch = formats.listed(r["torch"] for r in records)
     made = f"Made with `python -m shared traces --folder DIR`, torch {torch}"
     made += f", {seconds / 60:.0f} minutes, {dates}, commit {commits}"
     file = stored.TRACES.relative_to(ROOT)
@@ -105,7 +104,7 @@ def traces(folder):
 
 def unedited(folder):
     """Return how many scripts of others ran, in a sentence."""
-    records = [r for r in json.loads(stored.PUBLISHED.read_text()) if r["script"]]
+    records = [r for r in stored.read(stored.PUBLISHED) if r["script"]]
     ran = [r for r in records if "why" not in r]
     repositories = {source["repository"] for source in SOURCES if "commit" in source}
     return f"{len(ran)} of {len(records)} scripts of {len(repositories)} repositories run."
@@ -113,7 +112,7 @@ def unedited(folder):
 
 def timed():
     """Return the records with published times, those nearest to the bound first."""
-    records = [r for r in json.loads(stored.PUBLISHED.read_text()) if r["published_ms"]]
+    records = [r for r in stored.read(stored.PUBLISHED) if r["published_ms"]]
     return sorted(records, key=reached, reverse=True)
 
 
@@ -127,7 +126,7 @@ def speeds(folder):
         lines.append(
             (r["script"].rpartition("/")[2], f"{reached(r):.0%}", f"{fit.estimated(r):+.0%}")
         )
-    limits = views.listed(r["bound"]["by"] for r in ladder)
+    limits = formats.listed(r["bound"]["by"] for r in ladder)
     summary = (
         f"Of {len(records)} published runs, the median reaches "
         f"{statistics.median(fractions):.0%} of the speed that the bound allows, the best "
@@ -146,7 +145,7 @@ def speeds(folder):
 
 def _sized():
     """Return the records with published sizes; a size that was published twice counts once."""
-    records = [r for r in json.loads(stored.PUBLISHED.read_text()) if r["published_gb"]]
+    records = [r for r in stored.read(stored.PUBLISHED) if r["published_gb"]]
     return [*{(r["source"], r["published_gb"]): r for r in reversed(records)}.values()][::-1]
 
 
@@ -161,9 +160,9 @@ def _sources(records):
 
 
 def _origin(records):
-    commands = views.listed(f"`{r['command']}`" for r in records)
-    torch = views.listed(r["torch"] for r in records)
-    dates, commits = (views.listed(r[key] for r in records) for key in ("date", "git_commit"))
+    commands = formats.listed(f"`{r['command']}`" for r in records)
+    torch = formats.listed(r["torch"] for r in records)
+    dates, commits = (formats.listed(r[key] for r in records) for key in ("date", "git_commit"))
     file = stored.PUBLISHED.relative_to(ROOT)
     made = f"Made with {commands}; torch {torch}, {dates}, commit {commits}"
     return markdown.folded(markdown.ORIGIN, [f"{made}; records in `{file}`."])

@@ -2,18 +2,18 @@
 
 import os
 
-from shared.lab.records import markdown, measured, scripts, stored, views
+from shared.lab.records import formats, markdown, measured, reading, scripts, stored
 from shared.lab.records.scripts import ROOT
 
 
 def records():
     """Return the predictions for a GPU at full size, of side roads and stages, {script: record}."""
-    return views.by_script(stored.predicted(stored.SIDE_ROADS, stored.STAGES))
+    return reading.by_script(stored.predicted(stored.SIDE_ROADS, stored.STAGES))
 
 
 def table(folder):
     """Return a short table of a folder's side roads; their docstrings explain them."""
-    tiny, every = views.by_script(views.read(stored.TINY_SIDE_ROADS)[0]), records()
+    tiny, every = reading.by_script(reading.read(stored.TINY_SIDE_ROADS)[0]), records()
     names = scripts.side_roads({folder.name})
     bound, on_gpu = "arithmetic and bytes (bound)", f"update on {measured.gpu()}"
     timed = any(map(measured.updates, names))
@@ -23,14 +23,14 @@ def table(folder):
         script = scripts.get(name)
         r, parent = every[name], every[script.parent]
         peaks = [x["train"]["device_peak_gb"] for x in (parent, r)]
-        times = [views.least_ms(x) for x in (parent, r)]
+        times = [reading.least_ms(x) for x in (parent, r)]
         link = f"[{script.file}.py]({script.file}.py): {script.idea}"
         stage, _, file = script.parent.removesuffix("/train").partition("/")
         lines = f"{markdown.changed(script.parent, name)} from {file or stage[:2]}"
-        cells = [lines, views.size(peaks[1])]
-        least = views.duration(times[1])
-        if views.setting(r) != views.setting(parent):
-            cells.append(views.setting(r))
+        cells = [lines, formats.size(peaks[1])]
+        least = formats.duration(times[1])
+        if reading.setting(r) != reading.setting(parent):
+            cells.append(reading.setting(r))
         elif r["device"] != parent["device"]:
             cells.append(r["device"])
         else:
@@ -39,7 +39,7 @@ def table(folder):
         if timed:
             cells.append(_measured(name, script.parent))
         cells.append("" if measured.updates(name) else least)
-        rows.append((link, *cells, views.learned(tiny[name]), script.cost))
+        rows.append((link, *cells, formats.learned(tiny[name]), script.cost))
     note = "One file each. Memory is predicted, the tiny model's accuracy is measured."
     return markdown.text(note, rows)
 

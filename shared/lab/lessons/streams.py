@@ -5,7 +5,6 @@ work of their last update; `python -m shared lessons` draws the pictures.
 """
 
 import base64
-import json
 import os
 
 import matplotlib
@@ -16,8 +15,7 @@ from shared.images.cli import TASK
 from shared.lab.lessons.parts import FIGURES
 from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.predict.stage import predict_work
-from shared.lab.records import bars, measured, scripts, stored, views
-from shared.lab.records.atomic_files import write_text
+from shared.lab.records import bars, measured, scripts, stored
 
 matplotlib.use("Agg")  # draws into files, needs no screen
 import matplotlib.pyplot as plt
@@ -72,7 +70,7 @@ def hidden(pieces, kind):
 
 def stored_entries():
     """Return what is stored: an entry for each script of SHOWN."""
-    return views.read_list(stored.STREAMS)
+    return stored.read(stored.STREAMS)
 
 
 def shown(entry):
@@ -145,7 +143,7 @@ def main(argv=None):
         known |= {"ms": max(end for *_, end in pieces), "busy_ms": busy(pieces)}
         known["started"] = len(pieces)
         entries.append({**record.new(TASK, **known), "pieces": joined(pieces)})
-    write_text(stored.STREAMS, json.dumps(entries) + "\n")
+    stored.write(stored.STREAMS, entries)
     print(f"{stored.STREAMS.name}: {len(entries)} records")
 
 

@@ -21,7 +21,8 @@ from shared.lab.predict.jobs import one_by_one, run_jobs
 from shared.lab.predict.stage import predicted, with_most
 from shared.lab.predict.tables import tight
 from shared.lab.records import scripts
-from shared.lab.records.views import aligned, folder, listed, name, unit
+from shared.lab.records.formats import aligned, listed
+from shared.lab.records.reading import folder, name, unit
 
 MOST = 1_000_000  # images at once; the search stops here
 STEADY = 2  # updates of a size; the second is like any later one

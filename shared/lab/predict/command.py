@@ -18,7 +18,7 @@ from shared.lab.predict import card_fit, tables, timeline
 from shared.lab.predict.jobs import Failed, Wanted, one_by_one, run_jobs
 from shared.lab.predict.stage import predict, predict_moments
 from shared.lab.records import scripts
-from shared.lab.records.views import by_model
+from shared.lab.records.reading import by_model
 from shared.text.cli import TASK as TEXTS
 from shared.text.cli import add_model_options
 

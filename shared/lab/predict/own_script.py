@@ -23,7 +23,7 @@ from shared.cli import UserError
 from shared.lab.predict import tables
 from shared.lab.predict.advice import advice
 from shared.lab.predict.estimate import estimate
-from shared.lab.records import scripts, views
+from shared.lab.records import formats, scripts
 from shared.record import ROOT
 
 EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
@@ -194,8 +194,8 @@ def show(found, args):
     needs = tables.needs(r)
     fits = found["fits"] or f"{gb - needs:.1f} GB are left"
     line = r["peak_at"]["train"]["line"]
-    active = views.size(r["train"]["device_active_gb"])
-    print(f"\nThe peak: {views.where(r)}; line {line}; {active} active")
+    active = formats.size(r["train"]["device_active_gb"])
+    print(f"\nThe peak: {formats.where(r)}; line {line}; {active} active")
     print(f"{title}, {gb:.4g} GB: with CUDA's context, {needs:.2f} GB if there is room: {fits}")
     if host_ms and r["bound"]:
         gpu_ms = estimate(r["work_ms"])
@@ -207,7 +207,7 @@ def show(found, args):
     if found["eager_gb"]:
         print(
             f"torch.compile took {found['compile_seconds']:.1f} s; without it, "
-            f"{views.size(found['eager_gb'])} would be allocated"
+            f"{formats.size(found['eager_gb'])} would be allocated"
         )
     if not found["trained"]:
         print("No module was called in training mode: the figures are for the whole script")

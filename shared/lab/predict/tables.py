@@ -2,9 +2,9 @@
 
 from emulated_gpu.cards import CONTEXT_GB
 from shared.lab.predict.estimate import estimate
-from shared.lab.records import scripts, views
+from shared.lab.records import formats, reading, scripts
+from shared.lab.records.reading import name, setting, unit
 from shared.lab.records.tables import parent
-from shared.lab.records.views import name, setting, unit
 from shared.memory import bf16
 from shared.memory.blocks import CATEGORIES
 
@@ -23,13 +23,15 @@ TIGHTLY = "tightly: PyTorch has to give idle memory back, which takes time"
 
 def table(records, columns):
     """Return a table as lines of text; columns are {heading: function of a record}."""
-    return views.aligned([*columns], [[str(show(r)) for show in columns.values()] for r in records])
+    return formats.aligned(
+        [*columns], [[str(show(r)) for show in columns.values()] for r in records]
+    )
 
 
 def predictions(records):
     """Return the predictions of one model as lines of text: peaks, and what holds the memory."""
-    gb_or_mb, factor = views.scale(records)
-    width = max(len(views.where(r)) for r in records)
+    gb_or_mb, factor = formats.scale(records)
+    width = max(len(formats.where(r)) for r in records)
 
     def amount(gb):
         return "" if gb is None else f"{gb * factor:.2f}"
@@ -39,18 +41,18 @@ def predictions(records):
 
     def against_first(r):
         peaks = (x["train"]["device_peak_gb"] for x in (records[0], r))
-        return views.less(*peaks) if r is not records[0] else ""
+        return formats.less(*peaks) if r is not records[0] else ""
 
     def against_parent(r):
         before = r["script"] in scripts.side_roads() and parent(r, records)
         peaks = (x["train"]["device_peak_gb"] for x in (before, r))
-        return views.change(*peaks) if before else ""
+        return formats.change(*peaks) if before else ""
 
     peaks = {
         "script": name,
         "devices": lambda r: r["world_size"],
         unit(records[0]): lambda r: r["batch_size"],
-        "at once": views.at_once,
+        "at once": reading.at_once,
         f"load {gb_or_mb}": peak("load", "device_peak"),
         f"load: host {gb_or_mb}": peak("load", "host_peak"),
         f"allocated {gb_or_mb}": peak("train", "device_peak"),
@@ -58,12 +60,12 @@ def predictions(records):
         f"host {gb_or_mb}": peak("train", "host_peak"),
         "allocated vs first": against_first,
         "allocated vs parent": against_parent,
-        "peak in": lambda r: views.where(r).ljust(width),
+        "peak in": lambda r: formats.where(r).ljust(width),
     }
     held = []  # (label, {category: GB})
     for r in records:
         held.append((name(r), r["train"]["breakdown_gb"]))
-        if views.on_host(r):
+        if reading.on_host(r):
             held.append((f"{name(r)}, host", r["train"]["host_breakdown_gb"]))
     used = [label for label in CATEGORIES if any(label in gb for _, gb in held)]
     categories = {label: lambda row, label=label: amount(row[1].get(label)) for label in used}
@@ -102,7 +104,7 @@ def costs(records):
         columns |= {
             "at least ms": lambda r: f"{r['bound']['ms']:.4g}",
             "estimate": lambda r: f"{estimate(r['work_ms']):.3g}",
-            f"at most {unit(records[0])}/s": lambda r: f"{views.most_per_second(r):,.0f}",
+            f"at most {unit(records[0])}/s": lambda r: f"{reading.most_per_second(r):,.0f}",
             "bounded by": lambda r: r["bound"]["by"],
         }
     return [f"{above}:", *table(records, columns)]

@@ -8,7 +8,8 @@ from shared.lab.predict.history import expanded
 from shared.lab.records import bars
 from shared.lab.records.atomic_files import write_text
 from shared.lab.records.bars import COLORS
-from shared.lab.records.views import at_once, setting, unit, where
+from shared.lab.records.formats import where
+from shared.lab.records.reading import at_once, setting, unit
 from shared.memory.blocks import CATEGORIES
 
 matplotlib.use("Agg")  # draws into files, needs no screen

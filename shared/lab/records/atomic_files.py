@@ -5,7 +5,12 @@ import os
 
 def write_text(path, text):
     """Write a file atomically: a reader sees either the old text or the new one."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path, content):
+    """Write a file atomically, as write_text() does."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
-    part.write_text(text)
+    part.write_bytes(content)
     os.replace(part, path)

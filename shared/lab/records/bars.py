@@ -1,12 +1,15 @@
 """The picture of a ladder: a bar per script, stacked by what holds the memory."""
 
+import io
 import json
-import os
 import warnings
 
 import matplotlib
+from PIL import Image, PngImagePlugin
 
-from shared.lab.records.views import by_model, one_line, scale, setting
+from shared.lab.records.atomic_files import write_bytes
+from shared.lab.records.formats import one_line, scale
+from shared.lab.records.reading import by_model, setting
 from shared.memory.blocks import CATEGORIES
 
 matplotlib.use("Agg")  # draws to files, needs no display
@@ -14,6 +17,8 @@ matplotlib.rcParams["text.parse_math"] = False  # a dollar in a name is a dollar
 import matplotlib.pyplot as plt
 
 COLORS = dict(zip(CATEGORIES, plt.get_cmap("tab10").colors))
+# The colors of a picture with their shades along the edges of letters; more look no better.
+COLORS_OF_A_PICTURE = 128
 
 
 def draw(records, file):
@@ -43,23 +48,33 @@ def draw(records, file):
 
 
 def peaks(records):
-    """Return what a picture's metadata tell of the records it shows, {script: peak in GB}."""
+    """Return the values that a picture's metadata store of its records, {script: peak in GB}."""
     return {r["script"]: r["train"]["device_peak_gb"] for r in records}
 
 
 def save(figure, file, shown):
     """Write a figure as a PNG file, and close it.
 
-    What is `shown`, such as records' peaks(), is in its metadata: it tells when the picture is
-    stale.
+    `shown`, such as records' peaks(), is stored in its metadata. A picture is stale if its records
+    have other values.
     """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(f"{file.name}.part")
+    drawn = io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")  # in a name, such as CJK
-        figure.savefig(part, format="png", dpi=130, metadata={"Description": json.dumps(shown)})
-    os.replace(part, file)
+        figure.savefig(drawn, format="png", dpi=130)
     plt.close(figure)
+    write_bytes(file, with_palette(Image.open(drawn), {"Description": json.dumps(shown)}))
+
+
+def with_palette(image, metadata):
+    """Return an image as a PNG file with a palette, which has a third of the bytes."""
+    colors = image.convert("RGB").quantize(COLORS_OF_A_PICTURE, dither=Image.Dither.NONE)
+    information = PngImagePlugin.PngInfo()
+    for key, value in metadata.items():
+        information.add_text(key, value)
+    file = io.BytesIO()
+    colors.save(file, "PNG", optimize=True, pnginfo=information)
+    return file.getvalue()
 
 
 def _draw_bars(axes, records):

@@ -3,7 +3,8 @@
 import difflib
 
 from shared.lab.records import scripts
-from shared.lab.records.views import change, less, origin
+from shared.lab.records.formats import change, less
+from shared.lab.records.origin import origin
 
 ORIGIN = "Where these figures come from"
 

@@ -9,9 +9,9 @@ import json
 import lzma
 import statistics
 
-from shared.lab.records.views import RESULTS
+from shared.lab.records import stored
 
-GPU = RESULTS / "h200.jsonl.xz"  # the one whose times the pages print
+GPU = stored.RESULTS / "h200.jsonl.xz"  # the one whose times the pages print
 EMULATED = GPU.with_name("h200-emulated.json")
 LAUNCH_US = 40  # that this host takes to start a kernel: the median of launch_us() of its runs
 
@@ -60,7 +60,7 @@ def lines(file=GPU):
 @functools.cache
 def compared(file=EMULATED):
     """Return the header of a comparison, and its runs."""
-    header, *runs = json.loads(file.read_text())
+    header, *runs = stored.read(file)
     return header, runs
 
 

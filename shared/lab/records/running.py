@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch.multiprocessing import ProcessExitedException, start_processes
 
-from shared.lab.records.views import read
+from shared.lab.records.reading import read
 from shared.record import ROOT
 
 # Modules that every script imports.

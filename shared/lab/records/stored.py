@@ -1,37 +1,44 @@
-"""The files of records that the pages show, each with the command that made it."""
+"""The files of records that the pages show, each with the command that made it.
 
-import gzip
+A .json file has a record a line, so that a change of one record is a change of one line. Files
+that only programs read, and large ones, are compressed: .json.xz.
+"""
+
 import json
+import lzma
 
-from shared.lab.records.atomic_files import write_text
-from shared.lab.records.views import RESULTS, by_model, by_script, read
+from shared.lab.records.atomic_files import write_bytes, write_text
+from shared.lab.records.reading import by_model, by_script
+from shared.lab.records.reading import read as read_lines
+from shared.record import ROOT
 
+RESULTS = ROOT / "shared" / "lab" / "evidence" / "results"
 # Predictions for emulated GPUs, by `python -m shared predicted`: for each of the groups a
 # line with what its records share, then a line for each record.
 PREDICTED = RESULTS / "predicted.jsonl"
 STAGES, SIDE_ROADS, VITS = "stages", "side roads", "other vision transformers"
 TEXT, VARIANTS, ONE_GPU = "language models", "variants", "one GPU"
-TIMELINES = RESULTS / "timelines.json.gz"  # by the same command: of the stages
-# Measured on a CPU by `python -m shared ladder 04-11 --preset full --dry-run`:
-FULL_CPU = RESULTS / "full-cpu.jsonl"
-# Side roads measured by `python -m shared ladder --preset tiny --side-roads`:
+TIMELINES = RESULTS / "timelines.json.xz"  # by the same command: of the stages
+# Measured on a CPU by `python -m shared ladder --preset tiny --side-roads`:
+TINY_MEASURED = RESULTS / "tiny-cpu.jsonl"
 TINY_SIDE_ROADS = RESULTS / "tiny-cpu-side-roads.jsonl"
-# Stored by the command of that name in shared.lab.lessons or shared.lab.evidence:
-WAYS = RESULTS / "ways.json"  # card_fits
-EXERCISES = RESULTS / "exercises.json"
+# The same by `python -m shared ladder 04-11 --preset full --dry-run`:
+FULL_CPU = RESULTS / "full-cpu.jsonl"
+# By the command of that name:
+CARD_FITS = RESULTS / "card-fits.json.xz"
+EXERCISES = RESULTS / "exercises.json.xz"
 MISCONCEPTIONS = RESULTS / "misconceptions.json"
-FIT = RESULTS / "fit.json"  # fit --sheet
-STREAMS = RESULTS / "streams.json"
-TINY_VARIANTS = RESULTS / "tiny-cpu-variants.json"
-PUBLISHED = RESULTS / "published.json"
-TRACES = RESULTS / "traces.json"
+GAME = RESULTS / "game.json"  # game --sheet
+STREAMS = RESULTS / "streams.json.xz"
+TINY_VARIANTS = RESULTS / "tiny-cpu-variants.json"  # variants
+PUBLISHED = RESULTS / "published.json.xz"
+TRACES = RESULTS / "traces.json.xz"
 ON_CARDS = RESULTS / "on-cards.json"
 SCALE = RESULTS / "scale.json"
 HUGGING_FACE = RESULTS / "hugging-face.json"  # two records for each technique
 LOST_UPDATES = RESULTS / "lost-updates.json"
-# What a stored prediction leaves out if it is None, or always: what only a measurement has.
+# Of a prediction the fields that are not stored if they are None; some only a measurement has.
 LEFT_OUT = "micro_batch_size technique pretrained dataset seed test_accuracy resumed_at".split()
-SHARED = "versions", "git_commit", "command", "date"  # by the records of a group
 
 # GB reserved, with Fabric, in the article of 2023 that the ladder follows, by the script of the
 # same step.
@@ -46,28 +53,72 @@ ARTICLE = {
 }
 
 
+def read(file):
+    """Return the content of a .json or .json.xz file, a list or a dictionary of records."""
+    opened = lzma.open if file.suffix == ".xz" else open
+    with opened(file, "rt", encoding="utf-8") as text:
+        return json.load(text)
+
+
+def write(file, content):
+    """Write a list or a dictionary of records into a .json or .json.xz file, an entry a line."""
+    if isinstance(content, dict):
+        entries = [f"{compact(key)}:{compact(value)}" for key, value in content.items()]
+        brackets = "{}"
+    else:
+        entries = map(compact, content)
+        brackets = "[]"
+    text = f"{brackets[0]}\n" + ",\n".join(entries) + f"\n{brackets[1]}\n"
+    if file.suffix == ".xz":
+        strongest = 9 | lzma.PRESET_EXTREME
+        return write_bytes(file, lzma.compress(text.encode(), preset=strongest))
+    write_text(file, text)
+
+
+def compact(value):
+    """Return JSON without the spaces that it does not need."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
 def predicted(*groups):
     """Return the predictions of groups, as records."""
     records = []
     for line in PREDICTED.read_text().splitlines():
         fields = json.loads(line)
-        if "script" not in fields:
-            header, group = fields, fields.pop("group")
+        if "group" in fields:
+            group = fields.pop("group")
+            header = fields
         elif group in groups:
             records.append({**dict.fromkeys(LEFT_OUT), **header, **fields})
     return records
 
 
 def store_predicted(group, records):
-    """Put the records of a group, made by one command, in the place of those before."""
-    lines, name = [], None
+    """Put the records of a group in the place of those before."""
+    lines = []
+    name = None
     for line in PREDICTED.read_text().splitlines() if PREDICTED.exists() else ():
         name = json.loads(line).get("group", name)
-        lines += [line] if name != group else []
-    header = {"group": group, **{name: records[0][name] for name in SHARED}}
-    own = ({k: v for k, v in r.items() if k not in SHARED and v is not None} for r in records)
-    lines += [json.dumps(fields) for fields in (header, *map(rounded, own))]
+        if name != group:
+            lines.append(line)
+    common = in_common(records)
+    for record in records:
+        fields = {key: value for key, value in record.items() if key not in common}
+        lines.append(compact(rounded({k: v for k, v in fields.items() if v is not None})))
+    header = {"group": group, **rounded(common)}
+    lines.insert(len(lines) - len(records), compact(header))
     write_text(PREDICTED, "\n".join(lines) + "\n")
+
+
+def in_common(records):
+    """Return the fields that are the same in all records, but the script, which names each."""
+    first, *others = records
+    return {
+        key: value
+        for key, value in first.items()
+        if key != "script" and value is not None
+        if all(key in record and record[key] == value for record in others)
+    }
 
 
 def rounded(value):
@@ -86,14 +137,14 @@ def predictions():
 
 def timelines():
     """Return what history.condensed() made of each stage, as a list."""
-    return json.loads(gzip.decompress(TIMELINES.read_bytes()))
+    return read(TIMELINES)
 
 
 def results():
     """Return the files of measurements, the tiny preset's first: (file, {script: record})."""
     there = (file for file in RESULTS.glob("*.jsonl") if file != PREDICTED)
     files = sorted(there, key=lambda file: ("tiny" not in file.name, file.name))
-    return [(file, by_script(read(file)[0])) for file in files]
+    return [(file, by_script(read_lines(file)[0])) for file in files]
 
 
 def text_records(group=TEXT):

@@ -1,7 +1,8 @@
 """The measurements of a ladder, as a table of text."""
 
 from shared.lab.records import scripts
-from shared.lab.records.views import aligned, change, learned, less, scale, speed, unit
+from shared.lab.records.formats import aligned, change, learned, less, scale
+from shared.lab.records.reading import speed, unit
 
 
 def parent(record, records):

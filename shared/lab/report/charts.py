@@ -1,8 +1,10 @@
 """Data for the page's chart: bars of records, with axes on a linear and a logarithmic scale."""
 
+import dataclasses
 import math
 
-from shared.lab.records import scripts, stored, views
+from shared.lab.records import formats, reading, scripts, stored
+from shared.lab.records.origin import origin
 from shared.lab.report import nearest_prediction
 from shared.memory.blocks import CATEGORIES
 
@@ -13,12 +15,12 @@ def datasets(own=()):
     Predictions for a GPU come first, side roads after the ladder, the user's own files last.
     """
     choices = []
-    for group in views.by_model([*stored.predictions().values()]):
+    for group in reading.by_model([*stored.predictions().values()]):
         gpus = "GPUs" if group[-1]["world_size"] > 1 else "a GPU"
         names = {r["script"] for r in group}
         published = {name: gb for name, gb in stored.ARTICLE.items() if name in names}
-        name = f"{views.setting(group[0])}, predicted for {gpus}"
-        choices.append(dataset(group, name, views.origin(group, stored.PREDICTED), published))
+        name = f"{reading.setting(group[0])}, predicted for {gpus}"
+        choices.append(dataset(group, name, origin(group, stored.PREDICTED), published))
     files = [file for file, _ in stored.results()]
     for file in sorted(files, key=lambda file: file == stored.TINY_SIDE_ROADS):
         choices += measurements(file)
@@ -30,83 +32,127 @@ def datasets(own=()):
 def measurements(file, name=""):
     """Return dictionaries as in datasets(), one for each model of a file of records."""
     choices = []
-    for records in views.by_model(views.read(file)[0]):
-        group = [record for _, record in sorted(views.by_script(records).items())]
+    for records in reading.by_model(reading.read(file)[0]):
+        group = [record for _, record in sorted(reading.by_script(records).items())]
         roads = {r["script"] for r in group} <= {*scripts.side_roads()}
-        what = f"{views.setting(group[0])}, {'side roads ' if roads else ''}measured on"
-        title = f"{what} {views.one_line(group[0]['device'])}{name}"
-        choices.append(dataset(group, title, views.origin(group, file), {}))
+        what = f"{reading.setting(group[0])}, {'side roads ' if roads else ''}measured on"
+        title = f"{what} {formats.one_line(group[0]['device'])}{name}"
+        choices.append(dataset(group, title, origin(group, file), {}))
     return choices
 
 
 def dataset(records, name, from_where, published):
-    """Return one choice of the chart: name, origin, bars, a table, and axes in both scales.
+    """Return one choice of the chart: name, origin, bars, a table, and the axes' ticks.
 
     Positions are in % of the width. Measurements have their stored predictions beside them.
     """
     predicted = nearest_prediction.predictions(records)
-    shown = [*records, *predicted.values()]
-    marks = [r["train"][key] for r in shown for key in ("device_peak_gb", "device_reserved_gb")]
-    marks = [gb for gb in (*marks, *published.values()) if gb]
-    top, decade = max(marks) * 1.02, math.floor(math.log10(min(marks)))
-    decades = math.log10(top) - decade
-
-    def at(gb):
-        return {
-            "lin": 100 * gb / top,
-            "log": 100 * max(0.0, math.log10(gb) - decade) / decades if gb else 0,
-        }
-
-    def mark(gb):
-        return (views.size(gb), at(gb)) if gb else None
-
-    def bar(r):
-        train = r["train"]
-        return {
-            "peak": views.size(train["device_peak_gb"]),
-            "at": at(train["device_peak_gb"]),
-            "parts": [(label, gb, views.size(gb), share) for label, gb, share in held(train)],
-            "reserved": mark(train["device_reserved_gb"]),
-        }
-
-    rows = []
-    for r in records:
-        second = predicted.get(r["script"])
-        peaks = [x["train"]["device_peak_gb"] for x in (r, second) if x]
-        rows.append(
-            {
-                **bar(r),
-                "script": r["script"],
-                "gpus": r["world_size"],
-                "link": _shown(r["script"]),
-                "predicted": second
-                and {**bar(second), "difference": nearest_prediction.difference(*peaks)},
-                "published": mark(published.get(r["script"])),
-                "loading": views.size(r["load"]["device_peak_gb"]),
-                "host": views.size(r["train"]["host_peak_gb"]) if views.on_host(r) else None,
-                "where": views.where(r) if "peak_at" in r else None,
-            }
-        )
-    measured = not views.is_prediction(records[0])
-    on_gpu = measured and records[0]["train"]["device_reserved_gb"] is not None
-    note, origins = nearest_prediction.note(records, predicted) if on_gpu else ("", [])
+    axes = Axes.of([*records, *predicted.values()], published)
+    rows = [
+        row(record, predicted.get(record["script"]), published.get(record["script"]), axes)
+        for record in records
+    ]
+    measured = not reading.is_prediction(records[0])
+    note, origins = texts(records, predicted, measured)
+    _, per_gb = formats.scale(records)
     return {
         "name": name,
-        "setting": views.setting(records[0]),
+        "setting": reading.setting(records[0]),
         "origins": [from_where, *origins],
         "beside": bool(predicted),
         "note": note,
         "rows": rows,
         "table": table(rows, measured),
-        "ticks": _ticks(top, decade, views.scale(records)[1], at),
+        "ticks": axes.ticks(per_gb),
         "records": records,
     }
+
+
+@dataclasses.dataclass(frozen=True)
+class Axes:
+    """A linear axis from 0 and a logarithmic one from a power of ten, both up to `top` GB."""
+
+    top: float
+    decade: int  # the logarithmic axis begins at 10**decade GB
+
+    @classmethod
+    def of(cls, records, published):
+        """Return the axes for records' peaks and for published sizes, {script: GB}."""
+        counters = ("device_peak_gb", "device_reserved_gb")
+        marks = [record["train"][counter] for record in records for counter in counters]
+        marks = [gb for gb in (*marks, *published.values()) if gb]
+        return cls(max(marks) * 1.02, math.floor(math.log10(min(marks))))
+
+    def at(self, gb):
+        """Return the positions of a size on both axes, in %."""
+        decades = math.log10(self.top) - self.decade
+        log = 100 * max(0.0, math.log10(gb) - self.decade) / decades if gb else 0
+        return {"lin": 100 * gb / self.top, "log": log}
+
+    def mark(self, gb):
+        """Return a size as text, and its positions; None if it is not known."""
+        return (formats.size(gb), self.at(gb)) if gb else None
+
+    def ticks(self, per_gb):
+        """Return the texts and positions of both axes' ticks, with round numbers of a unit.
+
+        per_gb is the number of such units in a GB.
+        """
+        most = self.top * per_gb
+        step = 10 ** math.floor(math.log10(most))
+        step = next(s for s in (step / 5, step / 2, step, 2 * step) if most / s <= 8)
+        lin = [n * step / per_gb for n in range(int(most / step) + 1)]
+        log = [10.0**n for n in range(self.decade, math.ceil(math.log10(self.top)))]
+        return {
+            "lin": [(round_size(gb), self.at(gb)["lin"]) for gb in lin],
+            "log": [(round_size(gb), self.at(gb)["log"]) for gb in log],
+        }
+
+
+def row(record, predicted, published_gb, axes):
+    """Return a bar with what stands beside it: its prediction and a published size, or None."""
+    train = record["train"]
+    second = None
+    if predicted:
+        peaks = [r["train"]["device_peak_gb"] for r in (record, predicted)]
+        second = {**bar(predicted, axes), "difference": nearest_prediction.difference(*peaks)}
+    on_host = formats.size(train["host_peak_gb"]) if reading.on_host(record) else None
+    return {
+        **bar(record, axes),
+        "script": record["script"],
+        "gpus": record["world_size"],
+        "link": _shown(record["script"]),
+        "predicted": second,
+        "published": axes.mark(published_gb),
+        "loading": formats.size(record["load"]["device_peak_gb"]),
+        "host": on_host,
+        "where": formats.where(record) if "peak_at" in record else None,
+    }
+
+
+def bar(record, axes):
+    """Return the peak of a record, its parts, and the memory reserved."""
+    train = record["train"]
+    return {
+        "peak": formats.size(train["device_peak_gb"]),
+        "at": axes.at(train["device_peak_gb"]),
+        "parts": [(label, gb, formats.size(gb), share) for label, gb, share in held(train)],
+        "reserved": axes.mark(train["device_reserved_gb"]),
+    }
+
+
+def texts(records, predicted, measured):
+    """Return the note below the bars, and the origins of the predictions beside measurements."""
+    on_gpu = records[0]["train"]["device_reserved_gb"] is not None
+    if not (measured and on_gpu):
+        return "", []
+    return nearest_prediction.note(records, predicted)
 
 
 def held(phase):
     """Return the visible parts of what a phase held at its peak, as (category, GB, share)."""
     peak = phase["device_peak_gb"]
-    least = max(5e-5 * peak, views.LEAST)
+    least = max(5e-5 * peak, formats.LEAST)
     parts = [(label, phase["breakdown_gb"].get(label, 0)) for label in CATEGORIES]
     return [(label, gb, gb / peak) for label, gb in parts if gb >= least]
 
@@ -134,19 +180,6 @@ def _shown(script):
     return stage if stage in scripts.stages() else None
 
 
-def _ticks(top, decade, factor, at):
-    """Return the texts and positions of both axes' ticks; factor is the units per GB."""
-    most = top * factor
-    step = 10 ** math.floor(math.log10(most))
-    step = next(s for s in (step / 5, step / 2, step, 2 * step) if most / s <= 8)
-    lin = [n * step / factor for n in range(int(most / step) + 1)]
-    log = [10.0**n for n in range(decade, math.ceil(math.log10(top)))]
-    return {
-        "lin": [(round_size(gb), at(gb)["lin"]) for gb in lin],
-        "log": [(round_size(gb), at(gb)["log"]) for gb in log],
-    }
-
-
 def round_size(gb):
     """Format a round size in GB (1e9 bytes), in MB if it is less than 1."""
     return f"{gb:g} GB" if gb >= 1 else f"{gb * 1e3:g} MB" if gb else "0"
@@ -156,11 +189,11 @@ def costs(script, before, chosen):
     """Return rows of measured speed and accuracy, of a script and of the one before."""
     rows = []
     for data in chosen:
-        records = views.by_script(data["records"])
+        records = reading.by_script(data["records"])
         for name in (before, script):
-            if script in records and name in records and views.speed(records[name]):
+            if script in records and name in records and reading.speed(records[name]):
                 r = records[name]
-                fast = f"{views.speed(r):.0f} {views.unit(r)}/s"
-                peak = views.size(r["train"]["device_peak_gb"])
-                rows.append((name, fast, views.learned(r), peak, data["name"]))
+                fast = f"{reading.speed(r):.0f} {reading.unit(r)}/s"
+                peak = formats.size(r["train"]["device_peak_gb"])
+                rows.append((name, fast, formats.learned(r), peak, data["name"]))
     return rows

@@ -5,7 +5,7 @@ index.html contains everything that it shows, so it opens from a disk without a 
 
 from shared.cli import Parser, UserError, location
 from shared.lab.records.atomic_files import write_text
-from shared.lab.records.views import read
+from shared.lab.records.reading import read
 from shared.lab.report import page
 
 

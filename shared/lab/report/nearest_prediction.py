@@ -3,7 +3,9 @@
 import re
 
 from shared.lab.records import stored
-from shared.lab.records.views import is_prediction, listed, origin, setting
+from shared.lab.records.formats import listed
+from shared.lab.records.origin import origin
+from shared.lab.records.reading import is_prediction, setting
 
 GROUPS = (stored.STAGES, stored.SIDE_ROADS, stored.VITS, stored.TEXT)
 

@@ -17,8 +17,9 @@ from emulated_gpu import cards
 from shared.lab.lessons import exercises, mistakes, streams
 from shared.lab.lessons.exercise_answers import title
 from shared.lab.predict import card_fit, tables
-from shared.lab.records import scripts, stored, views
+from shared.lab.records import reading, scripts, stored
 from shared.lab.records.bars import COLORS
+from shared.lab.records.origin import origin
 from shared.lab.report import charts, lesson, side_by_side, timelines
 from shared.memory.blocks import CATEGORIES
 from shared.record import git_commit
@@ -36,7 +37,7 @@ SCRIPTS += "mistakes ways theme present paper touch"
 def configurations():
     """Return the stored configurations, {model with its inputs: a dictionary for each card}."""
     by_model = {}
-    for ways in json.loads(stored.WAYS.read_text()):
+    for ways in stored.read(stored.CARD_FITS):
         title, unit = ways["title"], ways["unit"]
         last = ways["ways"][-1][1]
         most = max(way["world_size"] for _, way in ways["ways"])
@@ -48,7 +49,7 @@ def configurations():
                 "title": f"What fits: {last['batch_size']} {unit} per update on {card}",
                 "heading": card_fit.heading(unit),
                 "rows": card_fit.rows(ways["ways"]),
-                "origin": views.origin([record], stored.WAYS, ways["setting"]),
+                "origin": origin([record], stored.CARD_FITS, ways["setting"]),
             }
         )
     return by_model
@@ -61,14 +62,14 @@ def models():
         r for r in stored.predicted(stored.STAGES) if "image_px" in r
     ]  # else among the texts
     first = [
-        group[0] for g in (records, *map(stored.predicted, groups)) for group in views.by_model(g)
+        group[0] for g in (records, *map(stored.predicted, groups)) for group in reading.by_model(g)
     ]
     ways = configurations()
     return [
         {
-            "model": views.setting(r),
+            "model": reading.setting(r),
             "name": shlex.quote(r["model"]),
-            "ways": ways.get(views.setting(r), []),
+            "ways": ways.get(reading.setting(r), []),
         }
         for r in first
     ]
@@ -119,7 +120,7 @@ def questions():
     peaks = {}  # {stage or exercise: (what is before, GB before, GB now)}
     for record in records.values():
         before = records.get(scripts.get(record["script"]).parent)
-        if before and views.setting(before) == views.setting(record):
+        if before and reading.setting(before) == reading.setting(record):
             both = (r["train"]["device_peak_gb"] for r in (before, record))
             peaks[record["script"]] = (before["script"], *both)
     entries = exercises.stored_entries()

@@ -10,7 +10,8 @@ from markupsafe import Markup
 from shared.cli import UserError
 from shared.lab.predict.history import expanded
 from shared.lab.records import markdown, scripts, stored
-from shared.lab.records.views import LEAST, amount, at_once, on_host, setting, size, unit, where
+from shared.lab.records.formats import LEAST, amount, size, where
+from shared.lab.records.reading import at_once, on_host, setting, unit
 from shared.lab.report import side_by_side
 from shared.memory.blocks import CATEGORIES
 

@@ -119,6 +119,6 @@ def compare_file(file, folder):
         "date": time.strftime("%Y-%m-%d"),
     }
     into = folder / f"{file.name.partition('.')[0]}-emulated.json"
-    write_text(into, json.dumps([header, *compared], indent=1) + "\n")
+    stored.write(into, [header, *compared])
     compare.show(compared)
     print(f"{into}: the comparison")

@@ -10,7 +10,7 @@ from shared.lab.evidence.calibrate import files, measure
 from shared.lab.evidence.calibrate.runs import of_record
 from shared.lab.evidence.traces.compare import in_order
 from shared.lab.predict.jobs import Failed, run_jobs
-from shared.lab.records.views import aligned
+from shared.lab.records.formats import aligned
 
 HEADING = ("script", "allocated GB", "emulated", "reserved GB", "emulated", "events equal")
 COUNTED = {"allocated": "peak", "reserved": "reserved"}  # {name: that in a record}

@@ -16,8 +16,7 @@ from shared.lab.evidence.published import fit, runs
 from shared.lab.predict.estimate import estimate
 from shared.lab.predict.jobs import run_jobs
 from shared.lab.records import stored
-from shared.lab.records.atomic_files import write_text
-from shared.lab.records.views import NOTHING, aligned, size
+from shared.lab.records.formats import NOTHING, aligned, size
 from shared.record import git_commit, versions
 from shared.text.cli import TASK
 
@@ -171,11 +170,11 @@ def main(argv=None):
             others.python(args.folder, row["torch"], row.get("packages", ()))
     again = [row for row in every if args.folder or not needs_folder(row)]
     again = [] if args.stored else again
-    known = [*json.loads(stored.PUBLISHED.read_text()), *emulated(again, args.folder)]
+    known = [*stored.read(stored.PUBLISHED), *emulated(again, args.folder)]
     by_row = {(r["source"], r["what"]): r for r in known}
     if again:
         stays = [by_row[row["title"], row["words"]] for source in SOURCES for row in rows(source)]
-        write_text(stored.PUBLISHED, json.dumps(stays, indent=1) + "\n")
+        stored.write(stored.PUBLISHED, stays)
         print(f"{stored.PUBLISHED.name}: {len(again)} of {len(stays)} records are new")
     records = [by_row[row["title"], row["words"]] for row in every]
     for source in chosen:

@@ -7,7 +7,6 @@ scripts run, unedited, under the PyTorch that they have used.
 """
 
 import datetime
-import json
 import lzma
 import tempfile
 from pathlib import Path
@@ -17,7 +16,6 @@ from emulated_gpu.build import BuildError
 from shared.cli import Parser, UserError, location
 from shared.lab.evidence.traces import compare, unedited
 from shared.lab.records import stored
-from shared.lab.records.atomic_files import write_text
 from shared.record import git_commit
 
 HERE = Path(__file__).parent
@@ -97,7 +95,7 @@ def main(argv=None):
     if unknown := [word for word in args.names if not any(word in name for name in known)]:
         raise UserError(f"{unknown[0]} is in none of {', '.join(known)}")
     if args.stored:
-        every = json.loads(stored.TRACES.read_text())
+        every = stored.read(stored.TRACES)
         print(*(line(r) for r in every if r["name"] in chosen), sep="\n")
         return
     if not args.folder:
@@ -113,7 +111,7 @@ def main(argv=None):
     ):
         records.append({**record, **common})
         print(line(record), flush=True)
-    kept = json.loads(stored.TRACES.read_text()) if stored.TRACES.exists() else []
+    kept = stored.read(stored.TRACES) if stored.TRACES.exists() else []
     by_name = {r["name"]: r for r in (*kept, *records)}
     every = [by_name[row["name"]] for row in unedited.rows() if row["name"] in by_name]
-    write_text(stored.TRACES, json.dumps(every, indent=1) + "\n")
+    stored.write(stored.TRACES, every)

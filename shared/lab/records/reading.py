@@ -1,0 +1,95 @@
+"""Records read from files, grouped, and asked for what they do not say outright."""
+
+import json
+
+from shared.lab.records.formats import one_line
+
+
+def read(file):
+    """Return the records in a file of one JSON object per line, and the number of invalid lines."""
+    records, broken = [], 0
+    for line in file.read_bytes().splitlines() if file.exists() else []:
+        try:
+            record = json.loads(line)
+            record["script"], record["versions"], record["train"]["device_peak_gb"]
+            records.append(record)
+        except (ValueError, TypeError, KeyError):
+            broken += 1  # such as an incomplete last line
+    return records, broken
+
+
+def by_script(records):
+    """Return {script: record}; of several records of a script, the last."""
+    return {record["script"]: record for record in records}
+
+
+def by_model(records):
+    """Return the records in groups of one model and input size, which can be compared."""
+    names = dict.fromkeys(map(setting, records))
+    return [[record for record in records if setting(record) == name] for name in names]
+
+
+def folder(record):
+    """Return the folder of a record's script."""
+    return record["script"].partition("/")[0]
+
+
+def setting(record):
+    """Return the model of a record and the size of its inputs, as text."""
+    if "inputs" in record:  # of a user's own script
+        inputs = f" with inputs of {record['inputs']}" if record["inputs"] else ""
+        return f"{record['model']}{inputs}"
+    if "max_length" in record:
+        return f"{one_line(record['model'])}, {record['max_length']} tokens"
+    return f"{one_line(record['model'])} at {record['image_px']} px"
+
+
+def unit(record):
+    """Return what a record counts: "images", "texts", or "inputs" of a user's own script."""
+    if "unit" in record:
+        return record["unit"]
+    return "texts" if "max_length" in record else "images"
+
+
+def speed(record):
+    """Return the images or texts per second, None if they were not measured."""
+    return record.get(f"{unit(record)}_per_second")
+
+
+def most_per_second(record):
+    """Return the upper bound of images or texts per second of a prediction, over all devices."""
+    return record["batch_size"] / record["bound"]["ms"] * 1e3
+
+
+def least_ms(record):
+    """Return the lower bound of the time of one image or text on a GPU, in milliseconds."""
+    return record["bound"]["ms"] * record["world_size"] / record["batch_size"]
+
+
+def name(record):
+    """Return the name of a record in a table: its script, or the last technique applied."""
+    return f"+ {record['technique']}" if record.get("technique") else record["script"]
+
+
+def on_host(record):
+    """Return whether a run holds more on the host than a few numbers."""
+    return (record["train"]["host_peak_gb"] or 0) > 0.01 * record["train"]["device_peak_gb"]
+
+
+def computes_on_host(record):
+    """Return whether the host computes a part of an update, such as the optimizer step.
+
+    The bound does not include the time that this takes.
+    """
+    return record["cost"]["moved_on_host_gb"] > 0.01 * record["cost"]["moved_gb"]
+
+
+def at_once(record):
+    """Return the number of images or texts per device in one forward pass."""
+    share = record["batch_size"] // (record.get("shares") or record["world_size"])
+    return min(record["micro_batch_size"] or share, share)
+
+
+def is_prediction(record):
+    """Return whether a record is a prediction; else it is a measurement."""
+    return record["device"].startswith("emulated")
