@@ -30,9 +30,9 @@ COMMANDS = {
         "pretrain": ("the weights of the tiny model", "lab.evidence.pretrain"),
         "published": (
             "programs of others, and what they measured",
-            "lab.evidence.published.command",
+            "lab.proof.published.command",
         ),
-        "traces": ("allocator traces of others, event by event", "lab.evidence.traces.command"),
+        "traces": ("allocator traces of others, event by event", "lab.proof.traces.command"),
         "card_fits": ("what fits on which card", "lab.lessons.card_fits"),
         "exercises": ("answers of the exercises", "lab.lessons.exercises"),
         "misconceptions": ("figures of the misconceptions", "lab.lessons.misconceptions"),

@@ -27,8 +27,9 @@ IN_LAB = {  # the folders of shared/lab/, each with those that it may import bes
     "ladder": ("records", "emulator", "predict"),
     "grading": ("records", "emulator", "predict"),
     "game": ("records", "emulator", "predict", "grading"),
-    "evidence": ("records", "emulator", "predict", "ladder"),
-    "lessons": ("records", "emulator", "predict", "evidence", "grading", "game"),
+    "proof": ("records", "emulator", "predict"),
+    "evidence": ("records", "emulator", "predict", "ladder", "proof"),
+    "lessons": ("records", "emulator", "predict", "proof", "evidence", "grading", "game"),
     "report": ("records", "emulator", "predict", "lessons"),
 }
 FOR_STAGES = ("images", "text", "metrics", "errors")

@@ -9,9 +9,9 @@ from emulated import NEEDS
 from predictions import near
 
 from emulated_gpu import cards
-from shared.lab.evidence.published import command, runs
 from shared.lab.predict import advice
 from shared.lab.predict.jobs import run_jobs
+from shared.lab.proof.published import run_row, sources
 from shared.lab.records import markdown, scripts, stored
 from shared.lab.records.reading import read
 
@@ -211,10 +211,10 @@ def test_scripts_of_others_are_as_recorded(request):
     """Needs --scripts FOLDER, into which `published --folder` has fetched them."""
     if not (folder := request.config.getoption("--scripts")):
         pytest.skip("needs --scripts FOLDER")
-    every = [row for s in command.SOURCES if "commit" in s for row in command.rows(s)]
+    every = [row for s in sources.SOURCES if "commit" in s for row in sources.rows(s)]
     rows = [row for row in every if "torch" not in row]
     then = {(r["source"], r["what"]): r for r in stored.read(stored.PUBLISHED)}
-    found = run_jobs([(runs.run, row, folder) for row in rows], emulated=False)
+    found = run_jobs([(run_row.run, row, folder) for row in rows], emulated=False)
     for row, now in zip(rows, found):
         record = then[row["title"], row["words"]]
         assert now.get("why") == record.get("why"), row["script"]

@@ -12,10 +12,11 @@ from conftest import ROOT
 from predictions import near
 
 from emulated_gpu import cards
-from shared.lab.evidence.published import command, fit
-from shared.lab.evidence.published.command import REPORTS, SOURCES
-from shared.lab.lessons import published
+from shared.lab.lessons import proof
 from shared.lab.predict import estimate
+from shared.lab.proof.published import command, sources, time_factors
+from shared.lab.proof.published.show import error, reached
+from shared.lab.proof.published.sources import REPORTS, SOURCES
 from shared.lab.records import stored
 
 # Quick sources of several kinds: DDP with its buckets in an old version, DTensors, the Trainer.
@@ -39,7 +40,7 @@ def test_quick_rows_are_as_recorded(records):
     titles = {source["title"] for source in chosen}
     then = [r for r in records if r["source"] in titles]
     assert len(chosen) == len(QUICK)
-    rows = [row for source in chosen for row in command.rows(source)]
+    rows = [row for source in chosen for row in sources.rows(source)]
     for a, b in zip(command.emulated(rows), then, strict=True):
         for name in ("emulated_gb", "allocated_gb", "reserved_gb"):
             assert a[name] == near(b[name], a["torch"] == b["torch"]), a["what"]
@@ -48,12 +49,12 @@ def test_quick_rows_are_as_recorded(records):
 def test_complete_rows_are_within_2_percent(records):
     complete = {s["title"] for s in SOURCES if s.get("complete", True)} - {REPORTS["title"]}
     sizes = [r for r in records if r["source"] in complete and r["published_gb"]]
-    off = {(r["source"], r["what"]) for r in sizes if abs(command.error(r)) > 0.02}
+    off = {(r["source"], r["what"]) for r in sizes if abs(error(r)) > 0.02}
     assert off <= FURTHER and len(complete) >= 7
 
 
 def test_the_first_page_says_how_many(records):
-    table = published.how_right(ROOT / "shared" / "lab" / "evidence")
+    table = proof.how_right(ROOT / "shared" / "lab" / "evidence")
     figures, near = re.search(
         r"settings known \| (\d+) figures .* \| (\d+) within 2% ", table
     ).groups()
@@ -62,16 +63,16 @@ def test_the_first_page_says_how_many(records):
     assert f"with known settings, {near} come out within 2 %" in text
     large = [r for r in records if r["source"] == "torchtitan 2024"]
     assert f"torchtitan's {len(large)}, on 8 to 512 GPUs, all within 2 %" in text
-    assert all(abs(command.error(r)) < 0.02 for r in large)
+    assert all(abs(error(r)) < 0.02 for r in large)
     assert "18 published rows say, within 2 %" in (ROOT / "11_llm" / "README.md").read_text("utf-8")
 
 
 def test_each_report_that_differs_says_why(records):
-    rows = {row["words"]: row for row in command.rows(REPORTS)}
+    rows = {row["words"]: row for row in sources.rows(REPORTS)}
     found = {r["what"]: r for r in records if r["source"] == REPORTS["title"]}
     assert found.keys() == rows.keys() and len(rows) > 40
     for words, r in found.items():
-        assert "why" in rows[words] or abs(command.error(r)) < 0.002, words
+        assert "why" in rows[words] or abs(error(r)) < 0.002, words
 
 
 def test_a_reader_on_a_t4_printed_these_bytes(records):
@@ -85,11 +86,11 @@ def test_a_reader_on_a_t4_printed_these_bytes(records):
 
 
 def test_no_published_training_is_faster_than_its_bound():
-    found = published.timed()
+    found = proof.timed()
     assert len(found) >= 15 and all(r["bound"] for r in found)
-    fractions = [command.reached(r) for r in found]
+    fractions = [reached(r) for r in found]
     assert fractions == sorted(fractions, reverse=True) and fractions[0] < 1
-    assert f"Of {len(found)} published runs" in published.speeds(ROOT / "shared")
+    assert f"Of {len(found)} published runs" in proof.speeds(ROOT / "shared")
 
 
 def test_only_some_with_the_bound_worked_out_by_hand(tmp_path, monkeypatch, capsys):
@@ -118,17 +119,17 @@ def test_fsdp1_with_a_clock_is_near(records):
     """The named exception is offloading, whose step on the host the clock does not know."""
     timed = {s["title"] for s in SOURCES if "clock" in s}
     ours = [r for r in records if r["source"] in timed and r["devices"] > 1]
-    off = [r["what"] for r in ours if abs(command.error(r)) > 0.05]
+    off = [r["what"] for r in ours if abs(error(r)) > 0.05]
     assert off == ["one unit per block, checkpointing, offload"] and len(ours) == 11
     text = (ROOT / "README.md").read_text("utf-8")
     assert f"of FSDP1's {len(ours)}, {len(ours) - 1} within 5 %" in text
 
 
 def test_the_estimate_is_fitted_on_half_of_its_source_and_near_on_the_other(records):
-    fitted, held_out = fit.halves(records)
-    for kind, factor in fit.factors(fitted).items():
+    fitted, held_out = time_factors.halves(records)
+    for kind, factor in time_factors.factors(fitted).items():
         assert estimate.FACTORS[kind] == pytest.approx(factor, abs=0.005)
-    off = fit.errors(held_out)
+    off = time_factors.errors(held_out)
     assert len(off) >= 30 and off[len(off) // 2] <= 0.1 and off[int(0.9 * len(off))] <= 0.25
     assert not {r["what"] for r in fitted} & {r["what"] for r in held_out}
     text = (ROOT / "shared/lab/predict/README.md").read_text("utf-8")

@@ -7,7 +7,7 @@ import pytest
 from conftest import ROOT
 from emulated import NEEDS
 
-from shared.lab.evidence.traces import command, compare, unedited
+from shared.lab.proof.traces import command, compare_events, unedited
 from shared.lab.records import stored
 
 pytestmark = NEEDS
@@ -17,26 +17,27 @@ pytestmark = NEEDS
 def test_every_event_of_a_real_gpu(name):
     real, emulated = command.real(name), command.emulated(name)
     known = {"equal", "order of frees"} if name.endswith("bf16") else {"equal"}
-    assert compare.verdict(real, emulated) in known
-    assert compare.equal(real, emulated) == len(real) == len(emulated) > 7000
+    assert compare_events.verdict(real, emulated) in known
+    assert compare_events.equal(real, emulated) == len(real) == len(emulated) > 7000
 
 
 def test_another_input_differs():
     """The comparison can fail: 101 tokens instead of 100."""
     real, emulated = command.real("2025-train-100"), command.emulated("2025-train-101")
-    assert compare.verdict(real, emulated) == "different"
-    assert compare.equal(real, emulated) < len(real)
+    assert compare_events.verdict(real, emulated) == "different"
+    assert compare_events.equal(real, emulated) < len(real)
 
 
 def test_frees_are_compared_without_their_order():
     events = ["alloc 512", "alloc 1024", "free_completed 512", "free_completed 1024"]
     turned = [*events[:2], *events[:1:-1]]
-    assert compare.verdict(events, events) == "equal"
+    assert compare_events.verdict(events, events) == "equal"
     assert (
-        compare.verdict(events, turned) == "order of frees" and compare.equal(events, turned) == 4
+        compare_events.verdict(events, turned) == "order of frees"
+        and compare_events.equal(events, turned) == 4
     )
-    assert compare.verdict(events, [events[1], events[0], *events[2:]]) == "different"
-    assert compare.verdict(events, [*events[:3], "free_completed 2048"]) == "different"
+    assert compare_events.verdict(events, [events[1], events[0], *events[2:]]) == "different"
+    assert compare_events.verdict(events, [*events[:3], "free_completed 2048"]) == "different"
 
 
 def test_a_snapshot_runs_no_code():

@@ -2,7 +2,7 @@
 
 `python -m shared scale` emulates them, one after the other, and stores the records: what a
 GPU needs, and what it took this computer to find out. Tensor, pipeline and context parallelism at
-this scale are torchtitan's: see published/sources.toml.
+this scale are torchtitan's: see proof/published/sources.toml.
 """
 
 import functools
@@ -30,7 +30,7 @@ RUNS = (  # model, GPUs, and GPUs in a group that has all shards (HSDP), if they
     ("meta-llama/Llama-3.1-405B", 512, None),
     ("meta-llama/Llama-3.1-405B", 1024, None),
 )
-# Of torchtitan's, in published/sources.toml.
+# Of torchtitan's, in proof/published/sources.toml.
 TITAN, SHOWN = (
     "torchtitan 2024",
     (

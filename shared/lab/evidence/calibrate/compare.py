@@ -8,8 +8,8 @@ from emulated_gpu import cards
 from shared.cli import UserError
 from shared.lab.evidence.calibrate import files, measure
 from shared.lab.evidence.calibrate.runs import of_record
-from shared.lab.evidence.traces.compare import in_order
 from shared.lab.predict.jobs import Failed, run_jobs
+from shared.lab.proof.traces.compare_events import in_order
 from shared.lab.records.formats import aligned
 
 HEADING = ("script", "allocated GB", "emulated", "reserved GB", "emulated", "events equal")

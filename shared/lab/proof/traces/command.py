@@ -2,8 +2,8 @@
 
 Strangers recorded them with torch.cuda.memory on GPUs of their own, and put them into public
 repositories. events/ has the actions and sizes of four by students of Stanford's CS336 (MIT
-license); record.py does the same tensor operations in our own words. With --folder, the strangers'
-scripts run, unedited, under the PyTorch that they have used.
+license); record_events.py does the same tensor operations in our own words. With --folder, the
+strangers' scripts run, unedited, under the PyTorch that they have used.
 """
 
 import datetime
@@ -14,12 +14,12 @@ from pathlib import Path
 from emulated_gpu import launch
 from emulated_gpu.build import BuildError
 from shared.cli import Parser, UserError, location
-from shared.lab.evidence.traces import compare, unedited
+from shared.lab.proof.traces import compare_events, unedited
 from shared.lab.records import stored
 from shared.record import git_commit
 
 HERE = Path(__file__).parent
-# The name of each trace is what record.py is asked for.
+# The name of each trace is what record_events.py is asked for.
 SOURCES = {
     "2025-train-100": "NiuHuangxiaozi/assignment2-systems @ 9d868b9, PyTorch 2.6",
     "2025-train-200-bf16": "NiuHuangxiaozi/assignment2-systems @ 9d868b9, PyTorch 2.6",
@@ -45,7 +45,7 @@ def emulated(name):
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "events.txt")
         options = [year, what, tokens, *(f"--{kind}" for kind in precision), "--out", out]
-        command = launch.python(HERE / "record.py", options)
+        command = launch.python(HERE / "record_events.py", options)
         try:
             code, _ = launch.run(command, launch.environment())
         except BuildError as error:
@@ -55,10 +55,10 @@ def emulated(name):
         return out.read_text().splitlines()
 
 
-def unedited_records(chosen, folder):
+def unedited_records(rows, folder):
     """Run the scripts of strangers, and yield a record of each; what fails is printed."""
     groups = {}
-    for row in chosen:
+    for row in rows:
         groups.setdefault(unedited.what_runs(row), []).append(row)
     for group in groups.values():
         try:
@@ -73,45 +73,64 @@ def line(record):
     reserved = "same bytes reserved"
     if r["reserved"] != r["emulated_reserved"]:
         reserved = f"{r['emulated_reserved'] / r['reserved'] - 1:+.2%} reserved"
-    words = "" if r["verdict"] == "equal" else f" ({r['verdict']})"
-    events = f"{r['equal']:,} of {r['events']:,} events equal{words}, {reserved}"
+    verdict = "" if r["verdict"] == "equal" else f" ({r['verdict']})"
+    events = f"{r['equal']:,} of {r['events']:,} events equal{verdict}, {reserved}"
     return f"{r['name']:28} {events}; PyTorch {r['torch']}, {r['seconds']:.0f} s"
 
 
-def main(argv=None):
+def compare_here(names):
+    """Run record_events.py for each of the stored traces, and print how many events are equal."""
+    for name in names:
+        expected = real(name)
+        events = emulated(name)
+        equal = compare_events.equal(expected, events)
+        count = f"{equal:,} of {len(expected):,} events equal, {len(events):,} emulated"
+        print(f"{name:20} {count}; {SOURCES[name]}")
+
+
+def run(names, folder):
+    """Run scripts of strangers, print a line for each, and store the records."""
+    common = {"git_commit": git_commit(), "date": datetime.date.today().isoformat()}
+    rows = unedited.rows()
+    before = stored.read(stored.TRACES) if stored.TRACES.exists() else []
+    by_name = {record["name"]: record for record in before}
+    for record in unedited_records([row for row in rows if row["name"] in names], folder):
+        print(line(record), flush=True)
+        by_name[record["name"]] = {**record, **common}
+    records = [by_name[row["name"]] for row in rows if row["name"] in by_name]
+    stored.write(stored.TRACES, records)
+
+
+def parse(argv):
     parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these, or all of a word")
     where = (
         "run the scripts of others; their repositories and versions of PyTorch are fetched into "
+        "this folder: about 40 GB"
     )
-    where += "this folder: about 40 GB"
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--folder", type=location, metavar="DIR", help=where)
     how.add_argument("--stored", action="store_true", help="print the stored records; run nothing")
-    args = parser.parse_args(argv)
-    theirs = args.folder or args.stored
-    known = [row["name"] for row in unedited.rows()] if theirs else [*SOURCES]
-    chosen = [n for n in known if not args.names or any(word in n for word in args.names)]
-    if unknown := [word for word in args.names if not any(word in name for name in known)]:
-        raise UserError(f"{unknown[0]} is in none of {', '.join(known)}")
-    if args.stored:
-        every = stored.read(stored.TRACES)
-        print(*(line(r) for r in every if r["name"] in chosen), sep="\n")
+    return parser.parse_args(argv)
+
+
+def chosen(words, names):
+    """Return the names that contain one of the words, all without words."""
+    for word in words:
+        if not any(word in name for name in names):
+            raise UserError(f"{word} is in none of {', '.join(names)}")
+    return [name for name in names if not words or any(word in name for word in words)]
+
+
+def main(argv=None):
+    args = parse(argv)
+    if not (args.folder or args.stored):
+        compare_here(chosen(args.names, [*SOURCES]))
         return
-    if not args.folder:
-        for name in chosen:
-            there, here = real(name), emulated(name)
-            same = f"{compare.equal(there, here):,} of {len(there):,} events equal"
-            print(f"{name:20} {same}, {len(here):,} emulated; {SOURCES[name]}")
+    names = chosen(args.names, [row["name"] for row in unedited.rows()])
+    if args.folder:
+        run(names, args.folder)
         return
-    records = []
-    common = {"git_commit": git_commit(), "date": datetime.date.today().isoformat()}
-    for record in unedited_records(
-        [r for r in unedited.rows() if r["name"] in chosen], args.folder
-    ):
-        records.append({**record, **common})
-        print(line(record), flush=True)
-    kept = stored.read(stored.TRACES) if stored.TRACES.exists() else []
-    by_name = {r["name"]: r for r in (*kept, *records)}
-    every = [by_name[row["name"]] for row in unedited.rows() if row["name"] in by_name]
-    stored.write(stored.TRACES, every)
+    for record in stored.read(stored.TRACES):
+        if record["name"] in names:
+            print(line(record))

@@ -1,4 +1,4 @@
-"""What others have used, kept in a folder: their repositories, and their versions of PyTorch."""
+"""A cache of third-party repositories and of environments with older PyTorch."""
 
 import json
 import os

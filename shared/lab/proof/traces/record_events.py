@@ -1,6 +1,6 @@
 """Run the model of a course and print the caching allocator's events, to hold against a real trace.
 
-    python record.py {2025,2026} {forward,train} TOKENS [--bf16] [--out FILE]
+    python record_events.py {2025,2026} {forward,train} TOKENS [--bf16] [--out FILE]
 
 One event a line: a SIZE (alloc), f (free_completed), S (segment_alloc), R (segment_free).
 """

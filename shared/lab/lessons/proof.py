@@ -1,14 +1,15 @@
 """Tables that compare emulated figures with those of real GPUs: traces, published figures, reports.
 
-The records are those of evidence.traces and evidence.published, whose option --stored prints all of
-them. Times are bounded.
+The records are those of proof.traces and proof.published, whose option --stored prints all of them.
+Times are bounded.
 """
 
 import statistics
 from urllib.parse import urlsplit
 
-from shared.lab.evidence.published import fit
-from shared.lab.evidence.published.command import REPORTS, SOURCES, error, reached
+from shared.lab.proof.published import time_factors
+from shared.lab.proof.published.show import error, reached
+from shared.lab.proof.published.sources import REPORTS, SOURCES
 from shared.lab.records import formats, markdown, stored
 from shared.lab.records.scripts import ROOT
 
@@ -124,7 +125,7 @@ def speeds(folder):
     lines = [("script", "reached", "error of the estimate")]
     for r in ladder:
         lines.append(
-            (r["script"].rpartition("/")[2], f"{reached(r):.0%}", f"{fit.estimated(r):+.0%}")
+            (r["script"].rpartition("/")[2], f"{reached(r):.0%}", f"{time_factors.error(r):+.0%}")
         )
     limits = formats.listed(r["bound"]["by"] for r in ladder)
     summary = (
@@ -133,14 +134,14 @@ def speeds(folder):
         f"{max(fractions):.0%}, the last {min(fractions):.0%}. Those that the ladder follows, "
         f"with the bound by {limits}:"
     )
-    fitted, held_out = fit.halves(records)
+    fitted, held_out = time_factors.halves(records)
     rest = [r for r in records if "work_ms" in r and r not in (*fitted, *held_out)]
-    elsewhere = [1 / (1 + fit.estimated(r)) for r in rest]
+    elsewhere = [1 / (1 + time_factors.error(r)) for r in rest]
     others = (
         f"The other {len(elsewhere)}, on other cards, took {min(elsewhere):.1f} to "
         f"{max(elsewhere):.1f} times the estimate."
     )
-    return markdown.text(summary, lines, f"The estimate: {fit.summary(records)} {others}")
+    return markdown.text(summary, lines, f"The estimate: {time_factors.summary(records)} {others}")
 
 
 def _sized():

@@ -32,14 +32,14 @@ def factors(records):
     return dict(zip(FITTED, fitted.flatten().tolist()))
 
 
-def estimated(record):
+def error(record):
     """Return the error of an estimated time relative to the published one."""
     return estimate(record["work_ms"]) / record["published_ms"] - 1
 
 
 def errors(records):
     """Return how far estimates are from published times, as shares of these, the largest last."""
-    return sorted(abs(estimated(r)) for r in records)
+    return sorted(abs(error(r)) for r in records)
 
 
 def summary(records):

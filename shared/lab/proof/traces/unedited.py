@@ -14,8 +14,8 @@ import tomllib
 from pathlib import Path
 
 from shared.lab import EMULATOR
-from shared.lab.evidence import others
-from shared.lab.evidence.traces import compare
+from shared.lab.proof import third_party
+from shared.lab.proof.traces import compare_events
 
 ACTIONS = {"alloc", "free_completed", "segment_alloc", "segment_free"}
 ACTIONS |= {"segment_map", "segment_unmap"}  # of expandable segments
@@ -62,8 +62,8 @@ def run(group, folder):
         RuntimeError: it wrote no snapshot.
     """
     row = group[0]
-    there = others.repository(folder, row["repository"], row["commit"])
-    python = others.python(folder, row["torch"], row["packages"])
+    there = third_party.repository(folder, row["repository"], row["commit"])
+    python = third_party.python(folder, row["torch"], row["packages"])
     for command in row["prepare"]:
         words = [sys.executable, Path(__file__).with_name("prepare.py"), *command]
         subprocess.run(words, cwd=there, check=True)
@@ -74,7 +74,7 @@ def run(group, folder):
         needed.mkdir(parents=True, exist_ok=True)
     path = [EMULATOR, *(there / name for name in row["path"]), *distributions(row, folder)]
     for other in row["also"]:
-        elsewhere = others.repository(folder, other["repository"], other["commit"])
+        elsewhere = third_party.repository(folder, other["repository"], other["commit"])
         path += [elsewhere / name for name in other["path"]]
     env = {**os.environ, **row["environment"], "PYTHONPATH": os.pathsep.join(map(str, path))}
     words = row["command"] if row["command"][0] != "-c" else [python, *row["command"]]
@@ -92,8 +92,8 @@ def run(group, folder):
         yield {
             **{key: each[key] for key in ("name", "what", "repository", "commit", "torch", "card")},
             "events": len(real),
-            "equal": compare.equal(real, emulated),
-            "verdict": compare.verdict(real, emulated),
+            "equal": compare_events.equal(real, emulated),
+            "verdict": compare_events.verdict(real, emulated),
             "reserved": reserved,
             "emulated_reserved": emulated_reserved,
             "seconds": seconds,

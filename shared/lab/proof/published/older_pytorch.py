@@ -1,6 +1,6 @@
 """Run a script under a PyTorch that is older than this repository needs: for its counters only.
 
-    python -m emulated_gpu older.py SCRIPT [ITS OPTION...]
+    python -m emulated_gpu older_pytorch.py SCRIPT [ITS OPTION...]
 
 The script ends after a few updates, as with `python -m shared predict`.
 """

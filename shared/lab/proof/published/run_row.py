@@ -11,8 +11,8 @@ from pathlib import Path
 
 from emulated_gpu import cards
 from shared.lab import EMULATOR
-from shared.lab.evidence import others
-from shared.lab.evidence.published import made_up
+from shared.lab.proof import third_party
+from shared.lab.proof.published import made_up
 from shared.record import ROOT
 
 HERE = Path(__file__).parent
@@ -26,7 +26,7 @@ AS_OF_2023 = """
 from emulated_gpu.imports import once_imported
 
 def change(torch):
-    from shared.lab.evidence.published import as_of_2023
+    from shared.lab.proof.published import as_of_2023
     as_of_2023.{function}()
 
 once_imported("torch", change)
@@ -45,7 +45,7 @@ def name(row):
 
 def prepare(source, folder):
     """Fetch the repository of a source, unless the folder has it, and make up its data."""
-    there = others.repository(folder, source["repository"], source["commit"])
+    there = third_party.repository(folder, source["repository"], source["commit"])
     if "prepare" in source:
         getattr(made_up, source["prepare"])(there)
 
@@ -90,11 +90,13 @@ def measured(row, folder):
     """Run a row under the PyTorch that it names, or the installed one, and read the counters."""
     python = sys.executable
     if "torch" in row:
-        python = others.python(folder, row["torch"], row.get("packages", ()))
+        python = third_party.python(folder, row["torch"], row.get("packages", ()))
     options = ["--card", row["card"]]
     options += ["--devices", str(row["devices"]), "--alone"] if row["devices"] > 1 else []
     options += ["--clock", row["clock"]] if "clock" in row else []
-    runner = [HERE / "older.py"] if "script" in row else []  # which ends it after a few updates
+    runner = (
+        [HERE / "older_pytorch.py"] if "script" in row else []
+    )  # which ends it after a few updates
     with tempfile.TemporaryDirectory() as out:
         peaks = Path(out, "peaks.json")
         command = [python, "-m", "emulated_gpu", *options, "--json", peaks, *runner]
@@ -110,7 +112,7 @@ def script(row, folder):
     """Return the path of the script that a row runs."""
     if "program" in row:
         return HERE / f"programs/{row['program']}.py"
-    return others.repository(folder, row["repository"], row["commit"]) / row["script"]
+    return third_party.repository(folder, row["repository"], row["commit"]) / row["script"]
 
 
 def _output(command, row):

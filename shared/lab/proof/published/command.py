@@ -1,0 +1,141 @@
+"""Run what others have measured on emulated GPUs, and print both figures side by side.
+
+For published speeds, print the bound on the time of an update, by the card's data sheet, and its
+share of the published time.
+"""
+
+import datetime
+
+from emulated_gpu import cards
+from shared.cli import Parser, UserError, location
+from shared.lab.predict.jobs import run_jobs
+from shared.lab.proof import third_party
+from shared.lab.proof.published import run_row, time_factors
+from shared.lab.proof.published.show import show
+from shared.lab.proof.published.sources import (
+    SOURCES,
+    needs_folder,
+    published_gb,
+    published_ms,
+    rows,
+    run_key,
+)
+from shared.lab.records import stored
+from shared.record import git_commit, versions
+from shared.text.cli import TASK
+
+COMMAND = "python -m shared published"
+# The figures of a run that its record keeps.
+KEPT = ("allocated_gb", "active_gb", "reserved_gb", "bound", "work_ms", "notes", "why")
+
+
+def prepare(sources, folder):
+    """Fetch what the sources need into a folder: repositories, data, versions of PyTorch."""
+    for source in sources:
+        if "commit" in source:
+            run_row.prepare(source, folder)
+    for source in sources:
+        for row in rows(source):
+            if "torch" in row:
+                third_party.python(folder, row["torch"], row.get("packages", ()))
+
+
+def run(sources, folder=None):
+    """Run the rows of sources, and put their records in the place of those before.
+
+    Without a folder, rows that need one are left out.
+    """
+    to_run = [row for source in sources for row in rows(source)]
+    if not folder:
+        to_run = [row for row in to_run if not needs_folder(row)]
+    if not to_run:
+        return
+    by_row = {key(record): record for record in stored.read(stored.PUBLISHED)}
+    by_row |= {key(record): record for record in emulated(to_run, folder)}
+    records = [by_row[row["title"], row["words"]] for source in SOURCES for row in rows(source)]
+    stored.write(stored.PUBLISHED, records)
+    print(f"{stored.PUBLISHED.name}: {len(to_run)} of {len(records)} records are new")
+
+
+def emulated(to_run, folder=None):
+    """Run rows, and return their records.
+
+    A program with several published figures runs once. The folder has the scripts of others, and
+    the versions of PyTorch that they have used.
+    """
+    once = {run_key(row): row for row in to_run}
+    jobs = [(run_row.run, row, folder) for row in once.values()]
+    figures = dict(zip(once, run_jobs(jobs, emulated=False)))
+    common = {"git_commit": git_commit(), "date": datetime.date.today().isoformat()}
+    installed = versions(TASK)["torch"]
+    return [{**record_of(row, figures[run_key(row)], installed), **common} for row in to_run]
+
+
+def record_of(row, figures, installed):
+    """Return the record of a row from the figures of its run; installed is PyTorch's version."""
+    gb = published_gb(row)
+    by_counter = figures.get(f"{row['counter']}_gb")
+    made = {
+        "source": row["title"],
+        "what": row["words"],
+        "counter": row["counter"] if gb else None,
+        "published_gb": gb,
+        "emulated_gb": figures.get("printed", {}).get(row["read"], by_counter),
+        "card": cards.CARDS[row["card"]].title,
+        "devices": row["devices"],
+        "published_ms": published_ms(row),
+        "script": run_row.name(row) if "script" in row else None,
+        "command": f"{COMMAND} --folder DIR" if needs_folder(row) else COMMAND,
+        "cudnn": row.get("cudnn", False),
+        "torch": figures.get("torch") or installed,
+    }
+    if "why" in figures:  # it has not run, so there is nothing to compare
+        made |= dict.fromkeys(("counter", "published_gb", "published_ms"))
+    return made | {name: figures[name] for name in KEPT if name in figures}
+
+
+def key(record):
+    """Return what identifies a record: the title of its source, and the words of its row."""
+    return record["source"], record["what"]
+
+
+def parse(argv):
+    parser = Parser(description=__doc__.splitlines()[0])
+    which = "only sources with this word in the title; the records of others are kept"
+    parser.add_argument("--only", metavar="WORD", help=which)
+    where = (
+        "folder for the scripts of others, and for the versions of PyTorch that they have used; "
+        "both are fetched if missing. Without it, the stored records of those rows are kept"
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--folder", type=location, metavar="DIR", help=where)
+    how.add_argument("--stored", action="store_true", help="print the stored records; run nothing")
+    return parser.parse_args(argv)
+
+
+def chosen(word):
+    """Return the sources with a word in the title, all without one."""
+    sources = [s for s in SOURCES if not word or word.lower() in s["title"].lower()]
+    if not sources:
+        titles = "; ".join(source["title"] for source in SOURCES)
+        raise UserError(f"--only {word}: no title has this word; there are {titles}")
+    return sources
+
+
+def main(argv=None):
+    args = parse(argv)
+    sources = chosen(args.only)
+    if args.folder:
+        prepare(sources, args.folder)
+    if not args.stored:
+        run(sources, args.folder)
+    by_source = {source["title"]: [] for source in sources}
+    for entry in stored.read(stored.PUBLISHED):
+        if entry["source"] in by_source:
+            by_source[entry["source"]].append(entry)
+    for source in sources:
+        show(source, by_source[source["title"]])
+    records = [entry for entries in by_source.values() for entry in entries]
+    if any(time_factors.halves(records)):
+        print("", time_factors.summary(records), sep="\n")
+    return records

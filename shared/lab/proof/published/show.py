@@ -1,0 +1,81 @@
+"""Published figures beside emulated ones, as text: sizes, scripts and times of a source."""
+
+from shared.lab.predict.estimate import estimate
+from shared.lab.proof.published import time_factors
+from shared.lab.records.formats import NOTHING, aligned, size
+
+SIZES = ("", "PyTorch here", "counter", "published", "emulated", "error")
+SCRIPTS = ("script", "trains", "allocated", "reserved", "published")
+TIMES = ("", "published per update", "bound", "by", "reached", "estimated", "error")
+
+
+def error(record):
+    """Return the error of a prediction relative to the published figure, positive if too high."""
+    return record["emulated_gb"] / record["published_gb"] - 1
+
+
+def reached(record):
+    """Return the bound on an update's time, relative to the published time."""
+    return record["bound"]["ms"] / record["published_ms"]
+
+
+def size_rows(records):
+    """Return rows of texts for the records with published sizes; SIZES is their heading."""
+    return [
+        (
+            r["what"],
+            r["torch"].partition("+")[0],
+            r["counter"],
+            size(r["published_gb"]),
+            size(r["emulated_gb"]),
+            f"{error(r):+.1%}",
+        )
+        for r in records
+        if r["published_gb"]
+    ]
+
+
+def script_rows(records):
+    """Return rows of texts for scripts of others: their memory, or why they did not run."""
+    rows = []
+    for r in records:
+        if not r["script"]:
+            continue
+        published = size(r["published_gb"]) if r["published_gb"] else NOTHING
+        if "why" in r:
+            memory = (r["why"], NOTHING)
+        else:
+            memory = (size(r["allocated_gb"]), size(r["reserved_gb"]))
+        rows.append((r["script"], r["what"], *memory, published))
+    return rows
+
+
+def time_rows(records):
+    """Return rows of texts for the records with published times; TIMES is their heading."""
+    rows = []
+    for r in records:
+        if not r["published_ms"]:
+            continue
+        estimated = (NOTHING, NOTHING)
+        if "work_ms" in r:
+            estimated = (f"{estimate(r['work_ms']):.1f} ms", f"{time_factors.error(r):+.0%}")
+        bound = (f"{r['bound']['ms']:.1f} ms", r["bound"]["by"], f"{reached(r):.0%}")
+        rows.append((r["what"], f"{r['published_ms']:.1f} ms", *bound, *estimated))
+    return rows
+
+
+def show(source, records):
+    """Print a source, its records as tables, and which of its rows are not emulated, and why."""
+    print("\n{title}: {url}\n{note}".format(**source))
+    if sizes := size_rows(records):
+        print("", *aligned(SIZES, sizes), sep="\n")
+    if scripts := script_rows(records):
+        print("", *aligned(SCRIPTS, scripts), sep="\n")
+    for r in records:
+        if "why" in r and not r["script"]:
+            print(f"{r['what']} did not run: {r['why']}")
+    for row in source["rows"]:
+        if "why" in row:
+            print("\n{words} ({there}; {url}): {why}".format(**row))
+    if times := time_rows(records):
+        print("\n", source["times"], "\n", *aligned(TIMES, times), sep="\n")
