@@ -33,10 +33,11 @@ COMMANDS = {
             "lab.proof.published.command",
         ),
         "traces": ("allocator traces of others, event by event", "lab.proof.traces.command"),
-        "card_fits": ("what fits on which card", "lab.lessons.card_fits"),
-        "exercises": ("answers of the exercises", "lab.lessons.exercises"),
-        "misconceptions": ("figures of the misconceptions", "lab.lessons.misconceptions"),
-        "streams": ("what passes while the GPU computes", "lab.lessons.streams"),
+        "card_fits": ("what fits on which card", "lab.evidence.card_fits"),
+        "game_sheet": ("known solutions of the game, judged", "lab.evidence.game_sheet"),
+        "exercises": ("answers of the exercises", "lab.evidence.exercises"),
+        "misconceptions": ("figures of the misconceptions", "lab.evidence.misconceptions"),
+        "streams": ("what passes while the GPU computes", "lab.evidence.streams"),
     },
 }
 

@@ -7,8 +7,7 @@ from emulated import NEEDS
 from versions import made_here
 
 from emulated_gpu.cards import CARDS, CONTEXT_GB
-from shared.lab.evidence import on_cards
-from shared.lab.lessons import misconceptions
+from shared.lab.evidence import misconceptions, on_cards
 from shared.lab.predict import tables
 from shared.lab.records import scripts, stored
 

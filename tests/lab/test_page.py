@@ -6,8 +6,8 @@ import re
 import pytest
 from conftest import NAMES, PLAIN, ROOT, TEXT, run
 
-from shared.lab.lessons import exercises
 from shared.lab.records import scripts, stored
+from shared.lab.records.exercises import of_page
 from shared.lab.records.formats import size
 
 FETCHED = r"<(?!a\b)\w+[^>]*\s(?:src|srcset|poster|data|href)=(?![\"']data:)"
@@ -35,7 +35,7 @@ def test_it_has_every_stage_with_its_peak_and_exercises(page):
         begin = page.index(f'<article id="{name.replace("/", "-")}"')
         article = page[begin : page.index("</article>", begin)]
         assert size(stored.predictions()[name]["train"]["device_peak_gb"]) in article
-        asked = exercises.of_page(name.split("/")[0]) if name.endswith("/train") else []
+        asked = of_page(name.split("/")[0]) if name.endswith("/train") else []
         assert article.count("<summary>Answer</summary>") == len(asked)
         assert all(f"<pre><code>{html.escape(e.command)}</code></pre>" in article for e in asked)
 

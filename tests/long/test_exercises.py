@@ -4,32 +4,35 @@ import pytest
 from conftest import ROOT
 from versions import made_here
 
+from shared.lab.evidence import exercises as made
+from shared.lab.evidence.by_command import predictions
 from shared.lab.lessons import exercises, pages
 from shared.lab.records import scripts
+from shared.lab.records.exercises import commands, every, is_prediction
 
-EXERCISES = exercises.every()
+EXERCISES = every()
 IDS = [f"{e.folder}-{e.number}" for e in EXERCISES]
 # Every fifth prediction is run here; `python -m shared exercises` runs them all.
-CHECKED = [e for e in EXERCISES if exercises.is_prediction(e.command)][::5]
+CHECKED = [e for e in EXERCISES if is_prediction(e.command)][::5]
 
 
 @pytest.fixture(scope="module")
 def entries():
     """Current results of the commands of some exercises, in the form of the stored file."""
-    asked = [command for e in CHECKED for command in exercises.commands(e)]
-    found = exercises.to_store(exercises.predictions(list(dict.fromkeys(asked))))
+    asked = [command for e in CHECKED for command in commands(e)]
+    found = made.to_store(predictions(list(dict.fromkeys(asked))))
     return {(e["folder"], e["number"]): e for e in found}
 
 
 def test_every_stage_has_one_to_measure_and_one_to_predict():
     for folder in scripts.folders():
         own = [e for e in EXERCISES if e.folder == folder]
-        assert [(e.number, exercises.is_prediction(e.command)) for e in own] == [
+        assert [(e.number, is_prediction(e.command)) for e in own] == [
             (1, False),
             (2, True),
         ]
         assert all(e.question and e.reason for e in own)
-    assert all(c.startswith("python ") for e in EXERCISES for c in exercises.commands(e))
+    assert all(c.startswith("python ") for e in EXERCISES for c in commands(e))
 
 
 @pytest.mark.parametrize("exercise", CHECKED, ids=lambda e: f"{e.folder}-{e.number}")

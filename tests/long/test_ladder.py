@@ -6,7 +6,7 @@ import pytest
 from conftest import NAMES, ROOT, SHARDED, TEXT, arguments, code_blocks, page_commands, run
 from single_process import TINY
 
-from shared.lab.lessons import exercises
+from shared.lab.records.exercises import every
 from shared.lab.records.reading import by_script, read
 
 HALF = [NAMES[0], NAMES[2], NAMES[5], NAMES[-1], *TEXT]
@@ -63,7 +63,7 @@ def test_every_command_on_the_pages_runs(tmp_path):
     """Commands of the exercises run in test_exercises.py, all others here."""
     commands = {command for command in page_commands() if "&&" not in command}
     assert len(commands) >= 2 * len(NAMES)
-    for command in commands - {e.command for e in exercises.every()}:
+    for command in commands - {e.command for e in every()}:
         record = [] if "-m" in arguments(command) else ["--record", tmp_path / "record.jsonl"]
         printed = run(*arguments(command), *record)
         assert "test accuracy" in printed or not record

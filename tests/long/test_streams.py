@@ -2,6 +2,7 @@
 
 import pytest
 
+from shared.lab.evidence import streams as made
 from shared.lab.lessons import streams
 from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.predict.stage import predict_work
@@ -11,7 +12,7 @@ from shared.lab.predict.stage import predict_work
 def runs():
     """What predict_work() returns for 07, 08 and 10, tiny, and for 08 again."""
     names = "07_init_module/train", "08_fsdp/train", "10_offload/train", "08_fsdp/train"
-    options = Wanted("tiny", clock_us=streams.LAUNCH_US)
+    options = Wanted("tiny", clock_us=made.LAUNCH_US)
     jobs = [(predict_work, name, options) for name in names]
     one, *several, again = run_jobs(jobs)
     return one, *several, again
@@ -47,19 +48,19 @@ def test_overlap_and_joining():
     pieces = [["product", 0, 0, 2], ["send", 1, 1, 4], ["kernel", 0, 2, 3]]
     assert streams.hidden(pieces, "send") == pytest.approx(2 / 3)
     assert streams.hidden(pieces, "copy") is None
-    assert streams.busy(pieces)["send"] == 3
+    assert made.busy(pieces)["send"] == 3
     assert streams.by_stream(pieces) == {0: 3, 1: 3}
     near = [["send", 1, 0, 1], ["product", 0, 0, 1], ["send", 1, 1.01, 2], ["send", 1, 3, 4]]
-    assert streams.joined(near) == [["send", 1, 0, 2], ["product", 0, 0, 1], ["send", 1, 3, 4]]
+    assert made.joined(near) == [["send", 1, 0, 2], ["product", 0, 0, 1], ["send", 1, 3, 4]]
 
 
 def test_the_stored_pieces_are_current():
     """Their number may differ with PyTorch, not what overlaps with what."""
-    options = Wanted("full", clock_us=streams.LAUNCH_US)
-    jobs = [(predict_work, name, options) for name in streams.SHOWN]
+    options = Wanted("full", clock_us=made.LAUNCH_US)
+    jobs = [(predict_work, name, options) for name in made.SHOWN]
     for entry, pieces in zip(streams.stored_entries(), run_jobs(jobs), strict=True):
-        now = streams.joined(pieces)
-        assert len(pieces) * streams.LAUNCH_US / 1e3 < 0.9 * entry["ms"]  # the GPU sets the pace
+        now = made.joined(pieces)
+        assert len(pieces) * made.LAUNCH_US / 1e3 < 0.9 * entry["ms"]  # the GPU sets the pace
         for kind in ("send", "copy"):
             both = streams.hidden(now, kind), streams.hidden(entry["pieces"], kind)
             assert both[0] == pytest.approx(both[1], abs=0.1)

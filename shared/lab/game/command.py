@@ -150,8 +150,6 @@ def parse(argv):
     add("--card", type=key, metavar="NAME", help=f"{own}: {', '.join(cards.CARDS)}")
     hints = "show the next of a level's hints, or hint N; nothing is judged"
     add("--hint", nargs="?", type=positive, const=0, metavar="N", help=hints)
-    sheet = "for teachers: judge all known solutions and mistakes, and store what comes out"
-    add("--sheet", action="store_true", help=sheet)
     args = parser.parse_args(argv)
     if not args.what and (args.card or args.hint is not None):
         parser.error("name a level or a file")
@@ -162,10 +160,6 @@ def parse(argv):
 
 def main(argv=None):
     args = parse(argv)
-    if args.sheet:
-        from shared.lab.game import sheet
-
-        return sheet.store(argv)
     if not args.what:
         print("\n".join(listed(Kept(Path()))))
         return 0

@@ -9,9 +9,9 @@ import shlex
 
 from shared.cli import Parser
 from shared.lab.evidence import hugging_face, lost_updates, on_cards, scale, variants
-from shared.lab.game import sheet
 from shared.lab.lessons import (
     exercises,
+    game_sheet,
     misconceptions,
     on_gpus,
     parts,
@@ -29,7 +29,7 @@ PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 PARTS = {
     "answer": exercises.part,
     "diff": parts.diff,
-    "game": sheet.part,
+    "game": game_sheet.part,
     "glance": parts.glance,
     "grown": variants.grown,
     "how_right": proof.how_right,

@@ -1,7 +1,6 @@
-"""What the streams of a GPU do during an update: pictures of the stages that use several.
+"""Pictures of a GPU's streams during an update, of the stages that use several.
 
-`python -m shared streams` runs them with the emulated GPU's clock, and stores the pieces of
-work of their last update; `python -m shared lessons` draws the pictures.
+They are drawn from the records of `python -m shared streams`.
 """
 
 import base64
@@ -9,44 +8,18 @@ import os
 
 import matplotlib
 
-from shared import record
-from shared.cli import Parser
-from shared.images.cli import TASK
 from shared.lab.lessons.parts import FIGURES
-from shared.lab.predict.jobs import Wanted, run_jobs
-from shared.lab.predict.stage import predict_work
 from shared.lab.records import bars, measured, scripts, stored
 
 matplotlib.use("Agg")  # draws into files, needs no screen
 import matplotlib.pyplot as plt
 
-SHOWN = "08_fsdp/train", "09_act_ckpt/train", "10_offload/train"
-LAUNCH_US = 5  # that the host takes to start a piece of work: so the GPU sets the pace
-GAP_MS = 0.02  # of pieces of a stream that are drawn as one
 KINDS = {
     "product": ("matrix products", "#1f77b4"),
     "kernel": ("other kernels", "#9ecae1"),
     "send": ("between GPUs", "#ff7f0e"),
     "copy": ("from and to the host", "#2ca02c"),
 }
-
-
-def joined(pieces):
-    """Return pieces of work, [kind, stream, begin, end], those of a kind without gaps as one."""
-    found, last = [], {}
-    for kind, stream, begin, end in pieces:
-        before = last.get(stream)
-        if before and before[0] == kind and begin - before[3] < GAP_MS:
-            before[3] = end
-        else:
-            last[stream] = [kind, stream, begin, end]
-            found.append(last[stream])
-    return [[kind, stream, round(a, 3), round(b, 3)] for kind, stream, a, b in found]
-
-
-def busy(pieces):
-    """Return the milliseconds of work by kind, {kind: ms}."""
-    return {k: sum(b - a for kind, _, a, b in pieces if kind == k) for k in KINDS}
 
 
 def by_stream(pieces):
@@ -61,11 +34,11 @@ def hidden(pieces, kind):
     None if there is no work of this kind.
     """
     main = next(stream for kind, stream, *_ in pieces if kind == "product")
-    there = [piece[2:] for piece in pieces if piece[1] == main and piece[0] != kind]
-    its = [piece[2:] for piece in pieces if piece[0] == kind and piece[1] != main]
-    both = sum(max(0, min(b, d) - max(a, c)) for a, b in its for c, d in there)
-    whole = sum(b - a for a, b in its)
-    return both / whole if whole else None
+    computing = [piece[2:] for piece in pieces if piece[1] == main and piece[0] != kind]
+    moving = [piece[2:] for piece in pieces if piece[0] == kind and piece[1] != main]
+    overlap = sum(max(0, min(b, d) - max(a, c)) for a, b in moving for c, d in computing)
+    total = sum(b - a for a, b in moving)
+    return overlap / total if total else None
 
 
 def stored_entries():
@@ -74,7 +47,7 @@ def stored_entries():
 
 
 def shown(entry):
-    """Return what a picture's metadata tell."""
+    """Return the values stored in a picture's metadata; other ones show that it is stale."""
     return {entry["script"]: entry["ms"]}
 
 
@@ -131,21 +104,3 @@ def embedded(script):
             data = base64.b64encode(picture(entry).read_bytes()).decode()
             return f"data:image/png;base64,{data}", caption(entry)
     return None
-
-
-def main(argv=None):
-    Parser(description=__doc__.splitlines()[0]).parse_args(argv)
-    options = Wanted("full", clock_us=LAUNCH_US)
-    jobs = [(predict_work, name, options) for name in SHOWN]
-    entries = []
-    for name, pieces in zip(SHOWN, run_jobs(jobs)):
-        known = {"script": name, "card": options.card.title, "launch_us": LAUNCH_US}
-        known |= {"ms": max(end for *_, end in pieces), "busy_ms": busy(pieces)}
-        known["started"] = len(pieces)
-        entries.append({**record.new(TASK, **known), "pieces": joined(pieces)})
-    stored.write(stored.STREAMS, entries)
-    print(f"{stored.STREAMS.name}: {len(entries)} records")
-
-
-if __name__ == "__main__":
-    main()

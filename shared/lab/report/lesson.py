@@ -8,8 +8,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup, escape
 
-from shared.lab.lessons import exercises
-from shared.lab.records import scripts
+from shared.lab.records import exercises, scripts
 from shared.lab.records.scripts import ROOT
 
 SECTIONS = ("The script", "The change", "Run it", "Why the memory changes", "What it costs")

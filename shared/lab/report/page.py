@@ -17,6 +17,7 @@ from emulated_gpu import cards
 from shared.lab.lessons import exercises, mistakes, streams
 from shared.lab.lessons.exercise_answers import title
 from shared.lab.predict import card_fit, tables
+from shared.lab.records import exercises as exercise_pages
 from shared.lab.records import reading, scripts, stored
 from shared.lab.records.bars import COLORS
 from shared.lab.records.origin import origin
@@ -92,7 +93,7 @@ def diffs(others=()):
 def part(script, chosen):
     """Return the data of one stage for the page."""
     has_lesson = script.file == "train"
-    asked = exercises.of_page(script.folder) if has_lesson else []
+    asked = exercise_pages.of_page(script.folder) if has_lesson else []
     plain = next((n for n in scripts.plain() if n.startswith(f"{script.folder}/")), None)
     return {
         "script": script.name,
@@ -124,7 +125,7 @@ def questions():
             both = (r["train"]["device_peak_gb"] for r in (before, record))
             peaks[record["script"]] = (before["script"], *both)
     entries = exercises.stored_entries()
-    for e in exercises.every():
+    for e in exercise_pages.every():
         record, before = (entries[e.folder, e.number][key] for key in ("record", "against"))
         place = e.memory[-1]  # the last of two is what the exercise is about
         both = [r[e.phase][f"{place}_peak_gb"] for r in (before, record)]

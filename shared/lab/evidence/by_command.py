@@ -1,0 +1,24 @@
+"""Predictions, made as the commands on the pages would make them."""
+
+import shlex
+
+from shared.lab.predict import command as predictor
+from shared.lab.predict.jobs import run_jobs
+from shared.lab.predict.stage import predict
+
+
+def predictions(commands):
+    """Return what `python -m shared predict ...` commands predict: {command: list of records}.
+
+    A run that several commands have in common is made once.
+    """
+    runs = {}
+    for command in commands:
+        args = predictor.parse(shlex.split(command)[3:])
+        runs[command] = predictor.wanted(args)
+    jobs = list(dict.fromkeys(job for jobs in runs.values() for job in jobs))
+    records = dict(zip(jobs, run_jobs([(predict, *job) for job in jobs])))
+    return {
+        command: [{**records[job], "command": command} for job in jobs]
+        for command, jobs in runs.items()
+    }

@@ -1,0 +1,91 @@
+"""Answers of the exercises: run their commands, scripts and predictions, and store the records."""
+
+import os
+import shlex
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from unittest import mock
+
+from shared.cli import Parser, UserError
+from shared.lab.evidence.by_command import predictions
+from shared.lab.records import stored
+from shared.lab.records.exercises import commands, every, is_prediction
+from shared.lab.records.reading import read
+from shared.lab.records.running import run_script
+from shared.lab.records.scripts import ROOT
+
+# The fields of a record that an answer needs.
+KEPT = (
+    "script technique model image_px max_length pretrained dataset device world_size batch_size "
+    "micro_batch_size steps load train cost bound test_accuracy versions "
+    "git_commit command date"
+).split()
+
+
+def run_scripts(to_run, folder):
+    """Run scripts without a GPU, two at a time, as for the stored ladder: {command: [record]}."""
+
+    def train(command):
+        file, *options = shlex.split(command)[1:]
+        log = folder / f"{to_run.index(command)}.log"
+        record, last_line = run_script(file.removesuffix(".py"), options, log)
+        if not record:
+            raise UserError(f"{command} failed: {last_line}")
+        print(f"{command}: done", flush=True)
+        return [{**record, "command": command}]
+
+    alone = mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
+    with alone, ThreadPoolExecutor(2) as pool:
+        return dict(zip(to_run, pool.map(train, to_run)))
+
+
+def compared(exercise, printed):
+    """Return the two records that an exercise compares: its command's last, and another one.
+
+    The other one is of the script `against`, in the same output or else in the stored records; or
+    the last one of a second command. printed is {command: list of records}.
+    """
+    *before, record = printed[exercise.command]
+    if exercise.against in printed:
+        return record, printed[exercise.against][-1]
+    if is_prediction(exercise.command):
+        stages = stored.predicted(stored.STAGES)
+    else:
+        stages, _ = read(stored.TINY_MEASURED)
+    return record, next(r for r in [*before, *stages] if r["script"] == exercise.against)
+
+
+def shortened(record):
+    """Return the fields of a record that an answer needs."""
+    fields = {key: record[key] for key in KEPT if key in record}
+    return {**fields, "command": record.get("ladder") or record["command"]}
+
+
+def to_store(printed):
+    """Return the entries to store for the exercises; printed is {command: records}."""
+    entries = []
+    for exercise in every():
+        if exercise.command not in printed:
+            continue
+        record, against = compared(exercise, printed)
+        entry = {"folder": exercise.folder, "number": exercise.number, "command": exercise.command}
+        entry |= {"record": shortened(record), "against": shortened(against)}
+        entries.append(entry)
+    return entries
+
+
+def main(argv=None):
+    Parser(description=__doc__.splitlines()[0]).parse_args(argv)
+    to_run = list(dict.fromkeys(command for e in every() for command in commands(e)))
+    printed = predictions([command for command in to_run if is_prediction(command)])
+    with tempfile.TemporaryDirectory() as folder:
+        scripts_to_run = [command for command in to_run if not is_prediction(command)]
+        printed.update(run_scripts(scripts_to_run, Path(folder)))
+    entries = to_store(printed)
+    stored.write(stored.EXERCISES, entries)
+    print(f"{stored.EXERCISES.relative_to(ROOT)}: {len(entries)} answers")
+
+
+if __name__ == "__main__":
+    main()

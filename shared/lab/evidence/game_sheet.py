@@ -1,0 +1,24 @@
+"""The teacher's sheet of the game: judge all known solutions and mistakes, store the verdicts."""
+
+from shared.cli import Parser
+from shared.lab.game.sheet import everything, verdicts
+from shared.lab.records import stored
+
+START = "as handed out"
+
+
+def main(argv=None):
+    Parser(description=__doc__.splitlines()[0]).parse_args(argv)
+    changes = everything()
+    records = [
+        {"level": level.number, "words": change.words if change else START, **verdict}
+        for (level, _, change), verdict in zip(changes, verdicts(changes))
+    ]
+    made = {"command": "python -m shared game_sheet"}
+    records = [{**record, **made} for record in stored.rounded(records)]
+    stored.write(stored.GAME, records)
+    print(f"{stored.GAME.name}: {len(records)} verdicts")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""Figures of the misconceptions: run the commands of misconceptions.toml, store the records."""
+
+import tomllib
+from pathlib import Path
+
+from shared.cli import Parser
+from shared.lab.evidence.by_command import predictions
+from shared.lab.records import stored
+
+
+def every():
+    """Return the entries of misconceptions.toml."""
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))["things"]
+
+
+def main(argv=None):
+    Parser(description=__doc__.splitlines()[0]).parse_args(argv)
+    commands = [command for thing in every() for command in thing.get("commands", ())]
+    printed = stored.rounded(predictions(list(dict.fromkeys(commands))))
+    stored.write(stored.MISCONCEPTIONS, printed)
+    print(f"{stored.MISCONCEPTIONS.name}: {len(printed)} commands")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""The tables of the teacher's sheet for the game, from stored verdicts."""
+
+from shared.lab.game.sheet import everything
+from shared.lab.records import markdown, stored
+from shared.lab.records.formats import size
+from shared.lab.records.origin import origin
+
+
+def outcome(verdict):
+    """Return what a verdict comes to, in one line."""
+    gb = f"{verdict['needs_gb']:.2f} GB" if "needs_gb" in verdict else ""
+    if "said" in verdict:
+        return f"{gb}: {size(verdict['needs_gb'] - verdict['card_gb'])} too much"
+    if verdict["printed"][1].startswith("fits"):
+        return f"fits: {gb}, {verdict['ms']:.3g} ms per image"
+    return verdict["printed"][1]
+
+
+def part(folder, level=None):
+    """Return the table of a level; without one, where the figures of all come from."""
+    records = stored.read(stored.GAME)
+    if not level:
+        return origin([r for r in records if "device" in r], stored.GAME, what="the levels")
+    rows = [("tried", "changed lines", "outcome", "why")]
+    records = [r for r in records if r["level"] == int(level)]
+    tried = [change for each, _, change in everything() if each.number == int(level)]
+    for change, r in zip(tried, records, strict=True):
+        rows.append((r["words"], str(r["lines"]), outcome(r), change.why if change else ""))
+    start = ["```text", *records[0]["printed"], "```"]
+    return markdown.text(start, rows)

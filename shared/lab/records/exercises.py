@@ -1,0 +1,68 @@
+"""The exercises on the lesson pages: a question, a command that prints the answer, and the reason.
+
+All of that stands on the page, where a teacher edits it; only the table of the answer is generated.
+`python -m shared exercises` stores the records that the commands make; lessons/exercises.py shows
+them.
+"""
+
+import dataclasses
+import re
+import shlex
+
+from shared.lab.records import scripts
+from shared.lab.records.scripts import ROOT
+
+# The question, the command, the options of the answer, and the reason.
+PARTS = re.compile(
+    r".*?\n(.*?)```bash\n(.*?)\n```\n.*?<!-- generated: answer (.*?) -->\n.*?<!-- end -->\n"
+    r"(.*?)</details>",
+    re.DOTALL,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Exercise:
+    """An exercise of a lesson page."""
+
+    folder: str
+    number: int  # counted from 1 on each page
+    question: str  # Markdown, like the reason
+    command: str  # the exercise asks about the last record that it makes
+    reason: str
+    against: str  # a script, in the same output or else in the stored records; or another command
+    phase: str = "train"  # or "load"
+    memory: tuple = ("device",)  # which peaks are compared: device, host or both
+
+    @property
+    def key(self):
+        return self.folder, self.number
+
+
+def of_page(folder):
+    """Return the exercises on the page of a stage's folder."""
+    rest = (ROOT / folder / "README.md").read_text().partition("\n## Try it\n")[2]
+    section = rest.partition("\n## ")[0]
+    exercises = []
+    for number, block in enumerate(section.split("\n### Exercise ")[1:], 1):
+        question, command, marker, reason = map(str.strip, PARTS.match(block).groups())
+        options = dict(option.split("=", 1) for option in shlex.split(marker))
+        memory = tuple(options.pop("memory", "device").split(","))
+        entry = Exercise(folder, number, question, command, reason, memory=memory, **options)
+        exercises.append(entry)
+    return exercises
+
+
+def every():
+    """Return the exercises of all pages."""
+    return [exercise for folder in scripts.folders() for exercise in of_page(folder)]
+
+
+def is_prediction(command):
+    """Return whether a command predicts; otherwise it runs a script."""
+    return shlex.split(command)[1:3] == ["-m", "shared", "predict"]
+
+
+def commands(exercise):
+    """Return the commands of an exercise: its own, and the one to compare with, if any."""
+    second = [exercise.against] if exercise.against.startswith("python ") else []
+    return [exercise.command, *second]
