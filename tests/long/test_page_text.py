@@ -78,7 +78,9 @@ def test_what_pages_name_exists(page):
             there = re.sub(r"^```.*?^```$", "", there, flags=re.MULTILINE | re.DOTALL)
             titles = re.findall(r"^#+ (.*)$", there, re.MULTILINE)
             assert anchor in map(lesson.slug, titles), f"{path}#{anchor}"
-    for path in re.findall(r"\b(?:\d\d_\w+|shared|tests)/[\w/.-]*\.(?:py|jsonl?|png|md)\b", text):
+    for path in re.findall(
+        r"\b(?:\d\d_\w+|shared|tests)/[\w/.-]*\.(?:py|jsonl?(?:\.xz)?|png|md)\b", text
+    ):
         assert (ROOT / path).exists(), path
     for command in re.findall(r"python -m shared ([a-z_]+)", text):
         assert any(command in commands for commands in COMMANDS.values()), command

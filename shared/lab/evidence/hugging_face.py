@@ -10,10 +10,8 @@ import sys
 import torch
 
 from shared.cli import Parser
-from shared.lab.evidence import kept
 from shared.lab.predict.jobs import run_jobs
 from shared.lab.records import scripts, stored
-from shared.lab.records.formats import size
 
 BEFORE = "11_llm/before"
 UPDATES = ["--preset", "tiny", "--data", "fake", "--max-steps", "3"]  # texts of 512 tokens
@@ -99,37 +97,11 @@ def measured(techniques=TECHNIQUES, *options):
     return list(zip(records[::2], records[1::2]))
 
 
-def part(folder):
-    """Return the table of options and peaks."""
-    records = stored.read(stored.HUGGING_FACE)
-    table = [("technique", "in the Trainer", "in Accelerate", "peak", "loss after 3 updates")]
-    for t, in_trainer, in_before in zip(TECHNIQUES, records[::2], records[1::2], strict=True):
-        option = "`" + _argument(t.trainer) + "`" if t.trainer else "–"
-        both = in_trainer, in_before
-        peak = _if_equal(*(size(r["train"]["device_peak_gb"]) for r in both))
-        loss = _if_equal(*(f"{r['last_loss']:.4f}" for r in both))
-        table.append((t.words, option, t.accelerate, peak, loss))
-    sharded = ("`fsdp=True`", "`FullyShardedDataParallelPlugin(fsdp_version=2)`")
-    table.append(("sharding", *sharded, "not measured", ""))
-    note = "One figure where both are equal."
-    return kept.table(table, records, stored.HUGGING_FACE, note)
-
-
-def _if_equal(in_trainer, in_before):
-    """Return one text for two figures that are the same, else both."""
-    return in_trainer if in_trainer == in_before else f"{in_trainer}, before.py {in_before}"
-
-
-def _argument(option):
-    name, *value = option
-    value = value[0] if value else "True"
-    name = name.removeprefix("--").replace("-", "_")
-    return f"{name}={value}" if value == "True" or value.isdigit() else f'{name}="{value}"'
-
-
 def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
-    kept.store(stored.HUGGING_FACE, "hugging_face", [r for pair in measured() for r in pair])
+    stored.write_made_by(
+        "hugging_face", stored.HUGGING_FACE, [r for pair in measured() for r in pair]
+    )
 
 
 if __name__ == "__main__":

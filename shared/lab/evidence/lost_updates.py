@@ -7,12 +7,10 @@ results.
 
 import contextlib
 import io
-import statistics
 
 import torch
 
 from shared.cli import Parser
-from shared.lab.evidence import kept
 from shared.lab.predict.jobs import run_jobs
 from shared.lab.records import scripts, stored
 
@@ -54,24 +52,6 @@ def trained(seeds, *options):
     jobs = [(train, name, seed, *options) for name in SCRIPTS for seed in seeds]
     records = run_jobs(jobs, emulated=False)
     return {name: [r for r in records if r["script"] == name] for name in SCRIPTS}
-
-
-def part(folder):
-    """Return the table for the page."""
-    by_script = stored.read(stored.LOST_UPDATES)
-    table = [("script", "weights changed", "test accuracy", "seeds: lowest to highest")]
-    for name, records in by_script.items():
-        changed, accuracies = ([r[key] for r in records] for key in ("changed", "test_accuracy"))
-        means = (f"{statistics.mean(values):.1%}" for values in (changed, accuracies))
-        table.append((name, *means, f"{min(accuracies):.1%} to {max(accuracies):.1%}"))
-    records = [r for of_script in by_script.values() for r in of_script]
-    seeds = len(records) // len(by_script)
-    r = records[0]
-    note = (
-        f"Adam with a learning rate of {r['lr']:.0e}, {r['steps']} updates of {r['batch_size']} "
-        f"images; means over {seeds} seeds. *Changed* counts the weights of the blocks."
-    )
-    return kept.table(table, records, stored.LOST_UPDATES, note)
 
 
 def main(argv=None):

@@ -9,17 +9,13 @@ import re
 import subprocess
 import sys
 import tempfile
-import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from emulated_gpu.cards import CARDS, CONTEXT_GB
 from shared import record
 from shared.cli import Parser, UserError
 from shared.images.cli import TASK as IMAGES
-from shared.lab.evidence import kept
-from shared.lab.predict.tables import NCCL_GB
-from shared.lab.records import formats, markdown, reading, scripts, stored
+from shared.lab.records import reading, scripts, stored
 from shared.lab.records.oom_message import numbers
 
 LARGE = ("--model", "vit_h_14")  # at 518 px
@@ -87,62 +83,6 @@ def pair(stage):
     }
 
 
-def part(folder):
-    """Return the commands of a stage's page, what PyTorch says, and what holds the card."""
-    entry = stored_pairs()[f"{folder.name}/train"]
-    runs = [entry[when] for when in ("before", "after") if entry[when]]
-    lines = []
-    for r in runs:
-        says = textwrap.wrap(r["message"], 100) if r["message"] else ["(it fits)"]
-        lines += [f"$ {r['command']}", *says, ""]
-    notes = []
-    if ON[entry["stage"]][1] == LARGE:
-        notes.append("ViT-L/16 would fit with both.")
-    if scripts.get(entry["stage"]).load().DEVICES > 1:
-        notes.append(f"`--alone` runs one process; NCCL would take {NCCL_GB:g} GB more.")
-    return markdown.text(["```text", *lines[:-1], "```"], table(entry, runs), " ".join(notes))
-
-
-def table(entry, runs):
-    """Return the rows of a table: what held the card when a run failed, or at its peak."""
-    card = CARDS[entry["card"]]
-    names = [r["script"].removesuffix("/train").split("/")[-1] for r in runs]
-    _, model = ON[entry["stage"]][1] or ("--model", IMAGES.presets["full"]["model"])
-    model = model.rpartition("/")[-1]
-    rows = [(f"{model} on emulated {card.title}: {card.gb:.2f} GB", *names)]
-    rows.append(("allocated by PyTorch", *(gb(allocated(r)) for r in runs)))
-    rows.append(("reserved, but unallocated", *(gb(reserved(r) - allocated(r)) for r in runs)))
-    rows.append(("CUDA context, about", *(gb(CONTEXT_GB * 1e9) for r in runs)))
-    rows.append(("free", *(gb(free(r, card)) for r in runs)))
-    if any(r["message"] for r in runs):
-        asked = (gb(r["numbers"]["tried"]) if r["numbers"] else formats.NOTHING for r in runs)
-        rows.append(("tried to allocate", *asked))
-    hosts = [r["load_host_gb"] for r in runs]
-    if None not in hosts and hosts[0] != hosts[-1]:
-        rows.append(("while loading, on the host", *map(formats.amount, hosts)))
-    return rows
-
-
-def allocated(run):
-    return (run["numbers"] or run["peak"])["allocated"]
-
-
-def reserved(run):
-    if run["numbers"]:
-        return run["numbers"]["allocated"] + run["numbers"]["idle"]
-    return run["peak"]["reserved"]
-
-
-def free(run, card):
-    if run["numbers"]:
-        return run["numbers"]["free"]
-    return card.gb * 1e9 - CONTEXT_GB * 1e9 - run["peak"]["reserved"]
-
-
-def gb(size):
-    return formats.size(size / 1e9)
-
-
 def stored_pairs():
     """Return the stored entries, {stage: entry}."""
     return {entry["stage"]: entry for entry in stored.read(stored.ON_CARDS)}
@@ -151,7 +91,7 @@ def stored_pairs():
 def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
     with ThreadPoolExecutor(2) as pool:
-        kept.store(stored.ON_CARDS, "on_cards", [*pool.map(pair, ON)])
+        stored.write_made_by("on_cards", stored.ON_CARDS, [*pool.map(pair, ON)])
 
 
 if __name__ == "__main__":

@@ -13,11 +13,9 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from emulated_gpu.cards import CARDS
 from shared.cli import Parser
-from shared.lab.evidence import kept
 from shared.lab.predict.jobs import Wanted, one_by_one, run_jobs
 from shared.lab.predict.stage import predict
-from shared.lab.records import markdown, stored
-from shared.lab.records.formats import number
+from shared.lab.records import stored
 
 SCRIPT = "11_llm/train"
 TOKENS = 8192  # of the one text of each GPU
@@ -29,15 +27,6 @@ RUNS = (  # model, GPUs, and GPUs in a group that has all shards (HSDP), if they
     ("meta-llama/Meta-Llama-3-70B", 256, 64),
     ("meta-llama/Llama-3.1-405B", 512, None),
     ("meta-llama/Llama-3.1-405B", 1024, None),
-)
-# Of torchtitan's, in proof/published/sources.toml.
-TITAN, SHOWN = (
-    "torchtitan 2024",
-    (
-        "70B, 256 GPUs, tensor parallel 8",
-        "405B, 512 GPUs, pipeline 1F1B",
-        "405B, 8 texts of 262,144 tokens, context parallel 8",
-    ),
 )
 
 
@@ -74,35 +63,13 @@ def _shard_within(group, gpus):
     fsdp.fully_shard = lambda unit, **options: shard(unit, **{**options, "mesh": mesh()})
 
 
-def part(folder):
-    """Return the table of the stored runs, and one of torchtitan's."""
-    records = stored.read(stored.SCALE)
-    rows = [("model", "GPUs", "GB on each", "reserved", "found in")]
-    for r in records:
-        sizes = (r["train"][peak] for peak in ("device_peak_gb", "device_reserved_gb"))
-        here = f"{r['seconds']:.0f} s, {r['here_gb']:.1f} GB"
-        model = r["model"].rpartition("/")[-1]
-        gpus = f"{r['world_size']}, in groups of {r['group']}" if r["group"] else r["world_size"]
-        rows.append((model, str(gpus), *map(number, sizes), here))
-    return f"{kept.table(rows, records, stored.SCALE)}\n\n{titan()}"
-
-
-def titan():
-    """Return the table of torchtitan's figures with more than FSDP."""
-    rows = [("torchtitan, reserved", "published", "emulated")]
-    for r in stored.read(stored.PUBLISHED):
-        if r["source"] == TITAN and r["what"] in SHOWN:
-            rows.append((r["what"], number(r["published_gb"]), number(r["emulated_gb"])))
-    return "\n".join(markdown.table(rows))
-
-
 def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
     # One after the other, so that the seconds are those of a run by itself.
     records = [
         run_jobs([(emulate, SCRIPT, wanted(model, gpus), group)])[0] for model, gpus, group in RUNS
     ]
-    kept.store(stored.SCALE, "scale", records)
+    stored.write_made_by("scale", stored.SCALE, records)
 
 
 if __name__ == "__main__":

@@ -5,20 +5,15 @@
 """
 
 import dataclasses
-import operator
 import tomllib
 from pathlib import Path
 from unittest import mock
 
 from emulated_gpu.cards import CARDS
 from shared.cli import Parser
-from shared.lab.evidence import kept
 from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.predict.stage import predict
-from shared.lab.records import markdown, scripts, stored
-from shared.lab.records.formats import duration, number
-from shared.lab.records.origin import origin
-from shared.lab.records.reading import least_ms, on_host
+from shared.lab.records import scripts, stored
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,67 +92,10 @@ def measured():
     return dict(zip((variant.words for variant in MEASURED), records, strict=True))
 
 
-def part(folder, table=None):
-    """Return the table of a group of variants; without one, where the figures of all come from."""
-    records = recorded()
-    if not table:
-        return origin([*records.values()], stored.PREDICTED, what="the variants")
-    mine = [v for v in VARIANTS if v.table == table]
-    host = any(on_host(records[v.words]) for v in mine)
-    # The memory of this card is scarce, or streams decide about what is reserved.
-    tight = mine[0].card != Variant.card or any(v.clock_us for v in mine)
-    compared = any(v.against for v in mine)
-    heading = ["GB", "allocated"]
-    if compared:
-        heading.append("change")
-    if tight:
-        heading.append("reserved")
-    if host:
-        heading.append("host")
-    heading.append("correction" if mine[0].tiny else "ms (bound)")
-    rows = [tuple(heading)]
-    for v in mine:
-        train = records[v.words]["train"]
-        peak = train["device_peak_gb"]
-        cells = [v.words, number(peak)]
-        if v.against:
-            before = records[v.against]["train"]["device_peak_gb"]
-            cells.append(markdown.against(before, peak))
-        elif compared:
-            cells.append("")
-        if tight:
-            cells.append(number(train["device_reserved_gb"]))
-        if host:
-            cells.append(number(train["host_peak_gb"]))
-        ms = duration(least_ms(records[v.words])).removesuffix(" ms")
-        cells.append((v.mend or "") if v.tiny else ms)
-        rows.append(tuple(cells))
-    return markdown.text(rows)
-
-
-def grown(folder):
-    """Return a table of the memory reserved by default and with expandable segments."""
-    key = operator.itemgetter("model", "script", "world_size")
-    # The last record of a model has all techniques.
-    default = {key(r): r for r in stored.predicted(stored.STAGES, stored.TEXT)}
-    mine = {v.words: recorded()[v.words] for v in VARIANTS if v.expandable}
-    lines, shares = [], []
-    for words, r in mine.items():
-        usual, expandable = default[key(r)]["train"], r["train"]
-        reserved = [phase["device_reserved_gb"] for phase in (usual, expandable)]
-        if r["script"] in scripts.ladder():
-            shares.append(reserved[1] / reserved[0] - 1)
-        else:
-            lines.append((words, *map(number, reserved), markdown.compared(*reserved)))
-    heading = ("GB reserved", "by default", "expandable", "change")
-    ladder = ("01 to 10", "", "", f"{max(shares):+.1%} to {min(shares):+.1%}")
-    return kept.table([heading, ladder, *lines], [*mine.values()], stored.PREDICTED)
-
-
 def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
     records = run_jobs([(measure, variant) for variant in MEASURED], emulated=False)
-    kept.store(stored.TINY_VARIANTS, "variants", records)
+    stored.write_made_by("variants", stored.TINY_VARIANTS, records)
 
 
 if __name__ == "__main__":

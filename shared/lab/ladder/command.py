@@ -20,7 +20,7 @@ from shared.cli import Parser, UserError, add_options, command_of, keep_apart, l
 from shared.cli import choose as choose_model
 from shared.images.cli import TASK as IMAGES
 from shared.lab.ladder.before import fingerprint
-from shared.lab.records import bars, scripts, tables
+from shared.lab.records import bars, ladder_table, scripts
 from shared.lab.records.reading import by_model, by_script, read, setting
 from shared.lab.records.running import forks, run_script
 from shared.record import append
@@ -183,7 +183,7 @@ def measure(args, chosen):
 def show(args, records, predicted):
     """Print the tables of measurements, beside predictions, and draw the picture."""
     for group in by_model(records):
-        print(f"\n{setting(group[0])}\n" + "\n".join(tables.measured(group, predicted)))
+        print(f"\n{setting(group[0])}\n" + "\n".join(ladder_table.measured(group, predicted)))
     file, picture = args.out / "ladder.jsonl", args.out / "ladder.png"
     bars.draw(records, picture)
     print(f"\n{file}, {picture}: records and picture; {args.out / 'logs'}: output of the scripts")

@@ -8,18 +8,22 @@ import re
 import shlex
 
 from shared.cli import Parser
-from shared.lab.evidence import hugging_face, lost_updates, on_cards, scale, variants
 from shared.lab.lessons import (
     exercises,
     game_sheet,
+    hugging_face,
+    lost_updates,
     misconceptions,
+    on_cards,
     on_gpus,
     parts,
     pictures,
     proof,
+    scale,
     side_roads,
     streams,
     times,
+    variants,
 )
 from shared.lab.records import scripts
 from shared.lab.records.atomic_files import write_text

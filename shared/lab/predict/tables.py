@@ -3,8 +3,8 @@
 from emulated_gpu.cards import CONTEXT_GB
 from shared.lab.predict.estimate import estimate
 from shared.lab.records import formats, reading, scripts
+from shared.lab.records.ladder_table import parent
 from shared.lab.records.reading import name, setting, unit
-from shared.lab.records.tables import parent
 from shared.memory import bf16
 from shared.memory.blocks import CATEGORIES
 

@@ -25,6 +25,12 @@ def sources(records, file, what=None):
     return folded(ORIGIN, [origin(records, file, what)])
 
 
+def with_origin(rows, records, file, *notes):
+    """Return a table, the notes below it, and the origin of a file's records, as text."""
+    below = [line for note in notes for line in ("", note)]
+    return "\n".join([*table(rows), *below, "", *sources(records, file)])
+
+
 def text(*pieces):
     """Join pieces with blank lines: texts, lists of lines, and tables as lists of tuples."""
     shown = []

@@ -75,6 +75,13 @@ def write(file, content):
     write_text(file, text)
 
 
+def write_made_by(command, file, records):
+    """Write the records of `python -m shared COMMAND` into a file, and print their number."""
+    made = {"command": f"python -m shared {command}"}
+    write(file, [{**record, **made} for record in records])
+    print(f"{file.name}: {len(records)} records")
+
+
 def compact(value):
     """Return JSON without the spaces that it does not need."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -18,7 +18,7 @@ def parse(argv):
     add("--records", type=location, nargs="+", default=[], metavar="FILE", help=records)
     add("--out", type=location, default="out", metavar="DIR", help=out)
     more = "timelines of other scripts and models, to compare: the timelines.json that python -m "
-    more += "shared.lab.predict --timeline DIR has written"
+    more += "shared predict --timeline DIR has written"
     add("--timelines", type=location, nargs="+", default=[], metavar="FILE", help=more)
     args = parser.parse_args(argv)
     for file in args.records:

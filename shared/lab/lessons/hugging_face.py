@@ -1,0 +1,33 @@
+"""The table of techniques in Hugging Face's Trainer and in Accelerate."""
+
+from shared.lab.evidence.hugging_face import TECHNIQUES
+from shared.lab.records import markdown, stored
+from shared.lab.records.formats import size
+
+
+def part(folder):
+    """Return the table of options and peaks."""
+    records = stored.read(stored.HUGGING_FACE)
+    table = [("technique", "in the Trainer", "in Accelerate", "peak", "loss after 3 updates")]
+    for t, in_trainer, in_before in zip(TECHNIQUES, records[::2], records[1::2], strict=True):
+        option = "`" + _argument(t.trainer) + "`" if t.trainer else "–"
+        both = in_trainer, in_before
+        peak = _if_equal(*(size(r["train"]["device_peak_gb"]) for r in both))
+        loss = _if_equal(*(f"{r['last_loss']:.4f}" for r in both))
+        table.append((t.words, option, t.accelerate, peak, loss))
+    sharded = ("`fsdp=True`", "`FullyShardedDataParallelPlugin(fsdp_version=2)`")
+    table.append(("sharding", *sharded, "not measured", ""))
+    note = "One figure where both are equal."
+    return markdown.with_origin(table, records, stored.HUGGING_FACE, note)
+
+
+def _if_equal(in_trainer, in_before):
+    """Return one text for two figures that are the same, else both."""
+    return in_trainer if in_trainer == in_before else f"{in_trainer}, before.py {in_before}"
+
+
+def _argument(option):
+    name, *value = option
+    value = value[0] if value else "True"
+    name = name.removeprefix("--").replace("-", "_")
+    return f"{name}={value}" if value == "True" or value.isdigit() else f'{name}="{value}"'

@@ -1,0 +1,23 @@
+"""The table of updates that bf16 weights lose."""
+
+import statistics
+
+from shared.lab.records import markdown, stored
+
+
+def part(folder):
+    """Return the table for the page."""
+    by_script = stored.read(stored.LOST_UPDATES)
+    table = [("script", "weights changed", "test accuracy", "seeds: lowest to highest")]
+    for name, records in by_script.items():
+        changed, accuracies = ([r[key] for r in records] for key in ("changed", "test_accuracy"))
+        means = (f"{statistics.mean(values):.1%}" for values in (changed, accuracies))
+        table.append((name, *means, f"{min(accuracies):.1%} to {max(accuracies):.1%}"))
+    records = [r for of_script in by_script.values() for r in of_script]
+    seeds = len(records) // len(by_script)
+    r = records[0]
+    note = (
+        f"Adam with a learning rate of {r['lr']:.0e}, {r['steps']} updates of {r['batch_size']} "
+        f"images; means over {seeds} seeds. *Changed* counts the weights of the blocks."
+    )
+    return markdown.with_origin(table, records, stored.LOST_UPDATES, note)
