@@ -27,7 +27,9 @@ def test_which_of_them_cost_something():
 
 def test_the_line_on_the_page(visit):
     page = visit()
-    for n, (question, its) in enumerate(zip(mistakes.asked()[0], page.locator(".mistake").all())):
+    for n, (question, its) in enumerate(
+        zip(mistakes.questions()[0], page.locator(".mistake").all())
+    ):
         wrong = its.locator("[data-wrong]")
         assert wrong.count() == (2 if n == 3 else 1 if n != 4 else 3), question["words"]
         its.locator("button").first.click()

@@ -10,34 +10,33 @@ LARGE = 0.25  # unless it makes up more than this share of the peak
 
 
 def changes(record, against, phase="train", place="device"):
-    """Return what the categories held at a peak, as (category, GB before, GB now).
+    """Return the categories at a peak, as (category, GB before, GB now).
 
     The record of a run without a GPU has no figures of the host.
     """
-    if place == "device":
-        held = [r[phase]["breakdown_gb"] for r in (against, record)]
-    else:
-        held = [r[phase]["host_breakdown_gb"] for r in (against, record)]
-    rows = [(label, *(h.get(label, 0) for h in held)) for label in CATEGORIES]
+    key = "breakdown_gb" if place == "device" else "host_breakdown_gb"
+    breakdowns = [r[phase][key] for r in (against, record)]
+    rows = [(label, *(gb.get(label, 0) for gb in breakdowns)) for label in CATEGORIES]
     return [row for row in rows if max(row[1:]) >= LEAST]
 
 
 def text(exercise, record, against):
     """Return an answer as a Markdown table."""
-    names = [title(r, other, short=True) for r, other in ((against, record), (record, against))]
-    rows, totals = [], []
+    names = [title(against, record, short=True), title(record, against, short=True)]
+    rows = []
+    totals = []
     for place in exercise.memory:
         of = "" if exercise.memory == ("device",) else f", {place}"
         peaks = [r[exercise.phase][f"{place}_peak_gb"] or 0 for r in (against, record)]
-        others = [0, 0]  # GB before and now of the categories that are not listed
+        rest = [0, 0]  # GB before and now of the categories that are not listed
         for label, *sizes in changes(record, against, exercise.phase, place):
             large = max(sizes) > LARGE * max(peaks)
             if abs(sizes[1] - sizes[0]) <= SMALL * max(sizes) and not large:
-                others = [a + b for a, b in zip(others, sizes)]
+                rest = [a + b for a, b in zip(rest, sizes)]
             else:
                 rows.append(_cells(label + of, *sizes))
-        if any(others) and rows:
-            rows.append(_cells(f"all other categories{of}", *others))
+        if any(rest) and rows:
+            rows.append(_cells(f"all other categories{of}", *rest))
         totals.append(tuple(f"**{cell}**" for cell in _cells(f"together{of}", *peaks)))
     table = [(f"at the peak while {exercise.phase}ing", *names, "change"), *rows, *totals]
     if comparable(record, against):

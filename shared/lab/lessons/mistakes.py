@@ -8,17 +8,20 @@ from shared.lab.records import formats, markdown, stored
 from shared.lab.records.origin import origin
 
 
-def asked():
+def questions():
     """Return the questions, and the origins of their figures.
 
     A question is a dictionary: the script; "code", the function with the mistake as (line, whether
     it is wrong); the mistake in "words", its predicted "peak", "tiny" as measured, and the "mend".
     """
-    full, tiny = recorded(), measured()
-    questions = []
-    for v in (v for v in MEASURED if v.mend):
-        right = next(other for other in MEASURED if other.words == v.against)
-        questions.append(
+    full = recorded()
+    tiny = measured()
+    entries = []
+    for v in MEASURED:
+        if not v.mend:
+            continue  # it is correct: what the mistakes are compared with
+        right = next(variant for variant in MEASURED if variant.words == v.against)
+        entries.append(
             {
                 "script": v.script,
                 "words": v.words,
@@ -32,7 +35,7 @@ def asked():
         origin([full[v.words] for v in MEASURED], stored.PREDICTED),
         origin([tiny[v.words] for v in MEASURED], stored.TINY_VARIANTS),
     ]
-    return questions, origins
+    return entries, origins
 
 
 def grown(records, before, after):

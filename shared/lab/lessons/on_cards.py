@@ -37,29 +37,36 @@ def table(entry, runs):
     rows.append(("CUDA context, about", *(gb(CONTEXT_GB * 1e9) for r in runs)))
     rows.append(("free", *(gb(free(r, card)) for r in runs)))
     if any(r["message"] for r in runs):
-        asked = (gb(r["numbers"]["tried"]) if r["numbers"] else formats.NOTHING for r in runs)
-        rows.append(("tried to allocate", *asked))
+        tried = (gb(r["numbers"]["tried"]) if r["numbers"] else formats.NOTHING for r in runs)
+        rows.append(("tried to allocate", *tried))
     hosts = [r["load_host_gb"] for r in runs]
     if None not in hosts and hosts[0] != hosts[-1]:
         rows.append(("while loading, on the host", *map(formats.amount, hosts)))
     return rows
 
 
+# PyTorch's message tells the numbers of a run that failed; one that fits has only its peaks.
+
+
 def allocated(run):
+    """Return the bytes in tensors when a run failed, or at its peak."""
     return (run["numbers"] or run["peak"])["allocated"]
 
 
 def reserved(run):
+    """Return the bytes that PyTorch's allocator had taken from the card at that moment."""
     if run["numbers"]:
         return run["numbers"]["allocated"] + run["numbers"]["idle"]
     return run["peak"]["reserved"]
 
 
 def free(run, card):
+    """Return the bytes of the card that nothing had taken."""
     if run["numbers"]:
         return run["numbers"]["free"]
     return card.gb * 1e9 - CONTEXT_GB * 1e9 - run["peak"]["reserved"]
 
 
-def gb(size):
-    return formats.size(size / 1e9)
+def gb(nbytes):
+    """Format bytes."""
+    return formats.size(nbytes / 1e9)

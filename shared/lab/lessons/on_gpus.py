@@ -39,13 +39,13 @@ def summary(folder):
 def others(kind):
     """Return the runs of a kind in OTHERS, like those of compared()."""
     keys = [*compare.COUNTED]
-    found = []
+    runs = []
     for r in measured.lines()[1]:
         if r["kind"] == kind and "emulated_gb" in r:
-            # As many digits as the emulated figures have.
+            # As many digits as the emulated figures have: more would count as a difference.
             gb = {key: round(r["counters"][key] / 1e9, 3) for key in keys}
-            found.append({**r, "measured_gb": gb})
-    return found
+            runs.append({**r, "measured_gb": gb})
+    return runs
 
 
 def part(folder):

@@ -73,8 +73,8 @@ PARTS = {
 
 def options(marker):
     """Return the name of a part and its options, {name: value}, from the text of its comment."""
-    name, *given = shlex.split(marker)
-    return name, dict(option.split("=", 1) for option in given)
+    name, *settings = shlex.split(marker)
+    return name, dict(setting.split("=", 1) for setting in settings)
 
 
 def fill(page):
@@ -82,9 +82,9 @@ def fill(page):
     answers = iter(range(1, 100))  # to number them
 
     def made(match):
-        name, given = options(match[2])
+        name, settings = options(match[2])
         number = {"number": next(answers)} if name == "answer" else {}
-        return f"{match[1]}{PARTS[name](page.parent, **given, **number)}\n{match[3]}"
+        return f"{match[1]}{PARTS[name](page.parent, **settings, **number)}\n{match[3]}"
 
     return PART.sub(made, page.read_text())
 

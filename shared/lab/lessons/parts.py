@@ -63,8 +63,8 @@ def _most_changed(phases, count=2):
 
     With a single phase, these are the largest.
     """
-    first, last = phases[0]["breakdown_gb"], phases[-1]["breakdown_gb"]
-    before = first if len(phases) > 1 else {}
+    last = phases[-1]["breakdown_gb"]
+    before = phases[0]["breakdown_gb"] if len(phases) > 1 else {}
     change = {label: abs(last.get(label, 0) - before.get(label, 0)) for label in CATEGORIES}
     most = sorted(change, key=change.get, reverse=True)[:count]
     return [label for label in most if change[label]]
@@ -73,8 +73,11 @@ def _most_changed(phases, count=2):
 def origin(folder):
     """Return a line on how the figures of a stage's page were made, and what prints all of them."""
     name = pair(folder)[-1]
-    full, tiny = stored.predictions()[name], _tiny()[name]
-    card, torch = full["device"].removeprefix("emulated "), full["versions"]["torch"]
+    full = stored.predictions()[name]
+    tiny = _tiny()[name]
+    card = full["device"].removeprefix("emulated ")
+    torch = full["versions"]["torch"]
+    # The ledger counts tensors; gloo sends from buffers of its own, as NCCL does on GPUs.
     gloo = ", without gloo's buffers" if tiny["world_size"] > 1 else ""
     on_gpu = "of these, none was" if name not in measured.scripts() else "the same script was"
     return (
@@ -107,12 +110,12 @@ def diff(folder, plain="no"):
     names = pair(folder)
     if len(names) == 1:
         names.insert(0, f"{folder.name}/plain")
-    lines, how_much = markdown.diff(*names)
+    lines, size = markdown.diff(*names)
     folded = ()
     if plain == "folded":
-        other, much = markdown.diff(*scripts.plain(names))
-        folded = markdown.folded(f"The same change in plain PyTorch: {much}", other)
-    return markdown.text(f"{how_much}; {lines[0]}", lines[2:], folded)
+        plain_lines, plain_size = markdown.diff(*scripts.plain(names))
+        folded = markdown.folded(f"The same change in plain PyTorch: {plain_size}", plain_lines)
+    return markdown.text(f"{size}; {lines[0]}", lines[2:], folded)
 
 
 def _amounts(phases, key):
@@ -123,7 +126,8 @@ def ladder(folder):
     """Return a short table of the ladder as predicted for GPUs, and of the last stage."""
     every = stored.predictions()
     records = [every[name] for name in scripts.ladder()]
-    fastest, published = measured.updates(FASTEST).per_second, _published_times(records)
+    fastest = measured.updates(FASTEST).per_second
+    published = _published_times(records)
     heading = ("stage", "idea", "changed lines", "tensors, GB", "card, GB")
     table = [(*heading, f"images/s, {measured.gpu()}", "beside 03", "2023")]
     for r in records:
@@ -131,7 +135,7 @@ def ladder(folder):
         lines = str(markdown.changed(script.parent, script.name)) if script.parent else ""
         speed = ("", "")
         if run := measured.updates(r["script"]):
-            speed = measured.images_per_second(run), f"{run.per_second / fastest:.0%}"
+            speed = (measured.images_per_second(run), f"{run.per_second / fastest:.0%}")
         time = published.get(r["script"])
         real = f"{min(published.values()) / time:.0%}" if time else ""
         table.append((_link(script), script.idea, lines, *_per_gpu(r), *speed, real))
@@ -160,8 +164,8 @@ def _published_times(records):
     runs = stored.read(stored.PUBLISHED)
     timed = [r for r in runs if r["source"] == stored.ARTICLE_RUNS and r["published_ms"]]
     ms = {Path(r["script"]).name[:2]: r["published_ms"] for r in timed}
-    here = {r["script"]: r["batch_size"] for r in records}
-    return {name: ms[name[:2]] / images for name, images in here.items() if name[:2] in ms}
+    images = {r["script"]: r["batch_size"] for r in records}
+    return {name: ms[name[:2]] / n for name, n in images.items() if name[:2] in ms}
 
 
 def _link(script):
@@ -180,6 +184,7 @@ def measured_ladder(folder):
         stages = [records[name] for name in scripts.stages() if name in records]
         for rows in reading.by_model(stages):
             name, per_gb = formats.scale(rows)
+            digits = 1 if per_gb > 1 else 2
             table = [(f"peaks in {name}", "loading", "training")]
             learns = rows[0]["dataset"] != "fake"
             if learns:
@@ -187,7 +192,7 @@ def measured_ladder(folder):
             for r in rows:
                 load, train = (r[phase]["device_peak_gb"] for phase in ("load", "train"))
                 link = f"[{r['script']}]({os.path.relpath(ROOT / reading.folder(r), folder)}/)"
-                peaks = (f"{gb * per_gb:.{1 if per_gb > 1 else 2}f}" for gb in (load, train))
+                peaks = (f"{gb * per_gb:.{digits}f}" for gb in (load, train))
                 learned = (formats.learned(r), f"{reading.speed(r):.0f}") if learns else ()
                 table.append((link, *peaks, *learned))
             title = f"{reading.setting(rows[0])}, on {markdown.device(rows[0])}:"
@@ -204,7 +209,8 @@ def language_models(folder):
     for model, records in stored.text_records().items():
         before = records[0]
         trained = {r["world_size"]: r for r in records if r["script"].endswith("/train")}
-        after, alone = trained[4], trained[1]
+        after = trained[4]
+        alone = trained[1]
         reserved = [r["train"]["device_reserved_gb"] for r in (before, after, alone)]
         reserved.insert(2, after["train"]["host_peak_gb"])
         table.append((model, *map(formats.number, reserved)))
@@ -219,10 +225,11 @@ def one_by_one(folder):
         steps = [r for r in records if r["technique"] or r["script"].endswith("/before")]
         columns[model.rpartition("/")[2]] = steps
     table = [("GB; arithmetic and bytes, ms per text (bound)", *columns)]
-    for n, rows in enumerate(zip(*columns.values())):
+    for rows in zip(*columns.values()):
+        technique = rows[0]["technique"]
         cells = []
         for r in rows:
             ms = formats.duration(reading.least_ms(r)).removesuffix(" ms")
             cells.append(f"{formats.number(r['train']['device_peak_gb'])}; {ms}")
-        table.append((f"+ {rows[0]['technique']}" if n else "before.py", *cells))
+        table.append((f"+ {technique}" if technique else "before.py", *cells))
     return markdown.text(table)

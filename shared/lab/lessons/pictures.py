@@ -15,8 +15,9 @@ from shared.lab.records.stored import RESULTS, TINY_MEASURED
 
 
 def every():
-    """Yield each picture: its file, what its metadata tell, and a function that draws it."""
-    predicted, measured = stored.predictions(), by_script(read(TINY_MEASURED)[0])
+    """Yield each picture: its file, the values in its metadata, and a function that draws it."""
+    predicted = stored.predictions()
+    measured = by_script(read(TINY_MEASURED)[0])
     ladder = scripts.ladder()
     one_gpu = [predicted[name] for name in ladder[:7]] + stored.predicted(stored.ONE_GPU)
     for name, records in (
@@ -40,7 +41,8 @@ def every():
 def draw():
     """Draw the pictures that are missing, and those whose records have changed."""
     for file, shown, function in every():
-        there = json.loads(Image.open(file).info["Description"]) if file.exists() else None
-        if there != shown:
+        drawn = json.loads(Image.open(file).info["Description"]) if file.exists() else None
+        # Compared by values, since the same picture has other bytes with another matplotlib.
+        if drawn != shown:
             function()
             print(f"{file.relative_to(ROOT)} drawn")

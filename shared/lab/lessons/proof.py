@@ -13,7 +13,8 @@ from shared.lab.proof.published.sources import REPORTS, SOURCES
 from shared.lab.records import formats, markdown, stored
 from shared.lab.records.scripts import ROOT
 
-NEAR, FAIR = 0.02, 0.05  # relative errors
+NEAR = 0.02  # relative errors
+FAIR = 0.05
 LADDER = "Raschka 2023"  # the sources whose scripts the ladder follows
 
 
@@ -38,13 +39,13 @@ def how_right(folder):
         ],
         "public reports": reports,
     }
-    for words, group in groups.items():
+    for name, group in groups.items():
         errors = [abs(error(r)) for r in group]
         near, fair = (sum(e <= limit for e in errors) for limit in (NEAR, FAIR))
         worst = max(group, key=lambda r: abs(error(r)))
         lines.append(
             (
-                words,
+                name,
                 f"{len(group)} figures of {_sources(group)}",
                 f"{near} within {NEAR:.0%} and {fair} within {FAIR:.0%}",
                 f"{statistics.median(errors):.1%}",
@@ -74,13 +75,14 @@ def part(folder):
     records = _sized()
     lines = [("source", "figures", "errors")]
     for source in SOURCES:
-        mine = [r for r in records if r["source"] == source["title"]]
-        if not mine:
-            continue
-        errors = [error(r) for r in mine]
-        both = f"{min(errors):+.1%} to {max(errors):+.1%}" if len(mine) > 1 else f"{errors[0]:+.1%}"
+        errors = [error(r) for r in records if r["source"] == source["title"]]
+        if not errors:
+            continue  # it has published times alone
+        span = f"{min(errors):+.1%}"
+        if len(errors) > 1:
+            span = f"{span} to {max(errors):+.1%}"
         link = "[{title}]({url})".format(**source)
-        lines.append((link, str(len(mine)), both))
+        lines.append((link, str(len(errors)), span))
     return markdown.text(lines, _origin(stored.read(stored.PUBLISHED)))
 
 
@@ -89,10 +91,10 @@ def traces(folder):
     records = stored.read(stored.TRACES)
     lines = [("repository", "runs", "events", "not equal")]
     for repository in dict.fromkeys(r["repository"] for r in records):
-        mine = [r for r in records if r["repository"] == repository]
-        link = f"[{urlsplit(repository).path[1:]}]({repository}/tree/{mine[0]['commit']})"
-        what = formats.listed(r["what"] for r in mine)
-        events, equal = (sum(r[key] for r in mine) for key in ("events", "equal"))
+        runs = [r for r in records if r["repository"] == repository]
+        link = f"[{urlsplit(repository).path[1:]}]({repository}/tree/{runs[0]['commit']})"
+        what = formats.listed(r["what"] for r in runs)
+        events, equal = (sum(r[key] for r in runs) for key in ("events", "equal"))
         lines.append((link, what, f"{events:,}", str(events - equal or "")))
     seconds = sum(r["seconds"] for r in records)
     dates, commits = (formats.listed(r[key] for r in records) for key in ("date", "git_commit"))
@@ -146,18 +148,24 @@ def speeds(folder):
 
 def _sized():
     """Return the records with published sizes; a size that was published twice counts once."""
-    records = [r for r in stored.read(stored.PUBLISHED) if r["published_gb"]]
-    return [*{(r["source"], r["published_gb"]): r for r in reversed(records)}.values()][::-1]
+    by_size = {}
+    for r in stored.read(stored.PUBLISHED):
+        if r["published_gb"]:
+            by_size.setdefault((r["source"], r["published_gb"]), r)
+    return [*by_size.values()]
 
 
 def _sources(records):
     """Return the number of sources, and of reports, that records are of, in words."""
     titles = {r["source"] for r in records}
-    words = [f"{n} sources"] if (n := len(titles - {REPORTS["title"]})) else []
+    counts = []
+    if num_sources := len(titles - {REPORTS["title"]}):
+        counts.append(f"{num_sources} sources")
     if REPORTS["title"] in titles:
+        # Several rows may come from one report, and link to different comments of it.
         urls = {row["url"].partition("#")[0] for row in REPORTS["rows"]}
-        words.append(f"{len(urls)} reports")
-    return " and ".join(words)
+        counts.append(f"{len(urls)} reports")
+    return " and ".join(counts)
 
 
 def _origin(records):

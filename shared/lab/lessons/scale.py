@@ -18,10 +18,10 @@ def part(folder):
     rows = [("model", "GPUs", "GB on each", "reserved", "found in")]
     for r in records:
         sizes = (r["train"][peak] for peak in ("device_peak_gb", "device_reserved_gb"))
-        here = f"{r['seconds']:.0f} s, {r['here_gb']:.1f} GB"
+        effort = f"{r['seconds']:.0f} s, {r['here_gb']:.1f} GB"  # of the emulating computer
         model = r["model"].rpartition("/")[-1]
         gpus = f"{r['world_size']}, in groups of {r['group']}" if r["group"] else r["world_size"]
-        rows.append((model, str(gpus), *map(number, sizes), here))
+        rows.append((model, str(gpus), *map(number, sizes), effort))
     return f"{markdown.with_origin(rows, records, stored.SCALE)}\n\n{titan()}"
 
 

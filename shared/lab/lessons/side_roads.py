@@ -13,15 +13,20 @@ def records():
 
 def table(folder):
     """Return a short table of a folder's side roads; their docstrings explain them."""
-    tiny, every = reading.by_script(reading.read(stored.TINY_SIDE_ROADS)[0]), records()
+    measurements, _ = reading.read(stored.TINY_SIDE_ROADS)
+    tiny = reading.by_script(measurements)
+    predicted = records()
     names = scripts.side_roads({folder.name})
-    bound, on_gpu = "arithmetic and bytes (bound)", f"update on {measured.gpu()}"
     timed = any(map(measured.updates, names))
-    rows = [("file", "lines", "peak", "change", *((on_gpu,) if timed else ()), bound)]
-    rows[0] += ("tiny", "what it costs")
+    heading = ["file", "lines", "peak", "change"]
+    if timed:
+        heading.append(f"update on {measured.gpu()}")
+    heading += ["arithmetic and bytes (bound)", "tiny", "what it costs"]
+    rows = [tuple(heading)]
     for name in names:
         script = scripts.get(name)
-        r, parent = every[name], every[script.parent]
+        r = predicted[name]
+        parent = predicted[script.parent]
         peaks = [x["train"]["device_peak_gb"] for x in (parent, r)]
         times = [reading.least_ms(x) for x in (parent, r)]
         link = f"[{script.file}.py]({script.file}.py): {script.idea}"
@@ -29,6 +34,8 @@ def table(folder):
         lines = f"{markdown.changed(script.parent, name)} from {file or stage[:2]}"
         cells = [lines, formats.size(peaks[1])]
         least = formats.duration(times[1])
+        # Another model, input or card: two sizes that nothing but the technique would explain are
+        # not there to compare, so the cell says what differs.
         if reading.setting(r) != reading.setting(parent):
             cells.append(reading.setting(r))
         elif r["device"] != parent["device"]:
@@ -38,7 +45,7 @@ def table(folder):
             least = markdown.compared(*times)
         if timed:
             cells.append(_measured(name, script.parent))
-        cells.append("" if measured.updates(name) else least)
+        cells.append("" if measured.updates(name) else least)  # measured is better than bounded
         rows.append((link, *cells, formats.learned(tiny[name]), script.cost))
     note = "One file each. Memory is predicted, the tiny model's accuracy is measured."
     return markdown.text(note, rows)
@@ -54,9 +61,12 @@ def _measured(name, parent):
 
 def overview(folder):
     """Return the map: the side roads of each stage."""
-    rows, root = [("stage", "side roads")], os.path.relpath(ROOT, folder)
-    for name in (name for name in scripts.stages() if name.endswith("/train")):
+    rows = [("stage", "side roads")]
+    root = os.path.relpath(ROOT, folder)
+    for name in scripts.stages():
         stage = scripts.get(name)
+        if stage.file != "train":
+            continue  # 11_llm/before, whose side roads are those of 11_llm/train's folder
         roads = map(scripts.get, scripts.side_roads({stage.folder}))
         links = [f"[{road.file}]({root}/{road.name}.py)" for road in roads]
         if links:

@@ -63,8 +63,8 @@ def draw(entry, file):
     figure, axes = plt.subplots(figsize=(8.5, 0.9 + 0.45 * len(rows)), layout="constrained")
     for kind, (label, color) in KINDS.items():
         for place, row in enumerate(rows):
-            mine = [(a, b - a) for k, s, a, b in entry["pieces"] if (k, s) == (kind, row)]
-            axes.broken_barh(mine, (place - 0.4, 0.8), color=color, linewidth=0)
+            spans = [(a, b - a) for k, s, a, b in entry["pieces"] if (k, s) == (kind, row)]
+            axes.broken_barh(spans, (place - 0.4, 0.8), color=color, linewidth=0)
         axes.barh(0, 0, color=color, label=label)
     axes.set_yticks(range(len(rows)), [f"{busy_ms[row]:.1f} ms busy" for row in rows])
     axes.tick_params("y", length=0)

@@ -93,7 +93,7 @@ def diffs(others=()):
 def part(script, chosen):
     """Return the data of one stage for the page."""
     has_lesson = script.file == "train"
-    asked = exercise_pages.of_page(script.folder) if has_lesson else []
+    tasks = exercise_pages.of_page(script.folder) if has_lesson else []
     plain = next((n for n in scripts.plain() if n.startswith(f"{script.folder}/")), None)
     return {
         "script": script.name,
@@ -108,7 +108,7 @@ def part(script, chosen):
         "source": timelines.source(script.name),
         "streams": streams.embedded(script.name),
         "costs": charts.costs(script.name, script.parent, chosen),
-        "exercises": [(exercise, exercises.answer(exercise)) for exercise in asked],
+        "exercises": [(exercise, exercises.answer(exercise)) for exercise in tasks],
     }
 
 
@@ -118,15 +118,16 @@ def questions():
     The first two are what is known: its name, and its peak in MB.
     """
     records = stored.predictions()
-    peaks = {}  # {stage or exercise: (what is before, GB before, GB now)}
+    peaks = {}  # {stage or exercise: (name of the record before, GB before, GB now)}
     for record in records.values():
         before = records.get(scripts.get(record["script"]).parent)
+        # From one model to another the peak falls for a reason that no learner could guess.
         if before and reading.setting(before) == reading.setting(record):
             both = (r["train"]["device_peak_gb"] for r in (before, record))
             peaks[record["script"]] = (before["script"], *both)
     entries = exercises.stored_entries()
     for e in exercise_pages.every():
-        record, before = (entries[e.folder, e.number][key] for key in ("record", "against"))
+        record, before = (entries[e.key][key] for key in ("record", "against"))
         place = e.memory[-1]  # the last of two is what the exercise is about
         both = [r[e.phase][f"{place}_peak_gb"] for r in (before, record)]
         if all(both):
@@ -167,8 +168,9 @@ def render(files, own=()):
         "inline": lambda source: Markup(text.renderInline(source)),
         "id": lambda script: script.replace("/", "-"),
     }
-    chosen, every = charts.datasets(files), timelines.with_own(own)
-    questions_of_code, origins = mistakes.asked()
+    chosen = charts.datasets(files)
+    every = timelines.with_own(own)
+    questions_of_code, origins = mistakes.questions()
     parts = [part(scripts.get(script), chosen) for script in scripts.stages()]
     names = [p["script"] for p in parts]
     others = {moments["script"] for moments in every.values()} - {*names}
