@@ -35,8 +35,8 @@ def ways(name, options=()):
 def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
     made = command_of(["-m", "shared", "card_fits"], argv)
-    found = [{**found, "made_with": made} for name in CARDS for found in ways(name)]
-    stored.write(stored.CARD_FITS, found)
+    results = [{**result, "made_with": made} for name in CARDS for result in ways(name)]
+    stored.write(stored.CARD_FITS, results)
 
 
 if __name__ == "__main__":

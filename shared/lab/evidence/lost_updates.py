@@ -27,7 +27,8 @@ def train(name, seed, *options):
     initial values.
     """
     torch.set_num_threads(1)
-    script, made = scripts.get(name).load(), {}
+    script = scripts.get(name).load()
+    made = {}
     build = script.build
 
     def weights():
@@ -39,7 +40,8 @@ def train(name, seed, *options):
         made["before"] = weights().clone()
         return built
 
-    script.build, script.LR = build_and_watch, {"tiny": RATE}
+    script.build = build_and_watch
+    script.LR = {"tiny": RATE}
     nowhere = io.StringIO()
     with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
         record = script.main(["--preset", "tiny", "--seed", str(seed), *options])

@@ -52,16 +52,18 @@ def run(name, card, options):
     """
     words = command(name, card, options)
     with tempfile.TemporaryDirectory() as folder:
-        reports, kept_record = Path(folder, "reports.json"), Path(folder, "record.jsonl")
-        inside = [*words[:2], "--json", str(reports), *words[2:], "--record", str(kept_record)]
+        reports = Path(folder, "reports.json")
+        record_file = Path(folder, "record.jsonl")
+        # The page shows the command without these two options, which only write files.
+        to_run = [*words[:2], "--json", str(reports), *words[2:], "--record", str(record_file)]
         done = subprocess.run(
-            [sys.executable, *inside], cwd=record.ROOT, capture_output=True, text=True
+            [sys.executable, *to_run], cwd=record.ROOT, capture_output=True, text=True
         )
         message = re.search(r"CUDA out of memory\. .* unallocated\.", done.stderr)
         if done.returncode and not message:
             raise UserError(f"{name} on {card}: {done.stderr.strip().splitlines()[-1]}")
         peak = json.loads(reports.read_text())[0]["peaks"]["0"]
-        measured = reading.read(kept_record)[0] if kept_record.exists() else []
+        measured, _ = reading.read(record_file)  # none if it ran out of memory
     return {
         "script": name,
         "command": " ".join(["python", *words]),

@@ -49,16 +49,17 @@ def emulate(name, options, group):
     """Return the record of a run, with the memory in GB that it took here."""
     if group:
         _shard_within(group, options.devices)
-    found = predict(name, options)
+    record = predict(name, options)
     kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {**found, "group": group, "here_gb": kib * 1024 / 1e9}
+    return {**record, "group": group, "here_gb": kib * 1024 / 1e9}
 
 
 def _shard_within(group, gpus):
     """Let fully_shard() shard within groups of GPUs, as 08_fsdp/hsdp.py does."""
     shard = fsdp.fully_shard
-    names = "copies", "shards"
-    sizes = gpus // group, group
+    names = ("copies", "shards")
+    sizes = (gpus // group, group)
+    # Made at the first call: a mesh needs the process group, which the script begins.
     mesh = functools.cache(lambda: init_device_mesh("cuda", sizes, mesh_dim_names=names))
     fsdp.fully_shard = lambda unit, **options: shard(unit, **{**options, "mesh": mesh()})
 

@@ -26,13 +26,14 @@ def draw(records, file):
 
     Every model has a scale of its own. Bars too small on it are drawn again on a larger one.
     """
-    parts, groups = [], by_model(records)
+    parts = []
+    groups = by_model(records)
     for group in groups:
         most = max(r["train"]["device_peak_gb"] for r in group)
         parts += [group, [r for r in group if r["train"]["device_peak_gb"] < most / 5]]
     parts = [part for part in parts if part]
     widths = [len(part) for part in parts]
-    size = max(8.5, 0.5 * sum(widths)), 4.5  # so that the names below the bars have room
+    size = (max(8.5, 0.5 * sum(widths)), 4.5)  # so that the names below the bars have room
     ratios = {"width_ratios": widths, "layout": "constrained", "squeeze": False}
     figure, axes = plt.subplots(1, len(parts), figsize=size, **ratios)
     for ax, part in zip(axes[0], parts):
@@ -89,7 +90,8 @@ def _draw_bars(axes, records):
     axes.plot(positions, loading, "ko", ms=5, label="peak while loading")
     for x, r in zip(positions, records):
         peak = r["train"]["device_peak_gb"] * factor
-        at, above = (x, max(peak, bottoms[x])), {"xytext": (0, 3), "textcoords": "offset points"}
+        at = (x, max(peak, bottoms[x]))
+        above = {"xytext": (0, 3), "textcoords": "offset points"}
         text = f"{peak:.2f}" if factor == 1 else f"{peak:.3g}"
         axes.annotate(text, at, ha="center", fontsize=9, **above)
     names = [

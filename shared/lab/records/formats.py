@@ -33,7 +33,7 @@ def scale(records):
 
 
 def duration(ms):
-    """Format a time in ms."""
+    """Format a time in ms with three digits, or whole from 100 ms on."""
     return f"{ms:,.0f} ms" if ms >= 100 else f"{ms:.3g} ms"
 
 
@@ -50,12 +50,12 @@ def number(gb):
 
 
 def less(before, now):
-    """Format the factor by which a size has fallen."""
+    """Format the factor by which a size has fallen: "2.4x less"."""
     return f"{before / now:.1f}x less"
 
 
 def change(before, now):
-    """Format the relative change of a size."""
+    """Format the relative change of a size: "+1.3%"."""
     return f"{now / before - 1:+.1%}"
 
 

@@ -26,20 +26,24 @@ def measured(records, predicted):
     predicted is {script: record of a prediction}, for some of the scripts or none.
     """
     name, factor = scale(records)
-    heading = f"script,load {name},train {name},predicted,train vs before,train vs first"
-    heading += f",reserved {name},predicted,host: load {name},host: train {name}"
-    heading += f",{unit(records[0])}/s,test acc."
+    heading = ["script", f"load {name}", f"train {name}", "predicted"]
+    heading += ["train vs before", "train vs first", f"reserved {name}", "predicted"]
+    heading += [f"host: load {name}", f"host: train {name}"]
+    heading += [f"{unit(records[0])}/s", "test acc."]
 
     def amounts(*sizes):
         return ["" if gb is None else f"{gb * factor:.2f}" for gb in sizes]
 
     nothing = {"train": {"device_peak_gb": None, "device_reserved_gb": None}}
-    first, rows = records[0]["train"]["device_peak_gb"], []
+    first = records[0]["train"]["device_peak_gb"]
+    rows = []
     for r in records:
         before = parent(r, records)
-        load, train = r["load"], r["train"]
+        load = r["load"]
+        train = r["train"]
         expected = predicted.get(r["script"], nothing)["train"]
-        peak, reserved = train["device_peak_gb"], train["device_reserved_gb"]
+        peak = train["device_peak_gb"]
+        reserved = train["device_reserved_gb"]
         rows.append(
             [
                 r["script"],
@@ -52,4 +56,4 @@ def measured(records, predicted):
                 learned(r),
             ]
         )
-    return aligned(heading.split(","), rows)
+    return aligned(heading, rows)

@@ -67,17 +67,25 @@ def compared(file=EMULATED):
 @functools.cache
 def times():
     """Return the timed updates on the GPU whose times the pages print, in order."""
-    found = []
+    runs = []
     for r in lines()[1]:
-        if r["kind"] == "time" and r["devices"] == 1:
-            record, profile = r["record"], r["profile"]
-            share = record["batch_size"]
-            sizes = share, min(record["micro_batch_size"] or share, share)
-            launch, kernels = statistics.median(r["launch_ms"]), round(profile["kernels"])
-            peak = record["train"]["device_peak_gb"]
-            measured = tuple(r["update_ms"]), launch, kernels, profile["busy_ms"]
-            found.append(Updates(r["name"], *sizes, peak, *measured))
-    return found
+        # With faked ranks communication takes no time, so the times of several devices say nothing.
+        if r["kind"] != "time" or r["devices"] > 1:
+            continue
+        record = r["record"]
+        batch_size = record["batch_size"]
+        run = Updates(
+            name=r["name"],
+            batch_size=batch_size,
+            at_a_time=min(record["micro_batch_size"] or batch_size, batch_size),
+            peak_gb=record["train"]["device_peak_gb"],
+            ms=tuple(r["update_ms"]),
+            launch_ms=statistics.median(r["launch_ms"]),
+            kernels=round(r["profile"]["kernels"]),
+            busy_ms=r["profile"]["busy_ms"],
+        )
+        runs.append(run)
+    return runs
 
 
 def updates(name, batch_size=None, at_a_time=None):

@@ -7,15 +7,17 @@ from shared.lab.records.formats import one_line
 
 def read(file):
     """Return the records in a file of one JSON object per line, and the number of invalid lines."""
-    records, broken = [], 0
+    records = []
+    num_invalid = 0
     for line in file.read_bytes().splitlines() if file.exists() else []:
         try:
             record = json.loads(line)
+            # Any JSON could stand in a file that a user names. These fields make it a record.
             record["script"], record["versions"], record["train"]["device_peak_gb"]
             records.append(record)
         except (ValueError, TypeError, KeyError):
-            broken += 1  # such as an incomplete last line
-    return records, broken
+            num_invalid += 1  # such as an incomplete last line
+    return records, num_invalid
 
 
 def by_script(records):

@@ -26,7 +26,8 @@ PRELOADED = ["shared.metrics", "shared.images.cli", "shared.text.cli", "lightnin
 def forks(preload=PRELOADED):
     """Return a multiprocessing context that forks processes from one with all imports done.
 
-    The first call decides what that one imports, which takes seconds; forks have it at once.
+    The first call starts the server and imports `preload`, which takes seconds; later processes
+    are forked from it and start at once.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(preload)

@@ -134,9 +134,10 @@ def every():
 
 def _in_folder_before(name, names):
     """Return the one of these names with the same file in the folder before, None without one."""
-    number, file = int(name[:2]), name.partition("/")[2]
-    before = [other for other in names if other.startswith(f"{number - 1:02d}")]
-    return next((other for other in before if other.endswith(f"/{file}")), None)
+    number = int(name[:2])
+    file = name.partition("/")[2]
+    before = [name for name in names if name.startswith(f"{number - 1:02d}")]
+    return next((name for name in before if name.endswith(f"/{file}")), None)
 
 
 def get(name):
@@ -209,15 +210,16 @@ def select(texts, option):
         elif name in numbers.values():
             chosen.update(stages([name]))
         elif span := re.fullmatch(r"(\d{1,2})(?:-(\d{1,2}))?", name):
-            first, last = int(span[1]), int(span[2] or span[1])
+            first = int(span[1])
+            last = int(span[2] or span[1])
             wanted = [f"{n:02d}" for n in range(first, last + 1)]
             if not wanted or {*wanted} - {*numbers}:
-                there = f"there are {min(numbers)} to {max(numbers)}"
-                raise UserError(f"{option} {name}: there is no stage {name}; {there}")
+                stages_text = f"there are {min(numbers)} to {max(numbers)}"
+                raise UserError(f"{option} {name}: there is no stage {name}; {stages_text}")
             chosen.update(stages([numbers[n] for n in wanted]))
         else:
-            such = "numbers and ranges, such as 01-06,08, or names, such as 08_fsdp or 06_sgd/plain"
-            raise UserError(f"{option} {name}: there is no such script; write {such}")
+            form = "numbers and ranges, such as 01-06,08, or names, such as 08_fsdp or 06_sgd/plain"
+            raise UserError(f"{option} {name}: there is no such script; write {form}")
     return [name for name in every() if name in chosen]
 
 

@@ -16,8 +16,12 @@ RESULTS = ROOT / "shared" / "lab" / "evidence" / "results"
 # Predictions for emulated GPUs, by `python -m shared predicted`: for each of the groups a
 # line with what its records share, then a line for each record.
 PREDICTED = RESULTS / "predicted.jsonl"
-STAGES, SIDE_ROADS, VITS = "stages", "side roads", "other vision transformers"
-TEXT, VARIANTS, ONE_GPU = "language models", "variants", "one GPU"
+STAGES = "stages"
+SIDE_ROADS = "side roads"
+VITS = "other vision transformers"
+TEXT = "language models"
+VARIANTS = "variants"
+ONE_GPU = "one GPU"
 TIMELINES = RESULTS / "timelines.json.xz"  # by the same command: of the stages
 # Measured on a CPU by `python -m shared ladder --preset tiny --side-roads`:
 TINY_MEASURED = RESULTS / "tiny-cpu.jsonl"
@@ -149,8 +153,8 @@ def timelines():
 
 def results():
     """Return the files of measurements, the tiny preset's first: (file, {script: record})."""
-    there = (file for file in RESULTS.glob("*.jsonl") if file != PREDICTED)
-    files = sorted(there, key=lambda file: ("tiny" not in file.name, file.name))
+    measured = (file for file in RESULTS.glob("*.jsonl") if file != PREDICTED)
+    files = sorted(measured, key=lambda file: ("tiny" not in file.name, file.name))
     return [(file, by_script(read_lines(file)[0])) for file in files]
 
 

@@ -26,11 +26,12 @@ def rows(before, after):
     Return a list of (kind, number, HTML of a line before, number, HTML of a line after). kind is
     "same", "changed", "removed", "added" or, for lines that are left out, "skipped".
     """
-    old, new = _lines(before), _lines(after)
-    one, two = (scripts.get(name).start for name in (before, after))
-    a, b = (
-        ["".join(text for _, text in line) for line in lines] for lines in (old[one:], new[two:])
-    )
+    old = _lines(before)
+    new = _lines(after)
+    old_start = scripts.get(before).start
+    new_start = scripts.get(after).start
+    a = ["".join(text for _, text in line) for line in old[old_start:]]
+    b = ["".join(text for _, text in line) for line in new[new_start:]]
     rows = []
     for group in difflib.SequenceMatcher(None, a, b, autojunk=False).get_grouped_opcodes(CONTEXT):
         if group[0][1] > 0 or rows:
@@ -38,13 +39,13 @@ def rows(before, after):
         for tag, i1, i2, j1, j2 in group:
             if tag == "equal":
                 for i, j in zip(range(i1, i2), range(j1, j2)):
-                    rows.append(("same", *_cell(old, i + one), *_cell(new, j + two)))
+                    rows.append(("same", *_cell(old, i + old_start), *_cell(new, j + new_start)))
                 continue
             for i, j in together(a[i1:i2], b[j1:j2]):
                 kind = "added" if i is None else "removed" if j is None else "changed"
                 marks = words(a[i1 + i], b[j1 + j]) if kind == "changed" else ((), ())
-                left = _cell(old, None if i is None else i1 + i + one, marks[0])
-                right = _cell(new, None if j is None else j1 + j + two, marks[1])
+                left = _cell(old, None if i is None else i1 + i + old_start, marks[0])
+                right = _cell(new, None if j is None else j1 + j + new_start, marks[1])
                 rows.append((kind, *left, *right))
     return rows
 
@@ -115,8 +116,10 @@ def _cell(lines, n, marks=()):
 
 
 def _html(line, marks=()):
+    # A marked word may be a part of a token, so tokens are cut at the edges of marks, too.
     cuts = sorted({edge for span in marks for edge in span})
-    html, at = [], 0
+    html = []
+    at = 0
     for name, text in line:
         edges = [0, *(cut - at for cut in cuts if at < cut < at + len(text)), len(text)]
         for begin, end in zip(edges, edges[1:]):

@@ -72,17 +72,17 @@ def table(name):
     A row is one line of the script while it runs, at the moment with the most on the GPU.
     """
     moments = of_all()[name]
-    held = expanded(moments)
-    total = held["device"].sum(1)
+    by_moment = expanded(moments)["device"]  # (moments, categories), GB
+    total = by_moment.sum(1)
     lines = scripts.get(name).lines
-    labels = [label for label, column in zip(CATEGORIES, held["device"].T) if column.any()]
+    labels = [label for label, column in zip(CATEGORIES, by_moment.T) if column.any()]
     rows = [("pass", "line", "most on the GPU", *labels)]
     working = [i for i, line in enumerate(moments["lines"]) if line]
     for (phase, line), stretch in itertools.groupby(
         working, lambda i: (moments["phases"][i], moments["lines"][i])
     ):
         most = max(stretch, key=lambda i: total[i])
-        cells = (amount(held["device"][most, CATEGORIES.index(label)]) for label in labels)
+        cells = (amount(by_moment[most, CATEGORIES.index(label)]) for label in labels)
         code = lines[line - 1].partition("  # ")[0].strip()
         rows.append((phase, f"{line}: {code}", size(total[most]), *cells))
     return rows
@@ -93,7 +93,8 @@ def source(name):
 
     The lines are those of the functions SHOWN, with (None, "") between two functions.
     """
-    rows, inside = [], False
+    rows = []
+    inside = False
     for n, line in enumerate(scripts.get(name).lines, 1):
         if line and not line[0].isspace():
             defined = re.match(r"def (\w+)", line)
@@ -114,8 +115,9 @@ def moved(before, after):
     if len({setting(r) for r in records}) > 1:
         return []
     peaks = [r["train"]["device_peak_gb"] for r in records]
-    held = [r["train"]["breakdown_gb"] for r in records]
-    rows = [(label, *(each.get(label, 0) for each in held)) for label in CATEGORIES]
+    breakdowns = [r["train"]["breakdown_gb"] for r in records]
+    rows = [(label, *(gb.get(label, 0) for gb in breakdowns)) for label in CATEGORIES]
+    # What is a five hundredth of the peak would round to nothing in a sentence.
     rows = [row for row in rows if max(row[1:]) >= 0.002 * max(peaks)]
     rows.sort(key=lambda row: -abs(row[2] - row[1]))
     changes = [_change("allocated", *peaks), *(_change(*row) for row in rows)]

@@ -39,36 +39,42 @@ def workers(group, gb):
         return max(1, int(gb // LARGEST_GB))
     if group in ("memory", "tiny"):
         return max(1, min(WORKERS, len(os.sched_getaffinity(0)), int(gb // LARGE_GB)))
-    return 1
+    return 1  # time depends on what else the GPU does
 
 
 def measure_all(names, file):
     """Measure scripts on this machine's GPU; what the file has already is kept."""
-    here = file.with_suffix(".machine")
-    here.unlink(missing_ok=True)
-    run_jobs([(measure.machine, here)], emulated=None)
-    machine, lines = files.read(here)[0], []
+    machine_file = file.with_suffix(".machine")
+    machine_file.unlink(missing_ok=True)
+    # In a process of its own: one that has used the GPU could not be forked for the runs.
+    run_jobs([(measure.machine, machine_file)], emulated=None)
+    machine, _ = files.read(machine_file)
+    lines = []
     if file.exists():
         before, lines = files.read(file)
-        if other := [key for key in files.DECIDES if before[key] != machine[key]]:
-            raise UserError(f"{file} is of another {other[0]}; choose another folder with --out")
+        if differences := [key for key in files.DECIDES if before[key] != machine[key]]:
+            different = differences[0]
+            raise UserError(f"{file} is of another {different}; choose another folder with --out")
     # Anew, without a last line that an interruption has cut.
     write_text(file, "".join(json.dumps(line) + "\n" for line in (machine, *lines)))
-    done, gb = {of_record(r) for r in lines}, machine["bytes"] / 1e9
+    done = {of_record(r) for r in lines}
+    gb = machine["bytes"] / 1e9
     waiting = [run for run in every(names, known_large()) if run not in done]
     for group in GROUPS:
         runs = [run for run in waiting if run.group == group]
         if not runs:
             continue
-        started, failed = time.monotonic(), 0
+        started = time.monotonic()
+        num_failed = 0
         print(f"- {group}: {len(runs)} runs", flush=True)
         try:
             jobs = [(measure.measured, run, file) for run in runs]
             run_jobs(jobs, emulated=None, workers=workers(group, gb))
         except Failed as error:
-            failed = error.failed
+            num_failed = error.failed
             print(*(f"  {reason}" for reason in error.reasons), sep="\n", flush=True)
-        print(f"  {len(runs) - failed} measured, {time.monotonic() - started:.0f} s", flush=True)
+        seconds = time.monotonic() - started
+        print(f"  {len(runs) - num_failed} measured, {seconds:.0f} s", flush=True)
 
 
 def parse(argv):
@@ -93,11 +99,12 @@ def main(argv=None):
     if args.side_roads:
         names = scripts.with_side_roads(names)
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a look at the GPU would spoil it for forks
-    lines, sent = args.out / "measured.jsonl", args.out / "measured.jsonl.xz"
+    lines = args.out / "measured.jsonl"
+    compressed = args.out / "measured.jsonl.xz"
     measure_all(names, lines)
-    files.compress(lines, sent)
-    print(f"{sent}: all of it, in one file to send")
-    print(f"python -m shared calibrate --compare {sent}: emulates the same")
+    files.compress(lines, compressed)
+    print(f"{compressed}: all of it, in one file to send")
+    print(f"python -m shared calibrate --compare {compressed}: emulates the same")
 
 
 def compare_file(file, folder):

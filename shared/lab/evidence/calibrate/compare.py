@@ -13,12 +13,15 @@ from shared.lab.proof.traces.compare_events import in_order
 from shared.lab.records.formats import aligned
 
 HEADING = ("script", "allocated GB", "emulated", "reserved GB", "emulated", "events equal")
-COUNTED = {"allocated": "peak", "reserved": "reserved"}  # {name: that in a record}
+COUNTED = {"allocated": "peak", "reserved": "reserved"}  # {counter: its name in a record}
+# The packages whose versions decide how many bytes a script takes.
 DECIDE = ("torch", "torchvision", "transformers", "torchao", "bitsandbytes")
 
 
 def card_of(machine):
     """Return the name in cards.csv of the GPU that a file was measured on.
+
+    Cards of one chip with other amounts of memory differ in that alone: the nearest is taken.
 
     Raises:
         UserError: the GPU is not known.
@@ -33,12 +36,14 @@ def card_of(machine):
 
 def check_versions(machine):
     """Raise a UserError if packages that decide about bytes have other versions here."""
-    here, there = files.versions(), machine["versions"]
-    public = {name: str(here[name]).partition("+")[0] for name in DECIDE}
-    wanted = {name: there[name].partition("+")[0] for name in DECIDE if name in there}
-    if other := [name for name in wanted if wanted[name] != public[name]]:
+    installed = {name: str(version) for name, version in files.versions().items()}
+    measured = {name: machine["versions"][name] for name in DECIDE if name in machine["versions"]}
+    # What follows the plus, such as cu128, names the build; the code is the same.
+    public = {name: installed[name].partition("+")[0] for name in DECIDE}
+    wanted = {name: version.partition("+")[0] for name, version in measured.items()}
+    if different := [name for name in wanted if wanted[name] != public[name]]:
         install = " ".join(f"{name}=={wanted[name]}" for name in wanted)
-        differ = ", ".join(f"{name} is {public[name]}" for name in other)
+        differ = ", ".join(f"{name} is {public[name]}" for name in different)
         raise UserError(
             f"the file was measured with other versions ({differ} here); in an environment of its "
             f"own, install them: pip install {install} -r requirements.txt"
@@ -47,7 +52,8 @@ def check_versions(machine):
 
 def emulate(machine, runs, folder):
     """Return the lines of runs on an emulated GPU of the machine's kind; failures are printed."""
-    card, file = cards.CARDS[card_of(machine)], folder / "emulated.jsonl"
+    card = cards.CARDS[card_of(machine)]
+    file = folder / "emulated.jsonl"
     file.unlink(missing_ok=True)
     wanted = [of_record(r) for r in runs if r["kind"] in ("memory", "out of memory")]
     measure.append(file, machine)
@@ -65,30 +71,30 @@ def equal_events(measured, emulated):
     minutes for 18,000 of so few kinds.
     """
     measured, emulated = ("\n".join(in_order(text.split("\n"))) for text in (measured, emulated))
-    ours, theirs = (text.count("\n") + 1 for text in (measured, emulated))
+    num_measured, num_emulated = (text.count("\n") + 1 for text in (measured, emulated))
     if measured == emulated:
-        return ours, ours, theirs
+        return num_measured, num_measured, num_emulated
     with tempfile.TemporaryDirectory() as folder:
         for name, text in (("measured", measured), ("emulated", emulated)):
             Path(folder, name).write_text(text + "\n")
         command = "git diff --no-index --minimal --numstat measured emulated".split()
         counted = subprocess.run(command, cwd=folder, capture_output=True, text=True).stdout
     _, removed, *_ = counted.split()
-    return ours - int(removed), ours, theirs
+    return num_measured - int(removed), num_measured, num_emulated
 
 
 def summary(measured, emulated):
     """Return what a comparison keeps: for each run of memory, bytes on both, and equal events."""
-    of = {of_record(r): r for r in emulated}
+    by_run = {of_record(r): r for r in emulated}
     compared = []
     for r in measured:
         run = of_record(r)
-        if r["kind"] == "memory" and run in of:
-            other = of[run]
-            both = {"measured_gb": peaks(r), "emulated_gb": peaks(other)}
-            both["more_gb"] = more(r, other)
+        if r["kind"] == "memory" and run in by_run:
+            counterpart = by_run[run]
+            both = {"measured_gb": peaks(r), "emulated_gb": peaks(counterpart)}
+            both["more_gb"] = more(r, counterpart)
             if r.get("events"):
-                both["events"] = equal_events(r["events"], other["events"])
+                both["events"] = equal_events(r["events"], counterpart["events"])
             compared.append({**run.settings, **both})
     return compared
 
@@ -101,9 +107,9 @@ def peaks(r):
 
 def more(measured, emulated):
     """Return {category: GB} that a run had more at its peak than on an emulated GPU."""
-    held, other = (r["record"]["train"]["breakdown_gb"] for r in (measured, emulated))
-    labels = dict.fromkeys([*held, *other])
-    gb = {label: round(held.get(label, 0) - other.get(label, 0), 9) for label in labels}
+    breakdown, expected = (r["record"]["train"]["breakdown_gb"] for r in (measured, emulated))
+    labels = dict.fromkeys([*breakdown, *expected])
+    gb = {label: round(breakdown.get(label, 0) - expected.get(label, 0), 9) for label in labels}
     return {label: amount for label, amount in gb.items() if amount}
 
 
@@ -128,8 +134,8 @@ def events(r):
     """Return how many of a run's events are equal, as text."""
     if "events" not in r:
         return ""
-    equal, there, here = r["events"]
-    return "all" if equal == there == here else f"{equal:,} of {there:,}"
+    equal, num_measured, num_emulated = r["events"]
+    return "all" if equal == num_measured == num_emulated else f"{equal:,} of {num_measured:,}"
 
 
 def show(compared):

@@ -25,12 +25,13 @@ def begin(world_size):
     properties = torch.cuda.get_device_properties
     torch.cuda.get_device_properties = lambda device=None: properties(0)  # torchao asks for each
     module = dist.distributed_c10d
-    initialize, new = module.init_process_group, module.new_group
+    initialize = module.init_process_group
+    new = module.new_group
 
     def init_process_group(backend=None, *args, timeout=None, **kwargs):
-        kept = {"timeout": timeout} if timeout else {}
+        limit = {"timeout": timeout} if timeout else {}
         group = {"rank": 0, "world_size": world_size, "store": dist.HashStore()}
-        return initialize("fake", **group, **kept)
+        return initialize("fake", **group, **limit)
 
     def new_group(ranks=None, *args, backend=None, **kwargs):
         return new(ranks, *args, backend="fake", **kwargs)
@@ -40,9 +41,10 @@ def begin(world_size):
 
     pairs = [(initialize, init_process_group), (new, new_group)]
     pairs += [(module.broadcast_object_list, broadcast_object_list)]
-    for original, own in pairs:
-        for other in [*sys.modules.values()]:  # some have imported it by name
+    for original, replacement in pairs:
+        name = replacement.__name__
+        for importer in [*sys.modules.values()]:  # some have imported it by name
             with contextlib.suppress(TypeError):  # not a module
-                if vars(other).get(own.__name__) is original:
-                    setattr(other, own.__name__, own)
+                if vars(importer).get(name) is original:
+                    setattr(importer, name, replacement)
     module.split_group = None  # NCCL's

@@ -38,9 +38,9 @@ def machine():
 
 def versions():
     """Return the versions that decide about memory, {name: version}."""
-    found = {name: importlib.metadata.version(name) for name in PACKAGES}
+    installed = {name: importlib.metadata.version(name) for name in PACKAGES}
     libraries = {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
-    return {"python": platform.python_version(), **found, **libraries}
+    return {"python": platform.python_version(), **installed, **libraries}
 
 
 def read(file):

@@ -131,7 +131,7 @@ def _script(run):
 
 
 @contextlib.contextmanager
-def _load_quickly(original, own):
+def _load_quickly(original, meter_phases):
     """Zero weights on the host in place of random ones: a file is loaded into them anyway.
 
     The file itself has been made before: its weights are random.
@@ -146,7 +146,7 @@ def _load_quickly(original, own):
         for name in names:
             if callable(getattr(torch.nn.init, name)):
                 stack.enter_context(wrapped(torch.nn.init, name, zero))
-        yield stack.enter_context(original(own))
+        yield stack.enter_context(original(meter_phases))
 
 
 def _timed(script, words, timed):
@@ -180,9 +180,13 @@ def _timed(script, words, timed):
 def _busy(events, updates):
     """Return the busy time of the GPU, the kernels, and the longest of them, of one update."""
     on_gpu = [e for e in events if e.device_type == torch.autograd.DeviceType.CUDA]
-    kernels, busy, until = {}, 0.0, 0.0
+    kernels = {}
+    busy = 0.0
+    until = 0.0
     for event in sorted(on_gpu, key=lambda e: e.time_range.start):
-        start, end = event.time_range.start, event.time_range.end  # microseconds
+        start = event.time_range.start  # microseconds
+        end = event.time_range.end
+        # Kernels of several streams overlap; a moment counts once.
         busy += max(end - max(start, until), 0)
         until = max(until, end)
         row = kernels.setdefault(event.name[:140], [0, 0.0])
