@@ -23,8 +23,8 @@ BEST = {
 }
 
 
-class Kept:
-    """What is kept in fit.json of a folder: by level, the best on each card, and hints shown."""
+class Progress:
+    """The player's progress, in fit.json of a folder: for each level best figures and hints."""
 
     def __init__(self, folder):
         self.file = folder / "fit.json"
@@ -32,30 +32,31 @@ class Kept:
         if self.file.exists():
             try:
                 self.levels = json.loads(self.file.read_text())
-                [(kept["hints"], kept["best"].items()) for kept in self.levels.values()]
+                for level in self.levels.values():
+                    level["hints"], level["best"].items()  # the file could be any JSON
             except (ValueError, AttributeError, TypeError, KeyError):
                 raise UserError(f"{self.file} is not a record of this game; remove it") from None
 
     def of(self, level):
-        """Return what is kept of a level, to be changed: {"hints": number, "best": {card: ...}}."""
+        """Return the progress in a level, to be changed: {"hints": number, "best": {card: ...}}."""
         return self.levels.setdefault(str(level.number), {"hints": 0, "best": {}})
 
     def save(self):
         write_text(self.file, json.dumps(self.levels, indent=1) + "\n")
 
 
-def words(values):
-    """Return what was reached as text; values are of BEST."""
+def best_text(values):
+    """Return the figures of a player as text, {name in BEST: number}."""
     return ", ".join(form.format(values[name]) for name, form in BEST.items())
 
 
-def listed(kept):
-    """Return the levels, and one's best, as lines of text."""
+def listed(progress):
+    """Return the levels, and the player's best figures, as lines of text."""
     lines = []
     for level in levels.LEVELS:
         lines.append(f"{level.number}  {level.title}: {level.setting(level.card)}")
-        for card, best in kept.of(level)["best"].items():
-            lines.append(f"   your best on {cards.CARDS[card].title}, each: {words(best)}")
+        for card, best in progress.of(level)["best"].items():
+            lines.append(f"   your best on {cards.CARDS[card].title}, each: {best_text(best)}")
     return [*lines, "", f"{RUN} 1   begins level 1"]
 
 
@@ -65,7 +66,7 @@ def begin(level, card, folder):
     if path.exists():
         raise UserError(f"{path.name} is there; judge it: {RUN} {path.name}, or move it away")
     if card != level.card:
-        suits(level, card)
+        suits(level, card)  # a minute; its own card is known to suit
     path.write_text(level.text(card=card))
     gb = cards.CARDS[card].gb
     print(f"Level {level.number}, {level.title}: {level.setting(card)}.")
@@ -85,31 +86,33 @@ def suits(level, card):
     """Raise UserError if a level cannot be played on a card."""
     from shared.lab.game.sheet import verdicts
 
-    asked = [(level, card, change) for change in (None, *level.solutions)]
-    start, *solutions = verdicts(asked)
-    title, own = cards.CARDS[card].title, cards.CARDS[level.card].title
+    attempts = [(level, card, change) for change in (None, *level.solutions)]
+    start, *solutions = verdicts(attempts)
+    title = cards.CARDS[card].title
+    usual = cards.CARDS[level.card].title
     if "said" not in start:
-        raise UserError(f"level {level.number} fits on {title} as it is; its own card is {own}")
+        raise UserError(f"level {level.number} fits on {title} as it is; its own card is {usual}")
     if all("said" in verdict for verdict in solutions):
         least = min(verdict["needs_gb"] for verdict in solutions)
         raise UserError(
             f"no solution known here of level {level.number} fits on {title}: "
-            f"{least:.2f} GB at least; its own card is {own}"
+            f"{least:.2f} GB at least; its own card is {usual}"
         )
 
 
-def hint(level, number, kept):
+def hint(level, number, progress):
     """Print a hint, by default the next one."""
-    mine, last = kept.of(level), len(level.hints)
-    number = number or mine["hints"] + 1
+    of_level = progress.of(level)
+    last = len(level.hints)
+    number = number or of_level["hints"] + 1
     if number > last:
         return print(f"there are {last} hints; solutions: shared/lab/game/teacher.md")
     print(f"hint {number} of {last}: {level.hints[number - 1]}")
-    mine["hints"] = max(mine["hints"], number)
-    kept.save()
+    of_level["hints"] = max(of_level["hints"], number)
+    progress.save()
 
 
-def play(path, level, card, kept):
+def play(path, level, card, progress):
     """Judge a file, and keep what is best; return the exit code."""
     from shared.lab.game.judge import Play, judge  # not for hints: it imports much
 
@@ -124,12 +127,13 @@ def play(path, level, card, kept):
     if not verdict["lines"]:
         print("nothing is changed, so this is no solution")
         return 1
-    best = kept.of(level)["best"].setdefault(card, {})
+    best = progress.of(level)["best"].setdefault(card, {})
+    # Each figure has a best of its own: the script with the fewest changes is rarely the smallest.
     for name in BEST:
         best[name] = min(verdict[name], best.get(name, verdict[name]))
-    kept.save()
-    print(f"level {level.number} is done: {words(verdict)}")
-    print(f"your best of each, of all your files: {words(best)}")
+    progress.save()
+    print(f"level {level.number} is done: {best_text(verdict)}")
+    print(f"your best of each, of all your files: {best_text(best)}")
     last = level.number == len(levels.LEVELS)
     print("that was the last level" if last else f"next: {RUN} {level.number + 1}")
     return 0
@@ -146,8 +150,8 @@ def parse(argv):
     parser = Parser(prog=RUN, description=__doc__, formatter_class=formatter)
     add = parser.add_argument
     add("what", nargs="?", metavar="WHAT", help="a level, such as 1, or a file, such as fit_1.py")
-    own = "begin a level on another card than its own"
-    add("--card", type=key, metavar="NAME", help=f"{own}: {', '.join(cards.CARDS)}")
+    which = "begin a level on another card than its own"
+    add("--card", type=key, metavar="NAME", help=f"{which}: {', '.join(cards.CARDS)}")
     hints = "show the next of a level's hints, or hint N; nothing is judged"
     add("--hint", nargs="?", type=positive, const=0, metavar="N", help=hints)
     args = parser.parse_args(argv)
@@ -161,18 +165,18 @@ def parse(argv):
 def main(argv=None):
     args = parse(argv)
     if not args.what:
-        print("\n".join(listed(Kept(Path()))))
+        print("\n".join(listed(Progress(Path()))))
         return 0
     if args.what.isdecimal():
         level = levels.get(args.what)
         if args.hint is None:
             return begin(level, args.card or level.card, Path())
-        return hint(level, args.hint, Kept(Path()))
+        return hint(level, args.hint, Progress(Path()))
     path = Path(args.what)
     if path.suffix != ".py":
         raise UserError(f"{path} is neither a level nor a .py file; see --help")
     level, card = levels.of_file(path, parts(path).docstring)
-    kept = Kept(path.parent)
+    progress = Progress(path.parent)
     if args.hint is not None:
-        return hint(level, args.hint, kept)
-    return play(path, level, card, kept)
+        return hint(level, args.hint, progress)
+    return play(path, level, card, progress)

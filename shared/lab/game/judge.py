@@ -43,7 +43,7 @@ def attempt(name, limit, function, script, *arguments):
 
     If the script fails, return {"failed": why, in one line}. `name` is for messages.
     """
-    signal.alarm(limit)
+    signal.alarm(limit)  # ends this process, which results() reports as a loop without end
     try:
         return function(script, *arguments)
     except UserError as error:
@@ -78,7 +78,7 @@ def run(script, options):
     If the card is too small, return {"said": PyTorch's message, "line": of the script, or None,
     "update": the number of the update} instead.
     """
-    steps = []
+    steps = []  # one entry for each step: the number of the update that runs out of memory
     register_optimizer_step_post_hook(lambda *_: steps.append(1))
     with mock.patch.dict(scripts.every(), {script.name: script}):
         try:
@@ -90,7 +90,7 @@ def run(script, options):
 
 def results(jobs, emulated):
     """Run jobs, each of them once; return {job: its result}."""
-    jobs = list(dict.fromkeys(jobs))
+    jobs = list(dict.fromkeys(jobs))  # several plays may begin from one level's script
     if not jobs:
         return {}
     kind = "at full size, on emulated GPUs" if emulated else "of the small model, on the CPU"
@@ -192,6 +192,7 @@ def figures(record):
 
 def small_job(level, path):
     """Return the job that trains the small model by the script in a file."""
+    # A script that still says DEVICES = 1 in a level for several GPUs trains in one process.
     several = level.gpus > 1 and parts(path).constants.get("DEVICES", "1") != "1"
     script = Script.of_file(path)
     return attempt, script.name, SMALL_LIMIT, observe, script, PROCESSES if several else 1

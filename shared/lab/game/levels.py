@@ -48,6 +48,7 @@ class Level:
             replaced = change.replaced if change.script else (*replaced, *change.replaced)
             script = change.script or script
         code = scripts.changed(script, replaced).source
+        # Without the stage's docstring, which would give the solution away.
         code = code.split('"""\n', 1)[1]
         code = code.replace("from pathlib import Path\n", "")
         code = code.replace(SHARED, f'sys.path.append("{ROOT}")  # for shared/')

@@ -49,6 +49,7 @@ def observe_here(script, file):
         optimizer_name = type(optimizer).__name__
         gradient_norms.append(gradient_norm(optimizer))
 
+    # A hook on all optimizers, since a learner's script may make another one, or several.
     module = script.load()
     hook = register_optimizer_step_pre_hook(before_step)
     with wrapped(metrics.Meter, "training", count_weights):
@@ -64,7 +65,7 @@ def observe_here(script, file):
         curve=[float(value) for value in getattr(module, "curve", [])],
     )
     if torch.distributed.is_initialized() and torch.distributed.get_rank():
-        return
+        return  # all ranks have the same gradients and losses
     file.write_text(json.dumps(dataclasses.asdict(training)))
 
 

@@ -20,6 +20,8 @@ from shared.lab.records import scripts
 from shared.lab.records.running import forks, run_script
 
 OPTIONS = "--preset tiny --max-steps 4 --devices 1".split()
+# The environment of runs on the CPU: no GPU, the same sums each time, no file in the folder of the
+# learner.
 ALONE = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
@@ -47,7 +49,9 @@ def form(attempt, reference):
     """Compare the functions and the constants of two scripts."""
     written = parts(attempt.path)
     expected = parts(reference.path)
-    expected.constants.pop("SCALER", None)  # it may be made elsewhere
+    # Code that is not in a function or a constant cannot be compared by name; what it does shows
+    # in losses and peaks. A gradient scaler need not be a constant.
+    expected.constants.pop("SCALER", None)
     names = [*written.functions, *written.constants]
     missing = [name for name in expected.functions if name not in names]
     missing += [name for name in expected.constants if name not in written.constants]
@@ -84,7 +88,7 @@ def uneven_losses(attempt, reference):
 def train_uneven(script):
     """Train a script with batches that its micro-batches do not divide; return its record."""
     module = script.load()
-    module.BATCH_SIZE += module.MICRO_BATCH_SIZE // 2
+    module.BATCH_SIZE += module.MICRO_BATCH_SIZE // 2  # so the last micro-batch is half as large
     return module.main(OPTIONS)
 
 
@@ -165,7 +169,7 @@ def main(argv=None):
         print(f"{verdict}: {check_texts.line(result)}", flush=True)
         results.append(result)
         if not results[0].right:
-            break  # the other checks call the functions
+            break  # the other checks call these functions
     print(check_texts.conclusion(reference.name[:2], results))
     return 0 if all(result.right for result in results) else 1
 
