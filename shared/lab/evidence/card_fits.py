@@ -34,6 +34,7 @@ def ways(name, options=()):
 
 def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
+    # Two commands: the one that a reader runs for one card, and the one that made this file.
     made = command_of(["-m", "shared", "card_fits"], argv)
     results = [{**result, "made_with": made} for name in CARDS for result in ways(name)]
     stored.write(stored.CARD_FITS, results)

@@ -35,6 +35,7 @@ def run_scripts(to_run, folder):
         print(f"{command}: done", flush=True)
         return [{**record, "command": command}]
 
+    # One thread each: the sums, and so the losses, are those of the stored ladder.
     alone = mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
     with alone, ThreadPoolExecutor(2) as pool:
         return dict(zip(to_run, pool.map(train, to_run)))
@@ -59,6 +60,7 @@ def compared(exercise, printed):
 def shortened(record):
     """Return the fields of a record that an answer needs."""
     fields = {key: record[key] for key in KEPT if key in record}
+    # A stage of the stored ladder was run by the ladder's command, which is what a reader repeats.
     return {**fields, "command": record.get("ladder") or record["command"]}
 
 

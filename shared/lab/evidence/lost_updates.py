@@ -29,9 +29,10 @@ def train(name, seed, *options):
     torch.set_num_threads(1)
     script = scripts.get(name).load()
     made = {}
-    build = script.build
+    build = script.build  # replaced, to see the weights before the first update
 
     def weights():
+        # The new head learns in any precision; the question is about pretrained weights.
         blocks = (p for n, p in made["model"].named_parameters() if "encoder.layers" in n)
         return torch.cat([p.detach().flatten() for p in blocks])
 
@@ -45,6 +46,7 @@ def train(name, seed, *options):
     nowhere = io.StringIO()
     with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
         record = script.main(["--preset", "tiny", "--seed", str(seed), *options])
+    # Exact comparison: an update that rounds away leaves a weight's bits as they were.
     changed = (weights() != made["before"]).double().mean().item()
     return {**record, "lr": float(made["optimizer"].param_groups[0]["lr"]), "changed": changed}
 

@@ -55,6 +55,7 @@ def main(argv=None):
     args = parser.parse_args(argv)
     if unknown := {*args.groups} - {*every}:
         raise UserError(f"{unknown.pop()!r} is not one of {', '.join(every)}")
+    # Each group is stored at its end: all of them take long, and may be interrupted.
     for group in args.groups or every:
         records = timelines() if group == stored.STAGES else run_jobs(jobs(group))
         made = {"command": "python -m shared predicted"}

@@ -51,7 +51,7 @@ def render(character, font, rng):
     ink = np.asarray(image) > 100
     rows, columns = np.where(ink)
     if len(rows) < 20:
-        return None
+        return None  # an empty box, or a missing glyph
     # Cut out, scaled to a height of 32 pixels and centered, as the digits were.
     inked = ink[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1]
     cut = Image.fromarray(inked.astype(np.uint8) * 255)
@@ -66,7 +66,7 @@ def characters(n, seed):
     """Return n rendered characters, (n, 8, 8) in fp32, and their indices in CHARACTERS, (n,)."""
     rng = np.random.default_rng(seed)
     fonts = {(f, size): ImageFont.truetype(f, size) for f in text_fonts() for size in range(26, 40)}
-    keys = list(fonts)
+    keys = list(fonts)  # rng.integers() chooses among them, so the order must not change
     pictures, labels = [], []
     while len(pictures) < n:
         label = int(rng.integers(len(CHARACTERS)))

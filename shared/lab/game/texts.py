@@ -66,12 +66,14 @@ def first_values(curve):
 
 def refusal_at_full_size(record, reference, level):
     """Return why an update at full size is not the level's, None if it is; from two records."""
+    # A learner could pass the check with the small model, and change the full size by a condition.
     if record["world_size"] > level.gpus:
         return f"{record['world_size']} GPUs: this level has {level.gpus}"
     for name in ("batch_size", "model", "image_px"):
         if record[name] != reference[name]:
             return f"at full size, {name} is {record[name]} instead of {reference[name]}"
     work = tflop(record)
+    # More is allowed: checkpointing computes twice. Less means that a part is left out.
     expected = tflop(reference)
     if work < LEAST_WORK * expected:
         left_out = f"{work:.3g} TFLOP instead of {expected:.3g}: something is left out"
@@ -110,6 +112,7 @@ def ran_out(verdict, path):
         code = path.read_text().splitlines()[line - 1].partition("  #")[0].strip()
         where = f"{where}, in line {line}: {code}"
     libraries = "CUDA and NCCL" if devices > 1 else "CUDA"
+    # The CUDA context and NCCL's buffers take a share of the card that PyTorch does not count.
     aside = f"{size(set_aside(devices))} are set aside for {libraries}"
     needs = f"{verdict['needs_gb']:.2f} GB"
     missing = size(verdict["needs_gb"] - verdict["card_gb"])

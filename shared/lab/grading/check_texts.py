@@ -72,8 +72,10 @@ def curve(training):
 
 def hint(comparison):
     """Return a question that may lead to the reason of other losses."""
+    # Before the first step weights are equal, so the loss itself is computed in another way.
     if Aspect.FIRST_LOSS in comparison.differences:
         return "is each loss, in fp32, its share of the batch's, and is there one step per batch?"
+    # Equal to the last digit: no weight of the model has changed.
     if comparison.attempt.first_loss == comparison.attempt.last_loss:
         return "nothing is learned; does the optimizer hold the model's own parameters?"
     return "precision, optimizer, step(), learning rate, schedule, zero_grad(), or batch size?"

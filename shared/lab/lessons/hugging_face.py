@@ -9,6 +9,7 @@ def part(folder):
     """Return the table of options and peaks."""
     records = stored.read(stored.HUGGING_FACE)
     table = [("technique", "in the Trainer", "in Accelerate", "peak", "loss after 3 updates")]
+    # Two records for each technique, in turn: the Trainer's, and that of before.py.
     for t, in_trainer, in_before in zip(TECHNIQUES, records[::2], records[1::2], strict=True):
         option = "`" + _argument(t.trainer) + "`" if t.trainer else "–"
         both = in_trainer, in_before

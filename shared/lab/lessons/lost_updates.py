@@ -8,6 +8,7 @@ from shared.lab.records import markdown, stored
 def part(folder):
     """Return the table for the page."""
     by_script = stored.read(stored.LOST_UPDATES)
+    # The span beside the mean: scripts may differ by less than seeds do.
     table = [("script", "weights changed", "test accuracy", "seeds: lowest to highest")]
     for name, records in by_script.items():
         changed, accuracies = ([r[key] for r in records] for key in ("changed", "test_accuracy"))

@@ -79,7 +79,7 @@ def options(marker):
 
 def fill(page):
     """Return the text of a page with up-to-date generated parts."""
-    answers = iter(range(1, 100))  # to number them
+    answers = iter(range(1, 100))  # an answer has the number of its exercise
 
     def made(match):
         name, settings = options(match[2])

@@ -39,12 +39,14 @@ def glance(folder):
         lines.append((f"of that, {label}", *map(formats.amount, held)))
     lines.append(("reserved", *_amounts(train, "device_reserved_gb")))
     lines.append(("a card needs", *(formats.size(needs(r)) for r in rows)))
+    # The host holds a few numbers in each stage; a row of them would look like a finding.
     if any(map(reading.on_host, rows)):
         lines.append(("on the host", *_amounts(train, "host_peak_gb")))
     for place in ("device", "host"):
         amounts = _amounts([r["load"] for r in rows], f"{place}_peak_gb")
-        if amounts[0] != amounts[-1]:
+        if amounts[0] != amounts[-1]:  # in most stages loading stays as it is
             lines.append((f"while loading, on the {place}", *amounts))
+    # Both or none: one speed without another to compare says little.
     timed = [measured.updates(name) for name in names]
     if all(timed):
         speeds = map(measured.images_per_second, timed)
@@ -139,6 +141,7 @@ def ladder(folder):
         time = published.get(r["script"])
         real = f"{min(published.values()) / time:.0%}" if time else ""
         table.append((_link(script), script.idea, lines, *_per_gpu(r), *speed, real))
+    # 11 does not continue the ladder, so its row says where it comes from.
     last = scripts.get(scripts.stages()[-1])
     before = every[last.parent]["train"]["device_peak_gb"]
     idea = f"{last.idea}, on text: from {before:.2f} GB"
@@ -163,6 +166,7 @@ def _published_times(records):
     """Return the ms per image of the article's runs of the same steps, {script: ms}."""
     runs = stored.read(stored.PUBLISHED)
     timed = [r for r in runs if r["source"] == stored.ARTICLE_RUNS and r["published_ms"]]
+    # The article's scripts are numbered as the stages are.
     ms = {Path(r["script"]).name[:2]: r["published_ms"] for r in timed}
     images = {r["script"]: r["batch_size"] for r in records}
     return {name: ms[name[:2]] / n for name, n in images.items() if name[:2] in ms}
@@ -186,7 +190,7 @@ def measured_ladder(folder):
             name, per_gb = formats.scale(rows)
             digits = 1 if per_gb > 1 else 2
             table = [(f"peaks in {name}", "loading", "training")]
-            learns = rows[0]["dataset"] != "fake"
+            learns = rows[0]["dataset"] != "fake"  # an accuracy on noise would mean nothing
             if learns:
                 table[0] += ("test accuracy", f"{reading.unit(rows[0])}/s")
             for r in rows:
@@ -209,6 +213,7 @@ def language_models(folder):
     for model, records in stored.text_records().items():
         before = records[0]
         trained = {r["world_size"]: r for r in records if r["script"].endswith("/train")}
+        # With four GPUs what is on the host is a part of the answer: that is where states went.
         after = trained[4]
         alone = trained[1]
         reserved = [r["train"]["device_reserved_gb"] for r in (before, after, alone)]

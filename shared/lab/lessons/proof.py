@@ -31,6 +31,7 @@ def how_right(folder):
     records = _sized()
     reports = [r for r in records if r["source"] == REPORTS["title"]]
     published = [r for r in records if r["source"] != REPORTS["title"]]
+    # Where a source leaves a setting open, an error may be that of an assumption.
     complete = {s["title"] for s in SOURCES if s.get("complete", True)}
     groups = {
         "published, settings known": [r for r in published if r["source"] in complete],
@@ -136,6 +137,7 @@ def speeds(folder):
         f"{max(fractions):.0%}, the last {min(fractions):.0%}. Those that the ladder follows, "
         f"with the bound by {limits}:"
     )
+    # Times on other cards, which had no part in the factors.
     fitted, held_out = time_factors.halves(records)
     rest = [r for r in records if "work_ms" in r and r not in (*fitted, *held_out)]
     elsewhere = [1 / (1 + time_factors.error(r)) for r in rest]

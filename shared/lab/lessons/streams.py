@@ -33,6 +33,8 @@ def hidden(pieces, kind):
 
     None if there is no work of this kind.
     """
+    # Products run on one stream. Work of this kind on the same stream waits for them, so it cannot
+    # overlap, and does not count.
     main = next(stream for kind, stream, *_ in pieces if kind == "product")
     computing = [piece[2:] for piece in pieces if piece[1] == main and piece[0] != kind]
     moving = [piece[2:] for piece in pieces if piece[0] == kind and piece[1] != main]
@@ -65,7 +67,7 @@ def draw(entry, file):
         for place, row in enumerate(rows):
             spans = [(a, b - a) for k, s, a, b in entry["pieces"] if (k, s) == (kind, row)]
             axes.broken_barh(spans, (place - 0.4, 0.8), color=color, linewidth=0)
-        axes.barh(0, 0, color=color, label=label)
+        axes.barh(0, 0, color=color, label=label)  # for the legend; not all kinds may occur
     axes.set_yticks(range(len(rows)), [f"{busy_ms[row]:.1f} ms busy" for row in rows])
     axes.tick_params("y", length=0)
     axes.set_xlim(0, entry["ms"])
@@ -81,6 +83,7 @@ def caption(entry):
         for kind, ms in entry["busy_ms"].items()
         if kind in ("send", "copy") and (hidden(entry["pieces"], kind) or 0) > 0
     ]
+    # What the picture leaves out: a real host is slower, and then nothing needs to overlap.
     starting = entry["started"] * measured.LAUNCH_US / 1e3
     return (
         f"At {measured.LAUNCH_US} µs for a kernel, as on "

@@ -51,6 +51,7 @@ def every(folder):
 def paced():
     """Return the runs of stages in which the host sets the pace, and the GPU waits for it."""
     stages = [run for run in measured.times() if run.name in scripts.stages()]
+    # The host is still starting kernels when the update ends, and the GPU was idle for a tenth.
     return [r for r in stages if r.launch_ms > 0.97 * r.median and r.busy_ms < 0.9 * r.median]
 
 

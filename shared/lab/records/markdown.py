@@ -47,6 +47,7 @@ def diff(before, after):
     """
     names = [f"{name}.py" for name in (before, after)]
     texts = [scripts.get(name).lines for name in (before, after)]
+    # One line of context is enough to find the place in a short script.
     changes = list(difflib.unified_diff(*texts, *names, n=1, lineterm=""))
     removed, added = (sum(line[0] == sign for line in changes[2:]) for sign in "-+")
     how_much = f"{removed} line{'' if removed == 1 else 's'} removed, {added} added"
@@ -58,6 +59,7 @@ def changed(before, after):
 
     Docstrings do not count but for their first line: they explain, and change with every script.
     """
+    # ndiff, since it counts a changed line as one removed and one added, as a reader does.
     delta = difflib.ndiff(scripts.get(before).code, scripts.get(after).code)
     return sum(line[0] in "+-" for line in delta)
 
@@ -66,6 +68,7 @@ def against(before, now):
     """Return the change of a size for a table: "+1.3%", "the same" or "nearly the same"."""
     if now == before:
         return "the same"
+    # "the same" promises equality to the byte, so a difference that rounds to nothing has a name.
     percent = change(before, now)
     return "nearly the same" if percent in ("+0.0%", "-0.0%") else percent
 
@@ -74,6 +77,7 @@ def compared(before, now):
     """Return the change of a figure: "new", "gone", "the same", "+1.3%", "2.4x less"."""
     if not before or not now:
         return "new" if now else "gone"
+    # From a factor of two on, a factor is easier to read than "+230.4%" or "-71.2%".
     if now >= 2 * before:
         return f"{now / before:.1f}x as much"
     return less(before, now) if before >= 2 * now else against(before, now)
@@ -81,5 +85,6 @@ def compared(before, now):
 
 def device(record):
     """Return the device of a record, with the number of GPUs if there are several."""
+    # Several processes on one CPU share it; only GPUs are counted.
     several = record["world_size"] > 1 and record["train"]["device_reserved_gb"] is not None
     return f"{record['world_size']} x {record['device']}" if several else record["device"]

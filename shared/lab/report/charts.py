@@ -33,6 +33,7 @@ def measurements(file, name=""):
     """Return dictionaries as in datasets(), one for each model of a file of records."""
     choices = []
     for records in reading.by_model(reading.read(file)[0]):
+        # A user's file may have a script twice, after a change: the last run counts.
         group = [record for _, record in sorted(reading.by_script(records).items())]
         roads = {r["script"] for r in group} <= {*scripts.side_roads()}
         what = f"{reading.setting(group[0])}, {'side roads ' if roads else ''}measured on"
@@ -81,11 +82,13 @@ class Axes:
         counters = ("device_peak_gb", "device_reserved_gb")
         marks = [record["train"][counter] for record in records for counter in counters]
         marks = [gb for gb in (*marks, *published.values()) if gb]
+        # 2 % of room, so that the longest bar does not touch the end of the axis.
         return cls(max(marks) * 1.02, math.floor(math.log10(min(marks))))
 
     def at(self, gb):
         """Return the positions of a size on both axes, in %."""
         decades = math.log10(self.top) - self.decade
+        # A logarithmic axis has no 0: what is smaller than its begin stands there.
         log = 100 * max(0.0, math.log10(gb) - self.decade) / decades if gb else 0
         return {"lin": 100 * gb / self.top, "log": log}
 
@@ -98,6 +101,7 @@ class Axes:
 
         per_gb is the number of such units in a GB.
         """
+        # Steps of 1, 2 or 5 times a power of ten: the smallest that makes at most 8 of them.
         most = self.top * per_gb
         step = 10 ** math.floor(math.log10(most))
         step = next(s for s in (step / 5, step / 2, step, 2 * step) if most / s <= 8)
@@ -143,6 +147,8 @@ def bar(record, axes):
 
 def texts(records, predicted, measured):
     """Return the note below the bars, and the origins of the predictions beside measurements."""
+    # Only on a GPU is there something reserved. A CPU's tensors have no workspaces or rounding, so
+    # a prediction for a GPU beside them would differ for reasons that are not errors.
     on_gpu = records[0]["train"]["device_reserved_gb"] is not None
     if not (measured and on_gpu):
         return "", []
@@ -169,6 +175,7 @@ def table(rows, measured):
         marks = (row["reserved"], second.get("reserved"), row["published"])
         cells += [*(mark and mark[0] for mark in marks), row["host"], row["loading"]]
         lines.append([cell or "" for cell in (*cells, *map(sizes.get, CATEGORIES))])
+    # Measurements on a CPU have nothing reserved, and only the first stages were published.
     used = [any(column) for column in zip(*lines)]
     shown = [[x for x, use in zip(line, used) if use] for line in ([*heads, *CATEGORIES], *lines)]
     return shown[0], shown[1:]

@@ -19,7 +19,7 @@ def predictions(records):
     nearest = {}
     for r in (r for r in records if not is_prediction(r) and _on_gpu(r)):
         same = [p for p in predicted if _same(r, p)]
-        if same:
+        if same:  # of several groups with these settings, the first in GROUPS
             nearest[r["script"]] = same[0]
     return nearest
 
@@ -66,6 +66,7 @@ def note(records, predicted):
         for r in records
         if r["script"] in predicted
     }
+    # One number for all: the worst, with its sign.
     far = max(peaks, key=lambda script: abs(peaks[script][1] / peaks[script][0] - 1))
     most = difference(*peaks[far])
     sentences = []

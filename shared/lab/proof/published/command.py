@@ -34,6 +34,7 @@ def prepare(sources, folder):
     for source in sources:
         if "commit" in source:
             run_row.prepare(source, folder)
+    # Here, one after the other: rows run side by side, and two would install into one folder.
     for source in sources:
         for row in rows(source):
             if "torch" in row:
@@ -52,6 +53,7 @@ def run(sources, folder=None):
         return
     by_row = {key(record): record for record in stored.read(stored.PUBLISHED)}
     by_row |= {key(record): record for record in emulated(to_run, folder)}
+    # In the order of the sources: a row that has gone there goes here, too.
     records = [by_row[row["title"], row["words"]] for source in SOURCES for row in rows(source)]
     stored.write(stored.PUBLISHED, records)
     print(f"{stored.PUBLISHED.name}: {len(to_run)} of {len(records)} records are new")
@@ -63,6 +65,7 @@ def emulated(to_run, folder=None):
     A program with several published figures runs once. The folder has the scripts of others, and
     the versions of PyTorch that they have used.
     """
+    # Programs run for minutes, and several rows read counters of one run.
     once = {run_key(row): row for row in to_run}
     jobs = [(run_row.run, row, folder) for row in once.values()]
     figures = dict(zip(once, run_jobs(jobs, emulated=False)))

@@ -15,6 +15,7 @@ from shared.text.tokenizer import new_tokenizer
 
 def books(repository):
     """Write two short books for *Build a Large Language Model*."""
+    # Long enough for a few updates; the texts decide nothing about memory.
     for name in ("10_llm-training-speed/middlemarch", "01_main-chapter-code/the-verdict"):
         file = repository / "ch05" / f"{name}.txt"
         file.write_text("Miss Brooke had that kind of beauty. " * 20_000)
@@ -35,12 +36,14 @@ def openwebtext(repository):
 
 def fineweb(repository):
     """Write tokens, all of them 0, and a question of HellaSwag for build-nanogpt."""
-    tokens, questions = repository / "edu_fineweb10B", repository / "hellaswag"
+    tokens = repository / "edu_fineweb10B"
+    questions = repository / "hellaswag"
     tokens.mkdir(exist_ok=True)
     for part in ("train", "val"):
         file = tokens / f"edufineweb_{part}_000001.npy"
         numpy.save(file, numpy.zeros(3_000_000, "uint16"))
     questions.mkdir(exist_ok=True)
+    # The script reads HellaSwag as well; one question is enough.
     question = {"ctx": "A man", "label": 0, "endings": ["runs.", "eats.", "reads.", "sings."]}
     (questions / "hellaswag_val.jsonl").write_text(json.dumps(question))
 
@@ -61,6 +64,7 @@ def gpt2(repository):
 
 def llama3(repository):
     """Write a tokenizer with as many tokens as Llama 3's: bytes, then pairs and triples of them."""
+    # The number of tokens decides the size of the embedding; which tokens they are does not matter.
     sizes = ((1, 256), (2, 65_536), (3, 128_000 - 65_536 - 256))
     tokens = (n.to_bytes(size, "big") for size, count in sizes for n in range(count))
     lines = (f"{base64.b64encode(token).decode()} {rank}" for rank, token in enumerate(tokens))

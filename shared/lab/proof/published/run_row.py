@@ -45,9 +45,9 @@ def name(row):
 
 def prepare(source, folder):
     """Fetch the repository of a source, unless the folder has it, and make up its data."""
-    there = third_party.repository(folder, source["repository"], source["commit"])
+    checkout = third_party.repository(folder, source["repository"], source["commit"])
     if "prepare" in source:
-        getattr(made_up, source["prepare"])(there)
+        getattr(made_up, source["prepare"])(checkout)
 
 
 def run(row, folder):
@@ -61,8 +61,10 @@ def run(row, folder):
             return predicted(row, folder)
         figures = measured(row, folder)
         if "seconds" in row:
-            now = predicted(row, folder)
-            figures |= {"bound": now["bound"], "work_ms": now["work_ms"]}
+            # Operations are counted under the installed PyTorch: counting needs a newer one than some
+            # rows name.
+            current = predicted(row, folder)
+            figures |= {"bound": current["bound"], "work_ms": current["work_ms"]}
         return figures
     except Failed as failed:
         return {"why": str(failed)}
@@ -103,7 +105,7 @@ def measured(row, folder):
         printed, _ = _output([*command, script(row, folder), *row["args"]], row)
         processes = json.loads(peaks.read_text())
     gpus = [gpu for process in processes for gpu in process["peaks"].values()]
-    first = gpus[0] if gpus else dict.fromkeys(KINDS, 0)
+    first = gpus[0] if gpus else dict.fromkeys(KINDS, 0)  # a program without GPUs reports none
     figures = {f"{kind}_gb": first[kind] / 1e9 for kind in KINDS}
     return {**figures, "printed": _read(printed), "torch": row.get("torch")}
 
@@ -131,5 +133,5 @@ def _output(command, row):
 
 def _read(printed):
     """Return the figures that a program has printed, {name: GB}; the name may be empty."""
-    found = FIGURE.findall(printed)
-    return {name: float(number) * UNITS[unit.lower()] for name, number, unit in found}
+    figures = FIGURE.findall(printed)
+    return {name: float(number) * UNITS[unit.lower()] for name, number, unit in figures}

@@ -43,7 +43,7 @@ def script_rows(records):
             continue
         published = size(r["published_gb"]) if r["published_gb"] else NOTHING
         if "why" in r:
-            memory = (r["why"], NOTHING)
+            memory = (r["why"], NOTHING)  # the reason stands in the place of the figures
         else:
             memory = (size(r["allocated_gb"]), size(r["reserved_gb"]))
         rows.append((r["script"], r["what"], *memory, published))
@@ -57,7 +57,7 @@ def time_rows(records):
         if not r["published_ms"]:
             continue
         estimated = (NOTHING, NOTHING)
-        if "work_ms" in r:
+        if "work_ms" in r:  # not from a PyTorch that is too old to count operations
             estimated = (f"{estimate(r['work_ms']):.1f} ms", f"{time_factors.error(r):+.0%}")
         bound = (f"{r['bound']['ms']:.1f} ms", r["bound"]["by"], f"{reached(r):.0%}")
         rows.append((r["what"], f"{r['published_ms']:.1f} ms", *bound, *estimated))
@@ -74,6 +74,7 @@ def show(source, records):
     for r in records:
         if "why" in r and not r["script"]:
             print(f"{r['what']} did not run: {r['why']}")
+    # A row with a reason is one that is known to miss; the reader shall not have to find it.
     for row in source["rows"]:
         if "why" in row:
             print("\n{words} ({there}; {url}): {why}".format(**row))

@@ -22,8 +22,10 @@ def verdict(real, emulated):
 
 def equal(real, emulated):
     """Return how many events are equal, in their order, but for that within a run of frees."""
-    one, other = in_order(real), in_order(emulated)
-    if one == other:
-        return len(one)
-    blocks = difflib.SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
+    expected = in_order(real)
+    events = in_order(emulated)
+    if expected == events:
+        return len(expected)
+    # Without autojunk, which would take frequent sizes for noise.
+    blocks = difflib.SequenceMatcher(None, expected, events, autojunk=False).get_matching_blocks()
     return sum(block.size for block in blocks)

@@ -42,6 +42,7 @@ def history(snapshot):
     """Return the events of a snapshot's device at work, "ACTION SIZE", and the bytes reserved."""
     content = Numbers(io.BytesIO(snapshot)).load()
     traces = content["device_traces"]
+    # A snapshot has a trace for each GPU of the machine; one of them was at work.
     device = max(range(len(traces)), key=lambda i: len(traces[i]))
     events = [f"{e['action']} {e['size']}" for e in traces[device] if e["action"] in ACTIONS]
     segments = (s for s in content["segments"] if s["device"] == device)
@@ -77,6 +78,7 @@ def run(group, folder):
         elsewhere = third_party.repository(folder, other["repository"], other["commit"])
         path += [elsewhere / name for name in other["path"]]
     env = {**os.environ, **row["environment"], "PYTHONPATH": os.pathsep.join(map(str, path))}
+    # A script is run by the emulator; Python's own -c needs the interpreter before it.
     words = row["command"] if row["command"][0] != "-c" else [python, *row["command"]]
     command = [python, "-m", "emulated_gpu", "--card", row["card"], *words]
     began = time.perf_counter()
