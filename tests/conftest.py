@@ -21,10 +21,11 @@ from lightning.fabric import Fabric
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+# Before pytest imports them, so that a failed assertion in a helper shows its values.
+pytest.register_assert_rewrite("helpers")
 
-from forks import become  # noqa: E402
-from left_behind import pytest_configure, pytest_sessionfinish  # noqa: E402, F401
+from helpers.forks import become  # noqa: E402
+from helpers.left_behind import pytest_configure, pytest_sessionfinish  # noqa: E402, F401
 
 from shared.lab.records import scripts  # noqa: E402
 from shared.lab.records.running import (  # noqa: E402
@@ -44,6 +45,17 @@ OF_TORCHRUN = ("LOCAL_RANK", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
 
 def pytest_addoption(parser):
     parser.addoption("--scripts", type=Path, help="folder with the scripts of others")
+
+
+def pytest_xdist_auto_num_workers(config):
+    """Return the number of workers: two, but none for a single file.
+
+    A file is not divided, since its tests share what they run. A worker for it would only add the
+    seconds in which it imports PyTorch.
+    """
+    files = {argument.partition("::")[0] for argument in config.args}
+    single = len(files) == 1 and Path(*files).is_file()
+    return 0 if single else 2
 
 
 def run(*command, code=0, cwd=ROOT, limit=400, **env):
@@ -92,7 +104,7 @@ def cpu_only(**env):
     # One thread each: several processes with as many threads as cores would mostly wait.
     alike = {
         "CUDA_VISIBLE_DEVICES": "",
-        "PYTHONPATH": f"{ROOT}:{ROOT}/shared/emulator",
+        "PYTHONPATH": f"{ROOT}:{ROOT}/shared/emulator:{ROOT}/tests",
         "OMP_NUM_THREADS": "1",
     }
     return {**clean, **alike, "TORCH_HOME": os.environ["TORCH_HOME"], **env}
@@ -133,7 +145,7 @@ def sharded(tmp_path_factory):
 
     def make():
         out = tmp_path_factory.mktemp("sharded") / "seen.json"
-        run("tests/sharded.py", out)
+        run("tests/helpers/sharded.py", out)
         return read_json(out)
 
     return once(tmp_path_factory, "sharded.json", make)

@@ -10,8 +10,8 @@ import pandas
 import pytest
 import torch
 from conftest import paint, run
+from helpers.sample_files import textures
 from PIL import Image
-from sample_files import textures
 from sklearn.datasets import load_digits
 from torchmetrics.classification import MulticlassAccuracy
 from torchvision.transforms import v2
@@ -208,5 +208,5 @@ def test_each_example_counts_once_on_four_processes(tmp_path):
             paint(tmp_path / "data" / part / name, n, name)
     Image.new("RGB", (40, 30), "blue").save(tmp_path / "data" / "test" / "red" / "8.png")
     record, tiny = tmp_path / "record.jsonl", ("--preset", "tiny", "--data", tmp_path / "data")
-    run("tests/forks.py", 4, "08_fsdp/train.py", *tiny, "--record", record)
+    run("tests/helpers/forks.py", 4, "08_fsdp/train.py", *tiny, "--record", record)
     assert json.loads(record.read_text())["test_accuracy"] == pytest.approx(17 / 18)

@@ -6,9 +6,9 @@ import importlib.util
 import re
 import statistics
 
-import house
 import pytest
 from conftest import NAMES, PLAIN, ROADS, ROOT, TEXT
+from helpers import house
 
 from shared.lab.records import scripts
 
@@ -128,7 +128,7 @@ def test_files_and_lines_are_short():
 
 
 def test_a_script_imports_little():
-    """The table is what `python tests/house.py` prints."""
+    """The table is what `python tests/helpers/house.py` prints."""
     table = house.table()
     large = [row for row in table if row[1] > row[3] or row[2] > row[4]]
     assert not large, "\n".join(map(str, large))

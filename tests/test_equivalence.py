@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import SHARDED, run
-from sharded import STEPS, TENSOR_PARALLEL
-from single_process import TINY, alone, losses, one_update
+from helpers.sharded import STEPS, TENSOR_PARALLEL
+from helpers.single_process import TINY, alone, losses, one_update
 
 from shared.images import cli, models
 from shared.lab.records import scripts

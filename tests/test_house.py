@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from house import closure, imported
+from helpers.house import closure, imported
 
 from shared.lab.records import scripts
 

@@ -1,29 +1,13 @@
 """Promise: the lines to copy on page 08 train, save, and resume with the same losses."""
 
-import re
 import shutil
 
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import ROOT, run
-from own_recipe import BATCH_SIZE, UPDATES, Net, examples, write_weights
+from helpers.own_recipe import BATCH_SIZE, UPDATES, Net, examples, write_weights
+from helpers.recipe_runs import trained
 from torch.utils.data import DistributedSampler
-
-RECIPE = ROOT / "tests" / "own_recipe.py"
-
-
-def trained(folder, n, epochs, *more, code=0):
-    """Train on n processes of this machine; return the losses and the norms of all updates."""
-    return seen(run(RECIPE, n, epochs, *more, cwd=folder, code=code))
-
-
-def seen(printed):
-    """Return the losses and the norms that a run has printed."""
-    return [
-        [float(value) for value in re.findall(rf"^{what} (\S+)$", printed, re.MULTILINE)]
-        for what in ("loss", "norm")
-    ]
 
 
 @pytest.fixture(scope="module")

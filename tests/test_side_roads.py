@@ -4,10 +4,10 @@ import math
 
 import pytest
 from conftest import ROADS, SHARDED_ROADS, once
-from emulated import NEEDS
-from predictions import assert_same_tensors, predict_all
-from sharded import STEPS, TENSOR_PARALLEL
-from single_process import alone
+from helpers.emulated import NEEDS
+from helpers.predictions import assert_same_tensors, predict_all
+from helpers.sharded import STEPS, TENSOR_PARALLEL
+from helpers.single_process import alone
 
 from shared.lab.records import scripts
 

@@ -4,11 +4,11 @@ import copy
 
 import pytest
 from conftest import NAMES, PLAIN, SHARDED, SINGLE, TEXT, once
-from emulated import NEEDS
-from predictions import assert_same_tensors, predict_all
-from sharded import STEPS
-from single_process import alone
-from versions import only_here
+from helpers.emulated import NEEDS
+from helpers.predictions import assert_same_tensors, predict_all
+from helpers.sharded import STEPS
+from helpers.single_process import alone
+from helpers.versions import only_here
 
 from shared.lab.predict.stage import MEANINGLESS
 from shared.lab.records.reading import by_script, read

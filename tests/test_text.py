@@ -7,7 +7,8 @@ import pytest
 import torch
 import transformers
 from conftest import TEXT, read_json, run
-from single_process import losses, one_update
+from helpers.single_process import losses, one_update
+from helpers.small_models import LLAMA
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from shared.lab.records import scripts
@@ -18,8 +19,6 @@ BEFORE = scripts.get(TEXT[0])
 # No dropout, under the names that the families below have for its rates.
 STILL = dict.fromkeys(["hidden_dropout", "attention_dropout", "hidden_dropout_prob"], 0.0)
 STILL |= {"attention_probs_dropout_prob": 0.0, "use_cache": False}
-LLAMA = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}
-LLAMA |= {"intermediate_size": 64, "vocab_size": 200, "max_position_embeddings": 64}
 # An encoder, a decoder with rotary embeddings and grouped-query attention, one with ALiBi.
 FAMILIES = {
     "Bert": LLAMA,
@@ -54,7 +53,7 @@ def sharded(tmp_path_factory):
     for family in FAMILIES:
         small(family).save_pretrained(folder / family)
         new_tokenizer(rows, 200).save_pretrained(folder / family)
-    run("tests/sharded_text.py", folder, table, out)
+    run("tests/helpers/sharded_text.py", folder, table, out)
     return read_json(out), folder, table
 
 

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from emulated import NEEDS, emulate, run_code
+from helpers.emulated import NEEDS, emulate, run_code
 
 from emulated_gpu import build
 from emulated_gpu.cards import CARDS

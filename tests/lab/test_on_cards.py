@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from emulated import NEEDS
-from versions import made_here
+from helpers.emulated import NEEDS
+from helpers.versions import made_here
 
 from emulated_gpu.cards import CARDS, CONTEXT_GB
 from shared.lab.evidence import misconceptions, on_cards

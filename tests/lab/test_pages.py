@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 from conftest import NAMES, ROOT, arguments, code_blocks, run
+from helpers.versions import made_here
 from PIL import Image
-from versions import made_here
 
 from shared.lab.lessons import pages, pictures
 from shared.lab.predict.tables import needs

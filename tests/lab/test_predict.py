@@ -2,9 +2,9 @@
 
 import pytest
 from conftest import NAMES, SHARDED, TEXT, once
-from emulated import NEEDS
-from predictions import predict_all
-from versions import KEPT_GB, made_here
+from helpers.emulated import NEEDS
+from helpers.predictions import predict_all
+from helpers.versions import KEPT_GB, made_here
 
 from shared.lab.records import stored
 

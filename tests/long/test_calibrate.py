@@ -6,9 +6,9 @@ Here the GPU is emulated, too, so both are equal in everything.
 import dataclasses
 import json
 
-import emulated
 import pytest
 from conftest import ROOT, run
+from helpers import emulated
 
 from shared.lab.evidence.calibrate import compare, files, runs
 

@@ -5,8 +5,8 @@ the allocator can reserve, which differ by 2 MiB.
 """
 
 import pytest
-from emulated import NEEDS
-from predictions import predict_all, predicted
+from helpers.emulated import NEEDS
+from helpers.predictions import predict_all, predicted
 
 from emulated_gpu import cards
 from shared.lab.predict import card_fit, command, stage, tables

@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 from conftest import run
-from single_process import losses, one_update
+from helpers.single_process import losses, one_update
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from shared.cli import UserError

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import NAMES, SHARDED, SINGLE, TEXT, run
-from emulated import lacking
+from helpers.emulated import lacking
 
 from emulated_gpu import cards
 from shared.lab.predict.jobs import Wanted, run_jobs

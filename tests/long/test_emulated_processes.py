@@ -8,7 +8,7 @@ import time
 
 import psutil
 from conftest import ROOT, cpu_only, run
-from emulated import NEEDS, emulate
+from helpers.emulated import NEEDS, emulate
 
 pytestmark = NEEDS
 

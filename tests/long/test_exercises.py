@@ -2,7 +2,7 @@
 
 import pytest
 from conftest import ROOT
-from versions import made_here
+from helpers.versions import made_here
 
 from shared.lab.evidence import exercises as made
 from shared.lab.evidence.by_command import predictions

@@ -12,8 +12,8 @@ import time
 import psutil
 import pytest
 from conftest import ROOT, cpu_only, run
-from sample_files import textures
-from test_resume import killed_and_resumed
+from helpers.resuming import killed_and_resumed
+from helpers.sample_files import textures
 
 from shared.lab.records.reading import read
 from shared.lab.records.running import forks, run_script

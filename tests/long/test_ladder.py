@@ -4,7 +4,7 @@ import re
 
 import pytest
 from conftest import NAMES, ROOT, SHARDED, TEXT, arguments, code_blocks, page_commands, run
-from single_process import TINY
+from helpers.single_process import TINY
 
 from shared.lab.records.exercises import every
 from shared.lab.records.reading import by_script, read

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from conftest import ROOT
-from emulated import NEEDS
+from helpers.emulated import NEEDS
 
 from shared.lab.records import reading
 

@@ -2,10 +2,10 @@
 
 import re
 
-import emulated
 import pytest
 import torch
 from conftest import ROOT, run
+from helpers import emulated
 
 from emulated_gpu import cards
 from shared.lab.evidence.calibrate import compare, files, measure

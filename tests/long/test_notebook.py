@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from conftest import ROOT, arguments, cpu_only, run
-from emulated import NEEDS
+from helpers.emulated import NEEDS
 
 nbformat, nbclient, _ = map(pytest.importorskip, ("nbformat", "nbclient", "ipykernel"))
 FILE = "shared/lab/notebook/memory_on_colab.ipynb"

@@ -15,8 +15,8 @@ import pytest
 import torch
 import torchvision
 from conftest import paint
+from helpers.sample_files import textures
 from PIL import Image
-from sample_files import textures
 
 from shared.cli import UserError
 from shared.images import cli, data, models

@@ -5,8 +5,8 @@ import re
 
 import pytest
 from conftest import PLAIN, read_json, run
-from emulated import NEEDS
-from predictions import near
+from helpers.emulated import NEEDS
+from helpers.predictions import near
 
 from emulated_gpu import cards
 from shared.lab.predict import advice

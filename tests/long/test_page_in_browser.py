@@ -2,7 +2,7 @@
 
 import pytest
 from conftest import NAMES
-from workshop_page import HOSTILE, WIDTH
+from helpers.workshop_page import HOSTILE, WIDTH
 
 from shared.lab.records import stored
 from shared.lab.records.formats import size
@@ -10,7 +10,7 @@ from shared.lab.records.reading import by_script, read
 from shared.lab.records.stored import TINY_MEASURED
 from shared.lab.report.page import models
 
-pytest_plugins = "browsing"
+pytest_plugins = "helpers.browsing"
 
 
 def bars(page, name=""):

@@ -4,12 +4,12 @@ import re
 
 import pytest
 from conftest import NAMES, TEXT
-from workshop_page import WIDTH, article, reopened
+from helpers.workshop_page import WIDTH, article, reopened
 
 from shared.lab.records import scripts, stored
 from shared.lab.records.formats import size
 
-pytest_plugins = "browsing"
+pytest_plugins = "helpers.browsing"
 
 STORED = {moments["script"]: moments for moments in stored.timelines()}
 

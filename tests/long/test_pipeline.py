@@ -7,8 +7,8 @@ import json
 
 import pytest
 from conftest import ROOT, read_json, run
-from emulated import NEEDS
-from predictions import predicted
+from helpers.emulated import NEEDS
+from helpers.predictions import predicted
 from safetensors.torch import load_file
 
 from shared.lab.evidence import variants

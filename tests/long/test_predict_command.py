@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 from conftest import ROOT, TEXT, read_json, run
-from emulated import NEEDS
+from helpers.emulated import NEEDS
+from helpers.predictions import predicted
 from PIL import Image
-from predictions import predicted
 
 from shared.cli import UserError
 from shared.lab.predict import command, history

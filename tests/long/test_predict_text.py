@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 from conftest import TEXT
-from emulated import NEEDS
-from predictions import near, with_tensors
-from versions import made_here
+from helpers.emulated import NEEDS
+from helpers.predictions import near, with_tensors
+from helpers.versions import made_here
 
 from shared.lab.predict.command import main
 from shared.lab.predict.jobs import Wanted, one_by_one, run_jobs

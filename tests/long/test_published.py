@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from predictions import near
+from helpers.predictions import near
 
 from emulated_gpu import cards
 from shared.lab.lessons import proof

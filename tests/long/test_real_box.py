@@ -6,11 +6,11 @@ import shutil
 import pytest
 import torch
 from conftest import ROOT, run
-from emulated import NEEDS
-from own_recipe import UPDATES, write_weights
-from predictions import predicted
-from test_own_recipe import RECIPE, seen, trained
-from test_resume import OFTEN
+from helpers.emulated import NEEDS
+from helpers.own_recipe import UPDATES, write_weights
+from helpers.predictions import predicted
+from helpers.recipe_runs import RECIPE, seen, trained
+from helpers.resuming import OFTEN
 
 from shared.lab.records import scripts
 
@@ -142,7 +142,7 @@ def test_an_optimizer_from_before_sharding(box):
         early = text.replace(line, "").replace(after, line + after)
         (box / "08_fsdp" / f"{name}.py").write_text(early)
     options = ("--preset", "tiny", "--max-steps", 8, "--record", box / "record.jsonl")
-    run("tests/forks.py", 2, box / "08_fsdp/plain.py", *options)
+    run("tests/helpers/forks.py", 2, box / "08_fsdp/plain.py", *options)
     record = (box / "record.jsonl").read_text()
     first, last = re.findall(r'"(?:first|last)_loss": ([\d.]+)', record)
     assert first == last
@@ -171,7 +171,7 @@ def test_figures_without_nvlink():
 def test_resume_refuses_another_number_of_devices(tmp_path):
     """As the page quotes it; PyTorch's checkpoint does not refuse, see above."""
     options = ("--preset", "tiny", "--max-steps", 10, "--save", tmp_path / "saved")
-    killed = ("tests/kill_and_resume.py", 4, tmp_path / "seen.jsonl", "08_fsdp/train", 8)
+    killed = ("tests/helpers/kill_and_resume.py", 4, tmp_path / "seen.jsonl", "08_fsdp/train", 8)
     run(*killed, *options, *OFTEN, code=1)
     said = run("08_fsdp/train.py", *options, "--devices", 2, "--resume", code=2)
     (quoted,) = re.findall(r"refuses \(`(.*?)`\)", PAGE)

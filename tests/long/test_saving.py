@@ -8,10 +8,10 @@ import types
 import pytest
 import torch
 from conftest import read_json, run
+from helpers.resuming import OFTEN, interrupt
+from helpers.sample_files import textures
+from helpers.single_process import losses
 from safetensors.torch import load_file
-from sample_files import textures
-from single_process import losses
-from test_resume import OFTEN, interrupt
 
 from shared import saving
 from shared.cli import UserError

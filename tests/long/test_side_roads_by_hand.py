@@ -2,11 +2,11 @@
 
 import pytest
 from conftest import NAMES, ROADS, TEXT
-from emulated import NEEDS
-from predictions import predict_all
-from sharded import TENSOR_PARALLEL
+from helpers.emulated import NEEDS
+from helpers.predictions import predict_all
+from helpers.sharded import TENSOR_PARALLEL
+from helpers.versions import made_here, only_here
 from test_side_roads import CAUSAL, FAILS, OF_RANDOM
-from versions import made_here, only_here
 
 from emulated_gpu.cards import CARDS
 from shared.lab.evidence import lost_updates, variants

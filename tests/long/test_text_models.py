@@ -9,15 +9,17 @@ import pytest
 import torch
 import transformers
 from conftest import TEXT, read_json, run
-from emulated import NEEDS
-from predictions import predict_all
-from test_text import BEFORE, LLAMA
+from helpers.emulated import NEEDS
+from helpers.predictions import predict_all
+from helpers.small_models import LLAMA
 from transformers import AutoModelForSequenceClassification
 
 from shared.cli import UserError
+from shared.lab.records import scripts
 from shared.text import cli, models
 
 TINY = ["--preset", "tiny"]
+BEFORE = scripts.get(TEXT[0])
 
 
 def bert():

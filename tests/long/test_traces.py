@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 from conftest import ROOT
-from emulated import NEEDS
+from helpers.emulated import NEEDS
 
 from shared.lab.proof.traces import command, compare_events, unedited
 from shared.lab.records import stored

@@ -1,12 +1,12 @@
 """Promise: the table has the cost of each one-line mistake."""
 
-from versions import only_here
+from helpers.versions import only_here
 
 from shared.lab.evidence import variants
 from shared.lab.lessons import mistakes
 from shared.lab.predict.jobs import run_jobs
 
-pytest_plugins = "browsing"
+pytest_plugins = "helpers.browsing"
 HARMLESS = {"`losses.append(loss)`", "two batches without `no_grad()`, `loss.detach()` added up"}
 
 

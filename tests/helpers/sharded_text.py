@@ -1,6 +1,6 @@
 """Run the functions of 11_llm/train.py on four processes, and write what each of them observed.
 
-Usage: python tests/sharded_text.py MODELS DATA.csv OUT.json
+Usage: python tests/helpers/sharded_text.py MODELS DATA.csv OUT.json
 MODELS is a folder of model folders; trained models are saved beside them, as NAME-trained. Every
 model is loaded in bf16, as the script stands, and in fp32, where results can be compared with one
 device.
@@ -14,10 +14,10 @@ import torch
 import torch.distributed as dist
 from conftest import tokens_of
 from lightning.fabric import Fabric
-from sharded import hashed
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForSequenceClassification
 
+from helpers.sharded import hashed
 from shared.lab.records import scripts
 from shared.lab.records.running import side_by_side
 from shared.metrics import Meter

@@ -5,8 +5,8 @@ import os
 import shutil
 
 import pytest
-from workshop_page import HOSTILE, RECORD
 
+from helpers.workshop_page import HOSTILE, RECORD
 from shared.lab.report import command
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

@@ -3,10 +3,10 @@
 from types import SimpleNamespace
 from unittest import mock
 
-import on_gpu
 import pytest
-from versions import KEPT_GB
 
+from helpers import on_gpu
+from helpers.versions import KEPT_GB
 from shared.lab.predict import command, stage
 from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.records.reading import by_script

@@ -1,6 +1,6 @@
 """Train with a script, and kill the run in the middle if asked to.
 
-Usage: python tests/kill_and_resume.py N OUT.jsonl SCRIPT AT [OPTION...]
+Usage: python tests/helpers/kill_and_resume.py N OUT.jsonl SCRIPT AT [OPTION...]
 N processes kill themselves after update AT, or never if AT is 0. OUT.jsonl gets, for every update,
 [update, the losses of all processes], and finally the record.
 """

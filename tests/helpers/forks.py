@@ -1,6 +1,6 @@
 """Python commands in forks of a process that has imported PyTorch: they start at once.
 
-Usage: python tests/forks.py N SCRIPT [OPTION...]
+Usage: python tests/helpers/forks.py N SCRIPT [OPTION...]
 Run a script in N forks, as `torchrun --nproc-per-node N` would.
 """
 

@@ -5,8 +5,8 @@ import functools
 import torch
 from conftest import in_fp32
 from lightning.fabric import Fabric
-from sharded import STEPS
 
+from helpers.sharded import STEPS
 from shared.lab.records import scripts
 from shared.metrics import Losses
 

@@ -1,6 +1,6 @@
 """Run the scripts of 08 to 10, with side roads, on four processes, as torchrun would start them.
 
-Usage: python tests/sharded.py OUT.json
+Usage: python tests/helpers/sharded.py OUT.json
 Every script runs as it stands; some also in fp32, where results can be compared with one device.
 """
 

@@ -1,6 +1,6 @@
 """Train with the lines of page 08 to copy; what they leave to the reader is here.
 
-Usage: python tests/own_recipe.py N EPOCHS [DIE] [OLD=>NEW...]
+Usage: python tests/helpers/own_recipe.py N EPOCHS [DIE] [OLD=>NEW...]
 N processes train in the current folder; with 0, torchrun has started this one. Rank 0 prints the
 mean loss and the norm of the gradients of every update. In epoch DIE (0: never), the last process
 kills itself, unless torchrun has started it again. OLD=>NEW replaces a part of the lines.
@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch.nn import utils
 from torch.utils.data import TensorDataset
 
-PAGE = Path(__file__).resolve().parents[1] / "08_fsdp" / "README.md"
+PAGE = Path(__file__).resolve().parents[2] / "08_fsdp" / "README.md"
 UPDATES, BATCH_SIZE = 3, 12  # per epoch; examples per update
 
 
