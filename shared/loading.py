@@ -101,6 +101,20 @@ class Loaders:
         """The three loaders, in the order of the names above."""
         return self.train, self.val, self.test
 
+    def resume(self, loader, epoch, steps):
+        """Let a loader's next pass be what is left of an epoch; return updates done, and to do.
+
+        Args:
+            loader: the one of training examples, maybe in Fabric's wrapper.
+            epoch: counted from 0.
+            steps: updates of the run so far, over all epochs.
+        """
+        done = max(steps - epoch * len(loader), 0)  # in this epoch, before --resume
+        left = max(min(len(loader) - done, self.updates - steps), 0)
+        loader.sampler.set_epoch(epoch)
+        loader.sampler.start = done * loader.batch_size
+        return done, left
+
 
 def loaders(args, sets, dataset, classes, collate_fn=None, slow=False, **known):
     """Return Loaders of three data sets, the first of them shuffled.

@@ -129,6 +129,23 @@ class Evaluator:
         return metric.compute().item()
 
 
+def shown(loader, updates, done, title, losses, hidden):
+    """Yield so many batches of a loader, and show how many updates are done, and the last loss.
+
+    Args:
+        done: updates of the epoch before these.
+        losses: Losses, which are read when the bar is drawn: each reading waits for the GPU.
+        hidden: show nothing; all processes but the first.
+    """
+    how = {"unit": "update", "mininterval": 0.5, "disable": hidden or not updates}
+    bar = tqdm(desc=title, total=done + updates, initial=done, **how)
+    for batch in itertools.islice(loader, updates) if updates else ():
+        yield batch
+        if bar.update():  # true if it was drawn
+            bar.set_postfix_str(f"loss {losses.last.item():.3f}", refresh=False)
+    bar.close()
+
+
 class Meter:
     """Meter of a run: memory in two phases, speed, losses, metric; it prints and records them."""
 
@@ -193,15 +210,13 @@ class Meter:
 
     def progress(self, loader, epoch):
         """Yield the remaining batches of an epoch, measure each update, and show a progress bar."""
-        done = max(self.steps - epoch * len(loader), 0)  # updates before --resume
-        updates = max(min(len(loader) - done, self.loaders.updates - self.steps), 0)
+        done, left = self.loaders.resume(loader, epoch, self.steps)
         if not done:
             self.metric = self.evaluator.new_metric()
-        loader.sampler.set_epoch(epoch)
-        loader.sampler.start = done * loader.batch_size
+        title = f"epoch {epoch + 1}/{self.loaders.epochs}"
         self.memory.reset()
         self.speed.start()
-        for inputs, labels in self._batches(loader, epoch, done, updates):
+        for inputs, labels in shown(loader, left, done, title, self.losses, self.rank != 0):
             with self.memory.update(inputs, labels):
                 yield inputs, labels
             self.losses.end()
@@ -212,17 +227,6 @@ class Meter:
         self.memory.read()
         self.ended = self.steps == min((epoch + 1) * len(loader), self.loaders.updates)
         yield from self.memory.beyond(loader)
-
-    def _batches(self, loader, epoch, done, updates):
-        """Yield so many batches, and show how many updates are done, and the loss."""
-        how = {"unit": "update", "mininterval": 0.5, "disable": self.rank != 0 or not updates}
-        title = f"epoch {epoch + 1}/{self.loaders.epochs}"
-        bar = tqdm(desc=title, total=done + updates, initial=done, **how)
-        for batch in itertools.islice(loader, updates) if updates else ():
-            yield batch
-            if bar.update():  # the bar is redrawn; reading the loss more often would stall the GPU
-                bar.set_postfix_str(f"loss {self.losses.last.item():.3f}", refresh=False)
-        bar.close()
 
     def add(self, loss, logits, labels):
         """Add a micro-batch: its share of the update's loss, its logits (or None) and labels."""
