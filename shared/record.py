@@ -19,8 +19,7 @@ from watermark import watermark
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTHING = "–"  # in place of a figure that is 0 or missing
-PACKAGES = ("torch", "torchvision", "lightning", "torchmetrics")
-OF_SCRIPTS = ("torchao", "peft", "accelerate")  # which some scripts import, too
+PACKAGES = ("torch", "torchvision", "lightning", "torchmetrics")  # that all scripts depend on
 
 
 class Phase(TypedDict):
@@ -125,10 +124,11 @@ def versions(task, script=None):
 
 
 def imported(script):
-    """Return the packages of OF_SCRIPTS that a script imports."""
+    """Return the installed packages that a script imports, beside PACKAGES."""
     file = ROOT / f"{script}.py"
     text = file.read_text() if file.exists() else ""
-    return [name for name in OF_SCRIPTS if re.search(rf"^(from|import) {name}\b", text, re.M)]
+    names = sorted({*re.findall(r"^(?:from|import) (\w+)", text, re.M)} - {*PACKAGES})
+    return [name for name in names if any(importlib.metadata.distributions(name=name))]
 
 
 def in_use(task):

@@ -7,8 +7,8 @@ from packaging.version import Version
 
 from shared.record import imported
 
-# The packages that determine which tensors exist, and when.
-MATTER = ("torch", "torchvision", "transformers", "lightning", "torchao", "peft")
+# The packages that determine which tensors exist, and when; so do others that a script imports.
+MATTER = ("torch", "torchvision", "transformers", "lightning")
 # Up to PyTorch 2.14, cuBLAS keeps its workspaces, and up to 2.13 cuBLASLt, too: one for the forward
 # pass and one for the backward pass, on an A100 of 8.1 and 1 MiB.
 KEPT_GB = 2 * (8_519_680 + 2**20) / 1e9
@@ -24,8 +24,10 @@ def made_here(record):
 
     The versions of a record that does not name all packages that its script imports are unknown.
     """
-    stored = {name: text for name, text in record["versions"].items() if name in MATTER}
-    if {*imported(record.get("script"))} & {*MATTER} - {*stored}:
+    of_script = imported(record.get("script"))
+    names = {*MATTER, *of_script}
+    stored = {name: text for name, text in record["versions"].items() if name in names}
+    if {*of_script} - {*stored}:
         return False
     return all(installed(name) == Version(Version(text).public) for name, text in stored.items())
 
@@ -33,5 +35,5 @@ def made_here(record):
 def only_here(record):
     """Skip the rest of a test, with a reason, unless a stored record's versions are installed."""
     if not made_here(record):
-        told = ", ".join(f"{k} {v}" for k, v in record["versions"].items() if k in MATTER)
-        pytest.skip(f"figures of {told} are compared under these versions only")
+        versions = ", ".join(f"{name} {text}" for name, text in record["versions"].items())
+        pytest.skip(f"figures of {versions} are compared under these versions only")
