@@ -11,6 +11,9 @@ train.py.
 
 Cost: digits in matrix products, no memory
 
+Losses: the same
+Memory: the same
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

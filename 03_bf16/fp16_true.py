@@ -9,6 +9,9 @@ The file shows why fp16 needs fp32 weights beside it, as in 02.
 
 Cost: training fails
 
+Losses: not a number after one update
+Memory: the same
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

@@ -11,6 +11,9 @@ with 64 images the peak is in the backward pass.
 
 Cost: 2N bytes for what rounding cut off, and 2N more during the step
 
+Losses: other
+Memory: 2N bytes more
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

@@ -10,6 +10,9 @@ set_stance("force_eager") runs them uncompiled. In your own project, leave that 
 
 Cost: noise in every update, and random numbers for every weight
 
+Losses: other
+Memory: the same
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

@@ -10,6 +10,9 @@ patches, and more images instead.
 Cost: half of each image is not seen in an update, so less is learned; as many kernels as before,
 so where the host sets the pace no time is saved
 
+Losses: other
+Memory: less
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

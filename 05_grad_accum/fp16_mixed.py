@@ -15,6 +15,9 @@ On a CPU, Fabric computes it in bf16 mixed precision, without a scaler. Not trie
 
 Cost: 10N bytes more, and loss scaling
 
+Losses: other
+Memory: about 10N bytes more
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

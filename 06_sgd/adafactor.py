@@ -10,6 +10,9 @@ By default the learning rate is multiplied by the root mean square of the weight
 
 Cost: rougher second averages, no momentum; many small kernels
 
+Losses: other
+Memory: about 4N bytes less
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

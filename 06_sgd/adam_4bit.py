@@ -7,6 +7,9 @@ ViT-L/16's 303 million weights.
 
 Cost: numbers rounded to one of 16 values; slower (uncompiled here)
 
+Losses: other
+Memory: about 3N bytes less
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

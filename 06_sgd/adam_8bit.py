@@ -11,6 +11,9 @@ of small operations in place of one kernel. In your own project, leave that line
 
 Cost: numbers rounded to one of 256 values; slower (uncompiled here)
 
+Losses: other
+Memory: about 2N bytes less
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

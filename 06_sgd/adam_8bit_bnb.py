@@ -12,6 +12,9 @@ fp32 states, 8 bytes for each number.
 
 Cost: numbers rounded to one of 256 values; on a fast GPU a slower step
 
+Losses: other
+Memory: about 2N bytes less
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

@@ -11,6 +11,9 @@ shared/lab/evidence/variants.md compares 16 images, 4 and 1.
 
 Cost: no accumulation, no clipping of all gradients together
 
+Losses: the same
+Memory: nearly the same
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

@@ -11,6 +11,9 @@ still runs.
 
 Cost: copies in every update; a step at the host's speed, not in the bound
 
+Losses: the same
+Memory: about 4N bytes less, about 8N bytes more on the host
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

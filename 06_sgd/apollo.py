@@ -11,6 +11,9 @@ MB. The page of 06 says what the authors add.
 
 Cost: one step size per column; past gradients change the step's size, not its direction
 
+Losses: other
+Memory: about 4N bytes less
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

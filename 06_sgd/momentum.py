@@ -6,6 +6,9 @@ sum is multiplied by 0.9. It takes one buffer as large as the weights. In all, e
 
 Cost: one state: 2N bytes
 
+Losses: other
+Memory: 2N bytes more
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

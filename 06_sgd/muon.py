@@ -10,6 +10,9 @@ diff is about one thing.
 
 Cost: one state: 2N bytes; several matrix products per matrix and step
 
+Losses: other
+Memory: about 2N bytes less
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

@@ -14,6 +14,9 @@ them in the second update; on a GPU they may be gone by then.
 
 Cost: all weights and gradients on every device; in the second update up to twice the gradients
 
+Losses: nearly the same
+Memory: about 2N bytes more
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

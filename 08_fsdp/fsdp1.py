@@ -11,6 +11,9 @@ needs neither.
 
 Cost: memory that depends on the pace of the host; to load, it gathers the whole model
 
+Losses: nearly the same
+Memory: nearly the same
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

@@ -8,6 +8,9 @@ because weights are gathered, and copied out of the buffer, once per update and 
 
 Cost: everything that sharding saves, and more
 
+Losses: the same
+Memory: more
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

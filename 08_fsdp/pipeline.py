@@ -16,6 +16,9 @@ made anew in each update, as the last batch may be smaller.
 
 Cost: with 4 devices and 8 micro-batches, each device waits 3 of 11 turns
 
+Losses: nearly the same
+Memory: less
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

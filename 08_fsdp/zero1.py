@@ -8,6 +8,9 @@ quarter of its states. shared/lab/evidence/variants.md compares it with DDP and 
 
 Cost: all weights and gradients; less than DDP with Adam, more than with its SGD
 
+Losses: other
+Memory: about N bytes more
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

@@ -6,6 +6,9 @@ the forward pass this comes close to ZeRO-2, where every device has all weights.
 
 Cost: all weights on every device between forward and backward pass
 
+Losses: the same
+Memory: more
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

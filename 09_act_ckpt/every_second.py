@@ -8,6 +8,9 @@ Any other selection of blocks works in the same way. Recompute as few as the mem
 
 Cost: memory for half of the activations; half of the extra forward passes are saved
 
+Losses: the same
+Memory: more
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

@@ -9,6 +9,9 @@ near its end, when most gradients are there and most of what was kept is free ag
 
 Cost: the results of attention; the matrix products are computed again
 
+Losses: the same
+Memory: more
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

@@ -8,6 +8,9 @@ the weights and the gradients, 2 bytes each for 303 million parameters, 1.21 GB.
 
 Cost: one more forward pass per block, as in 09
 
+Losses: the same
+Memory: less
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

@@ -10,6 +10,9 @@ saves less than half.
 
 Cost: memory for the products; little time
 
+Losses: the same
+Memory: more
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

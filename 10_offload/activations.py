@@ -8,6 +8,9 @@ On a CPU nothing moves, and the measured bytes are those of 10.
 
 Cost: more traffic between host and device
 
+Losses: the same
+Memory: less, more on the host
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

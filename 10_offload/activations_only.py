@@ -8,6 +8,9 @@ the gathered ones. So about half of what is on the host are copies of all weight
 
 Cost: activations and copies of all weights over PCIe, twice; host memory in every process
 
+Losses: the same
+Memory: less, more on the host
+
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """
 

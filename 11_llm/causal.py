@@ -11,6 +11,9 @@ training, the tiny model's is about 4,096, its vocabulary.
 
 Cost: memory for logits: texts × tokens × vocabulary, several times
 
+Losses: of another task
+Memory: more
+
 On a GPU, a model from the hub on IMDb; with --preset tiny, a small one on made-up reviews.
 """
 

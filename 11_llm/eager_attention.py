@@ -10,6 +10,9 @@ CPU where there is dropout, so the tiny model needs as much with either.
 
 Cost: tokens squared, in memory and in moved bytes
 
+Losses: nearly the same
+Memory: more
+
 On a GPU, a model from the hub on IMDb; with --preset tiny, a small one on made-up reviews.
 """
 

@@ -7,6 +7,9 @@ as they are, so no memory is saved: the copies in 8 bits are additional.
 
 Cost: memory for the copies, numbers rounded to 8 bits
 
+Losses: other from the start
+Memory: more
+
 On a GPU, a model from the hub on IMDb; with --preset tiny, a small one on made-up reviews.
 """
 

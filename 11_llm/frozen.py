@@ -7,6 +7,9 @@ tiny model's are random, so its accuracy is low.
 
 Cost: the model adapts less
 
+Losses: other; they fall if the weights are pretrained
+Memory: less
+
 On a GPU, a model from the hub on IMDb; with --preset tiny, a small one on made-up reviews.
 """
 

@@ -71,6 +71,12 @@ def assert_same_tensors(name, on_cpu, predicted):
         assert predicted["tensors"][phase] in wanted, (name, phase)
 
 
+def tensors_gb(phase):
+    """Return the GB of tensors by category: what can be calculated by hand."""
+    breakdown = phase["breakdown_gb"].items()
+    return {label: gb for label, gb in breakdown if label not in ("workspaces", "rounding")}
+
+
 def near(figure, same):
     """Return the expected allocated peak in GB, given one of the same versions or of others.
 

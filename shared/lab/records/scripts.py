@@ -5,6 +5,15 @@ All of that is in the first line of a script's docstring, in one of these forms:
     Stage 11 from 11_llm/before.py, all of it on text: the techniques together.
     Side road from 06_sgd/train.py, Adafactor: rows and columns instead of every weight.
 A stage that names no parent builds on the file of the same name in the folder before it.
+
+The docstring of a side road also says what it costs, and how its losses in the tiny preset and its
+predicted memory at full size compare with those of its parent. Tests compare them with records:
+    Cost: a second copy of the weights, in fp32: 4N bytes
+
+    Losses: the same
+    Memory: 4N bytes more
+LOSSES has all kinds of losses. Of memory, AMOUNT has the forms; N is the number of weights, and
+", about 8N bytes more on the host" may follow.
 """
 
 import argparse
@@ -21,6 +30,18 @@ from shared.record import ROOT
 ON_ONE_GPU = "09_act_ckpt/one_gpu", "06_sgd/adam_on_host", "10_offload/activations_only"
 FLAGS = re.MULTILINE | re.DOTALL
 FOLDER = "[0-9][0-9]_*"
+LOSSES = (
+    "the same",  # to the last bit
+    "nearly the same",  # the computation is the same, in another order or type
+    "other",  # but for the first, since nothing is updated before it
+    "other from the start",  # the first one differs, by at most 1 %: numbers are rounded, or random
+    "other; they fall if the weights are pretrained",  # those of the tiny preset are random
+    "not a number after one update",
+    "of another task",
+)
+NEARLY = 0.005  # of the parent's peak, up to which memory is "nearly the same"
+AMOUNT = r"(?:the same|nearly the same|(?:(?:about )?\d*N bytes )?(?:more|less))"
+MEMORY = re.compile(rf"({AMOUNT})(?:, ({AMOUNT}) on the host)?")
 FIRST_LINE = re.compile(
     r"(?P<kind>Stage|Side road)( \d\d)?( from (?P<parent>\S+)\.py)?, "
     r"(?P<title>.+?): (?P<idea>.+?)\.?"
@@ -84,8 +105,30 @@ class Script:
 
     @property
     def cost(self):
-        """The cost of a side road: the paragraph of its docstring that begins with "Cost: "."""
-        return " ".join(re.search(r"^Cost: (.+?)(\n\n|\Z)", self.docstring, FLAGS)[1].split())
+        """The cost of a side road, a paragraph of its docstring.
+
+        Raises:
+            UserError: it has none; losses and memory raise the same, also if they cannot be read.
+        """
+        return self._declared("Cost", r".+?(?=\n\n|\Z)")
+
+    @property
+    def losses(self):
+        """How the losses of a side road compare with those of its parent, one of LOSSES."""
+        return self._declared("Losses", "|".join(map(re.escape, LOSSES)))
+
+    @property
+    def memory(self):
+        """How a side road's peaks on device and host compare with those of its parent."""
+        device, host = MEMORY.fullmatch(self._declared("Memory", MEMORY.pattern)).groups()
+        return device, host or "the same"
+
+    def _declared(self, key, value):
+        """Return what the docstring says of a key; `value` is a regular expression."""
+        if declared := re.search(rf"^{key}: ({value})$", self.docstring, FLAGS):
+            return " ".join(declared[1].split())
+        where = "shared/lab/records/scripts.py has the forms"
+        raise UserError(f"{self.name}.py: its docstring needs a line '{key}: ...'; {where}")
 
     def load(self):
         """Import the script as a module, a new one with each call.
