@@ -21,6 +21,7 @@ COMMANDS = {
         "lessons": ("write the generated parts of the pages", "lab.lessons.pages"),
     },
     "make records anew": {
+        "road": ("of one side road, and fill the pages", "lab.lessons.road"),
         "predicted": ("all predictions on the pages", "lab.evidence.predicted"),
         "variants": ("stages with other settings", "lab.evidence.variants"),
         "hugging_face": ("the same training by their Trainer", "lab.evidence.hugging_face"),

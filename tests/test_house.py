@@ -29,7 +29,7 @@ IN_LAB = {  # the folders of shared/lab/, each with those that it may import bes
     "game": ("records", "emulator", "predict", "grading"),
     "proof": ("records", "emulator", "predict"),
     "evidence": ("records", "emulator", "predict", "ladder", "proof", "grading", "game"),
-    "lessons": ("records", "emulator", "predict", "proof", "evidence", "grading", "game"),
+    "lessons": ("records", "emulator", "predict", "ladder", "proof", "evidence", "grading", "game"),
     "report": ("records", "emulator", "predict", "lessons"),
 }
 FOR_STAGES = ("images", "text", "metrics", "errors")

@@ -7,6 +7,7 @@ that only programs read, and large ones, are compressed: .json.xz.
 import json
 import lzma
 
+from shared.lab.records import scripts
 from shared.lab.records.atomic_files import write_bytes, write_text
 from shared.lab.records.reading import by_model, by_script
 from shared.lab.records.reading import read as read_lines
@@ -112,12 +113,8 @@ def store_predicted(group, records):
         name = json.loads(line).get("group", name)
         if name != group:
             lines.append(line)
-    common = in_common(records)
-    for record in records:
-        fields = {key: value for key, value in record.items() if key not in common}
-        lines.append(compact(rounded({k: v for k, v in fields.items() if v is not None})))
-    header = {"group": group, **rounded(common)}
-    lines.insert(len(lines) - len(records), compact(header))
+    header = {"group": group, **rounded(in_common(records))}
+    lines += [compact(header), *(_line(record, header) for record in records)]
     write_text(PREDICTED, "\n".join(lines) + "\n")
 
 
@@ -130,6 +127,55 @@ def in_common(records):
         if key != "script" and value is not None
         if all(key in record and record[key] == value for record in others)
     }
+
+
+def insert_predicted(group, record):
+    """Put one record of a group in the place of its script's, or in the order of scripts.
+
+    The lines of all other records stay as they are.
+    """
+    lines = PREDICTED.read_text().splitlines()
+    fields = [*map(json.loads, lines)]
+    headers = [n for n, line in enumerate(fields) if "script" not in line]
+    start = next(n for n in headers if fields[n]["group"] == group)
+    end = min((n for n in headers if n > start), default=len(lines))
+    members = lines[start + 1 : end]
+    inserted = _inserted(_line(record, fields[start]), members)
+    write_text(PREDICTED, "\n".join([*lines[: start + 1], *inserted, *lines[end:]]) + "\n")
+
+
+def insert_measured(record):
+    """Put the record of a side road among those of TINY_SIDE_ROADS, as insert_predicted() does."""
+    lines = TINY_SIDE_ROADS.read_text().splitlines()
+    write_text(TINY_SIDE_ROADS, "\n".join(_inserted(json.dumps(record), lines)) + "\n")
+
+
+def _line(record, header):
+    """Return the line of a prediction: its fields, but for those that the header has, too."""
+    fields = {
+        key: value
+        for key, value in rounded(record).items()
+        if header.get(key) != value  # where the header has a value, None is written, too
+    }
+    return compact(fields)
+
+
+def _inserted(line, lines):
+    """Return lines of records, in which one replaces the line of its script, or is inserted.
+
+    A new line comes before the first one whose script follows in the order of scripts.every().
+    """
+    order = [*scripts.every()]
+
+    def place(text):
+        return order.index(json.loads(text)["script"])
+
+    places = [*map(place, lines)]
+    if place(line) in places:
+        first = places.index(place(line))
+        return [*lines[:first], line, *lines[first + 1 :]]
+    first = next((n for n, following in enumerate(places) if following > place(line)), len(lines))
+    return [*lines[:first], line, *lines[first:]]
 
 
 def rounded(value):

@@ -1,0 +1,73 @@
+"""Make the records of one side road, and put its figures on the pages.
+
+`python -m shared road 06_sgd/ema` predicts the road at full size, measures it in the tiny preset on
+the CPU, stores both records, and writes the generated parts of the pages. The records of other
+scripts stay as they are.
+"""
+
+import os
+import subprocess
+
+from shared import record
+from shared.cli import Parser, UserError
+from shared.lab.evidence import predicted
+from shared.lab.ladder import command as ladder
+from shared.lab.lessons import pages
+from shared.lab.predict.jobs import run_jobs
+from shared.lab.records import scripts, stored
+from shared.lab.records.reading import read
+from shared.record import ROOT
+
+OUT = "out/road"  # in the repository: of the measurement
+GROUPS = (stored.SIDE_ROADS, stored.ONE_GPU)  # of predictions; few roads are in the second, too
+
+
+def checked(name):
+    """Return the name of a committed side road, whose docstring says what tests compare.
+
+    Raises:
+        UserError: it is no such script.
+    """
+    script = scripts.get(name.removesuffix(".py"))
+    if not script.side_road:
+        raise UserError(f"{script.name} is a stage; python -m shared predicted makes its records")
+    for key in ("cost", "losses", "memory"):
+        getattr(script, key)  # raises UserError if the docstring lacks it
+    tracked = ["git", "ls-files", "--error-unmatch", str(script.path)]
+    commit = record.git_commit() or ""
+    if subprocess.run(tracked, cwd=ROOT, capture_output=True).returncode:
+        raise UserError(f"commit {script.name}.py first, since its records name a commit")
+    if commit.endswith("-dirty"):
+        raise UserError("commit all changes first, since records name a commit")
+    return script.name
+
+
+def predictions(name):
+    """Return the predictions of a road, {group: record}."""
+    jobs = [(group, job) for group in GROUPS for job in predicted.jobs(group) if job[1] == name]
+    records = run_jobs([job for _, job in jobs])
+    command = f"python -m shared road {name}"
+    return {group: {**made, "command": command} for (group, _), made in zip(jobs, records)}
+
+
+def measurement(name):
+    """Run a road in the tiny preset, and return its record; if it fails, exit with code 1."""
+    ladder.main([name, "--preset", "tiny", "--out", OUT, "--fresh"])
+    (measured,) = read(ROOT / OUT / "ladder.jsonl")[0]
+    return measured
+
+
+def main(argv=None):
+    parser = Parser(description=__doc__.splitlines()[0])
+    parser.add_argument("road", metavar="SCRIPT", help="a committed side road, such as 06_sgd/ema")
+    name = checked(parser.parse_args(argv).road)
+    os.chdir(ROOT)  # the record has the command with its folder, as the others have
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # stored measurements of the tiny preset are of CPUs
+    print(f"- predicting {name} at full size", flush=True)
+    predicted_records = predictions(name)
+    measured = measurement(name)
+    for group, prediction in predicted_records.items():
+        stored.insert_predicted(group, prediction)
+    stored.insert_measured(measured)
+    pages.main([])
+    print(f"- {name} has its records and is on the pages; commit what git status shows")
