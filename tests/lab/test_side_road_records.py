@@ -10,10 +10,11 @@ import re
 import pytest
 from conftest import NAMES, ROADS, TEXT
 from helpers.predictions import tensors_gb
-from shared.lab.records.views import TINY_MEASURED, by_script, read
 
 from shared.lab.lessons import side_roads
 from shared.lab.records import scripts, stored, views
+from shared.lab.records.reading import by_script, read
+from shared.lab.records.stored import TINY_MEASURED
 
 FAILS = "not a number after one update"
 PRETRAINED = "other; they fall if the weights are pretrained"
