@@ -1,4 +1,4 @@
-// NCCL's collectives, computed where they are small.
+// NCCL's collectives: computed where messages are small, since only these have values.
 // https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/api/colls.html
 #include "ranks.h"
 #include <math.h>
@@ -83,10 +83,11 @@ static double joined(double a, double b, ncclRedOp_t operation) {
 }
 
 // Reduce `count` values, which begin `first` values into what each rank has put into its slot.
-static void reduce(ncclComm_t c, const void *own, void *to, size_t first, size_t count,
+// A rank without others adds its values, at `from`, once for each copy of it.
+static void reduce(ncclComm_t c, const void *from, void *to, size_t first, size_t count,
                    ncclDataType_t type, ncclRedOp_t operation) {
   for (size_t i = 0; i < count; i++) {
-    double sum = value(c->room ? ranks_slot(c, 0) : own, first + i, type);
+    double sum = value(c->room ? ranks_slot(c, 0) : from, first + i, type);
     double copy = sum;
     for (int rank = 1; rank < c->ranks; rank++)
       sum = joined(sum, c->room ? value(ranks_slot(c, rank), first + i, type) : copy, operation);
@@ -106,6 +107,7 @@ static bool show(ncclComm_t c, const void *from, size_t bytes, ncclResult_t *err
   return !*error;
 }
 
+// Wait until all ranks have read the values that show() has put there.
 static ncclResult_t seen(ncclComm_t c) { return c->room ? ranks_meet(c) : ncclSuccess; }
 
 ENTRY ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type,
@@ -166,20 +168,23 @@ ENTRY ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclD
   stream_work(stream, work_of_sending(bytes));
   if (!show(c, c->rank == root ? from : to, bytes, &error))
     return error;
-  // A list of tensors is gathered by a group of broadcasts, one from each rank. Where this rank is
-  // alone, the others send what it has sent itself.
+  // PyTorch gathers a list of tensors by a group of broadcasts, one from each rank. With card.alone
+  // the other ranks send what this one has sent in the same group.
   static _Thread_local struct {
     const void *from;
     size_t bytes;
     unsigned long group;
-  } own;
-  if (c->rank == root)
-    own.from = from, own.bytes = bytes, own.group = ranks_group();
-  bool is_copy = own.group && own.group == ranks_group() && own.bytes == bytes;
+  } sent;
+  if (c->rank == root) {
+    sent.from = from;
+    sent.bytes = bytes;
+    sent.group = ranks_group();
+  }
+  bool is_copy = sent.group && sent.group == ranks_group() && sent.bytes == bytes;
   if (c->room)
     memcpy(to, ranks_slot(c, root), bytes);
   else if (c->rank == root || is_copy)
-    memmove(to, own.from, bytes);
+    memmove(to, sent.from, bytes);
   return seen(c);
 }
 

@@ -48,6 +48,7 @@ ENTRY CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   return CUDA_SUCCESS;
 }
 
+// Only cuMemCreate counts bytes. The addresses can be written without a mapping.
 ENTRY CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset,
                         CUmemGenericAllocationHandle handle, unsigned long long flags) {
   return CUDA_SUCCESS;
@@ -94,7 +95,7 @@ ENTRY CUresult cuDeviceTotalMem(size_t *bytes, CUdevice of) {
   return CUDA_SUCCESS;
 }
 
-// The runtime's attributes have the driver's numbers.
+// Attributes have the same numbers in the driver and in the runtime.
 ENTRY CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice of) {
   if (attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) {
     *value = 1;
@@ -161,7 +162,7 @@ ENTRY CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute,
 }
 
 // ---- Kernels that a program compiles while it runs, as Triton does
-// NVRTC asks for functions that are not documented, and does without them.
+// NVRTC asks for tables of undocumented functions, and works without them.
 ENTRY CUresult cuGetExportTable(const void **table, const CUuuid *id) {
   *table = NULL;
   return CUDA_ERROR_NOT_FOUND;
@@ -262,7 +263,7 @@ ENTRY CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes
 }
 
 ENTRY CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, CUstream stream) {
-  stream_work(stream, work_of_copying((void *)to, (void *)to, 2 * count));
+  stream_work(stream, work_of_copying((void *)to, (void *)to, 2 * count)); // half: no reading
   for (size_t i = 0; i < count && 4 * count <= COPIED; i++)
     ((unsigned *)to)[i] = value;
   return CUDA_SUCCESS;

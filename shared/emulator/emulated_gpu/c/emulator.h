@@ -1,4 +1,4 @@
-// What the files of the emulator share: the card's properties, one lock, and four functions.
+// Shared by the files of the emulator: the card's properties, one lock, and their functions.
 #ifndef EMULATOR_H
 #define EMULATOR_H
 
@@ -33,7 +33,8 @@ extern struct card {
 extern pthread_mutex_t lock; // of all tables here
 extern _Thread_local int device;
 
-// Count bytes of a device's memory as used; return whether it had room.
+// Count bytes of a device's memory as used, or as free again; the lock is held. The first returns
+// whether there was room.
 bool memory_take(int on, size_t bytes);
 void memory_give(int on, size_t bytes);
 size_t memory_used(int on);
@@ -56,7 +57,8 @@ work work_of_sending(double bytes);
 // Add it to a stream.
 void stream_work(cudaStream_t stream, work piece);
 
-// Remember that a function was called that is known by its name alone.
+// Remember, for the report, that a function was called of which nothing but its name is known, or
+// whose result is an assumption.
 void called_by_name(const char *name);
 
 // Return a new object that stands for something that a library keeps; it begins with zeros.

@@ -1,4 +1,5 @@
-// Graphs: one that is launched is a short piece of work, whatever it has captured.
+// Graphs: to launch one is a short piece of work, whatever was captured. Its memory was allocated
+// during the capture.
 // https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__GRAPH.html
 #include "emulator.h"
 #include <stdlib.h>
@@ -14,7 +15,7 @@ ENTRY cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *instance, cudaG
   return cudaGraphInstantiate(instance, graph, flags);
 }
 
-// PyTorch warns of a graph without nodes.
+// One node, since PyTorch warns of a graph without nodes.
 ENTRY cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count) {
   if (!nodes)
     *count = 1;

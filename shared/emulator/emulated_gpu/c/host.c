@@ -10,8 +10,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// Weights of a large model are mapped from a file that has none; the kernel would refuse that where
-// it is larger than the memory, since each page could be written to.
+// Weights of a large model are mapped from a file without data. Linux would refuse a mapping that
+// is larger than the machine's memory, since the program could write to each page.
 ENTRY void *mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset) {
   if (flags & MAP_PRIVATE && bytes > 1024 * MIB)
     flags |= MAP_NORESERVE;
@@ -22,8 +22,8 @@ ENTRY void *mmap64(void *at, size_t bytes, int protection, int flags, int file, 
   return mmap(at, bytes, protection, flags, file, offset);
 }
 
-// Memory that this process has not touched has no pages here: it is all zeros, or what a file has.
-// So whether a large tensor of the host has values needs no bookkeeping.
+// Memory that this process has not touched has no pages: it is all zeros, or what a file has. So
+// Linux knows which large tensors on the host have values, and no list of them is needed.
 // https://docs.kernel.org/admin-guide/mm/pagemap.html
 ENTRY bool emulator_untouched(const void *start, size_t bytes) {
   const uint64_t present = (uint64_t)3 << 62; // in memory, or swapped out
@@ -47,7 +47,7 @@ ENTRY bool emulator_untouched(const void *start, size_t bytes) {
   return untouched;
 }
 
-// What a tensor of the host had before it is filled does not matter: its pages are given back.
+// Give the pages of a tensor on the host back to Linux, before a filling that does not happen.
 // https://man7.org/linux/man-pages/man2/madvise.2.html
 ENTRY void emulator_forget(const void *start, size_t bytes) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -57,13 +57,13 @@ ENTRY void emulator_forget(const void *start, size_t bytes) {
     madvise((void *)at, end - at, MADV_DONTNEED);
 }
 
-// Each large tensor gets pages of its own, not some that another one has used before.
+// Each large allocation gets a mapping of its own, since reused pages would count as touched.
 // https://man7.org/linux/man-pages/man3/mallopt.3.html
 __attribute__((constructor)) static void host_begin(void) { mallopt(M_MMAP_THRESHOLD, MIB); }
 
-// When Python finishes, it ends the threads that still want its lock. In a thread that came through
-// C++, as the backward pass does to a kernel in Python, that ends the process with SIGABRT. Newer
-// versions of Python let such threads wait forever; so does this.
+// When Python finalizes, it ends threads that wait for its lock. Where such a thread has C++
+// frames, as the backward pass has below a kernel in Python, ending it aborts the process. Newer
+// versions of Python let these threads wait forever, and so does this function.
 // https://docs.python.org/3/c-api/init.html#cautions-regarding-runtime-finalization
 ENTRY __attribute__((noreturn)) void pthread_exit(void *value) {
   Dl_info caller = {0};

@@ -6,15 +6,16 @@
 #include <string.h>
 #include <sys/mman.h>
 
-// ---- Addresses: a range that no memory of the host stands behind until somebody writes there.
+// ---- Addresses: a range of this process that takes memory of the host only where it is written.
 #define GRAIN (2 * MIB) // of physical memory on NVIDIA's GPUs
 static uintptr_t first_address, last_address;
-static size_t used[DEVICES], most_used[DEVICES];
+static size_t used[DEVICES];
 
-// Allocations lie in chunks of whole CHUNKs, as in traces of GPUs under Linux. An allocation takes
-// the first room in a chunk, the newest chunk first; else a new chunk takes the highest addresses
-// that are free, or those above all others. An empty chunk goes. The order matters: among free
-// blocks of one size, PyTorch takes the one with the lowest address, which so is mostly the newest.
+// Allocations lie in chunks, which are multiples of CHUNK, as in traces of GPUs under Linux. An
+// allocation takes the first gap in a chunk that is large enough, in the newest chunk that has one.
+// Without one, a new chunk takes the highest free addresses or, where addresses ascend, those above
+// all others. An empty chunk is removed. The order matters, since of free blocks of the same size
+// PyTorch takes the one with the lowest address, which here is mostly the newest.
 #define CHUNK (32 * MIB)
 typedef struct block {
   uintptr_t at;
@@ -53,7 +54,7 @@ bool memory_on_device(const void *pointer) {
   return (uintptr_t)pointer >= first_address && (uintptr_t)pointer < last_address;
 }
 
-// Put an allocation into the first room in a chunk; return NULL if there is none.
+// Put an allocation into the first gap of a chunk; return NULL if none is large enough.
 static block *insert(chunk *in, size_t size) {
   block **link = &in->lowest;
   uintptr_t at = in->at;
@@ -86,7 +87,8 @@ static chunk *chunk_new(size_t size, int on) {
   return newest = *link = new;
 }
 
-// Hand out addresses of a device, of none for -1. The lock is held.
+// Hand out addresses of a device, or for -1 some that no device counts: of a driver's reservation,
+// to which memory is added later. The lock is held.
 static block *take(size_t size, int on) {
   block *new = NULL;
   for (chunk *c = newest; c && !new; c = c->older)
@@ -111,9 +113,10 @@ static chunk *find(uintptr_t at, block ***link) {
   return **link ? c : NULL;
 }
 
-// Take an allocation out of its chunk, and the chunk away if it was the last one.
+// Take an allocation out of its chunk, and remove the chunk if it was the last one.
 static void drop(chunk *of, block **link) {
   block *old = *link;
+  // The host gets its pages back; the next allocation at these addresses finds zeros.
   madvise((void *)old->at, old->size, MADV_DONTNEED);
   *link = old->above;
   free(old);
@@ -134,8 +137,6 @@ bool memory_take(int on, size_t bytes) {
   if (bytes > card.bytes - card.context - used[on])
     return false;
   used[on] += bytes;
-  if (used[on] > most_used[on])
-    most_used[on] = used[on];
   return true;
 }
 
@@ -189,9 +190,6 @@ ENTRY cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
   pthread_mutex_unlock(&lock);
   return cudaSuccess;
 }
-
-// The most that a device has had in use, in bytes.
-ENTRY size_t emulator_most_used(int on) { return on >= 0 && on < DEVICES ? most_used[on] : 0; }
 
 // ---- Memory pools, for PyTorch's backend cudaMallocAsync:
 // https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__MEMORY__POOLS.html
@@ -249,12 +247,13 @@ ENTRY cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const struct cudaMemA
 
 ENTRY cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t bytes) { return cudaSuccess; }
 
-// ---- Host memory that the device can reach: pinned, registered or managed.
+// ---- Host memory that the device can reach: pinned, registered or managed. It counts on no
+// device, and its type decides whether a copy makes the host wait.
 typedef struct range {
   uintptr_t at;
   size_t size;
   enum cudaMemoryType type;
-  bool mapped; // here, so it is unmapped here
+  bool mapped; // by this file, so that it has to unmap it
   struct range *next;
 } range;
 static range *ranges;
@@ -348,17 +347,19 @@ ENTRY cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, cons
   return cudaSuccess;
 }
 
-// ---- Copies. Numbers that an operation reads from the device, such as how many values are not
-// zero, come from a list that the process has left: no kernel has counted them.
+// ---- Copies. Some operations read a number from the device, such as how many values are not zero.
+// No kernel has counted them, so sizes.py counts, and leaves the numbers here for this thread. A
+// negative count stands for any number of zeros.
 static _Thread_local int64_t answers[64];
 static _Thread_local int answers_left;
 
 ENTRY void emulator_answers(const int64_t *numbers, int count) {
   answers_left = count < 64 ? count : 64;
   for (int i = 0; i < answers_left; i++)
-    answers[i] = numbers[answers_left - 1 - i]; // the first one last
+    answers[i] = numbers[answers_left - 1 - i]; // they are taken from the end
 }
 
+// Write the next answer in place of what a copy from the device to the host would bring.
 static bool answer(void *to, const void *from, size_t bytes) {
   bool is_number = bytes == 4 || bytes == 8;
   if (!answers_left || !memory_on_device(from) || memory_on_device(to))
@@ -419,13 +420,13 @@ ENTRY cudaError_t cudaMemset(void *to, int value, size_t bytes) {
 }
 
 ENTRY cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream) {
-  stream_work(stream, work_of_copying(to, to, bytes / 2));
+  stream_work(stream, work_of_copying(to, to, bytes / 2)); // half: it reads nothing
   if (bytes <= COPIED)
     memset(to, value, bytes);
   return cudaSuccess;
 }
 
-// A variable of a kernel: no kernel reads it.
+// A variable of a kernel, which no kernel reads here.
 ENTRY cudaError_t cudaMemcpyToSymbol(const void *symbol, const void *from, size_t bytes,
                                      size_t offset, enum cudaMemcpyKind kind) {
   return cudaSuccess;

@@ -15,7 +15,8 @@ typedef struct call {
 static _Thread_local int groups;
 static _Thread_local unsigned long last_group;
 static _Thread_local call *calls, **last_call;
-static _Thread_local const call *to_self; // of this group, what a copy of this rank would send here
+// With card.alone, the message of this group that a copy of this rank would send to this rank.
+static _Thread_local const call *to_self;
 
 static void send(const call *s) {
   ncclComm_t c = s->c;
@@ -35,7 +36,7 @@ static ncclResult_t receive(const call *r) {
   ncclComm_t c = r->c;
   ncclResult_t error = ncclSuccess;
   if (r->bytes > COPIED)
-    return error;
+    return error; // it has no values
   if (!c->room) {
     if (to_self && to_self->bytes == r->bytes)
       memmove(r->at, to_self->at, r->bytes);
@@ -80,6 +81,7 @@ ENTRY ncclResult_t ncclGroupEnd(void) {
   return error;
 }
 
+// Add a call to the open group; outside of one, it is a group of its own.
 static ncclResult_t add(call new) {
   ncclGroupStart();
   call *kept = object_new(sizeof *kept);

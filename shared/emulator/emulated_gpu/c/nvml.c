@@ -69,7 +69,7 @@ typedef struct process {
   unsigned long long used;
 } process;
 
-// Of all processes, this one alone is known.
+// Only this process is known.
 ENTRY int nvmlDeviceGetComputeRunningProcesses(handle of, unsigned *count, process *processes) {
   if (*count)
     processes[0] = (process){getpid(), memory_used(*of) + card.context};
@@ -94,7 +94,7 @@ typedef struct fabric {
   unsigned health;
 } fabric;
 
-// NVLink between hosts. GPUs before the H100 do not know the question.
+// NVLink between hosts, which GPUs before the H100 do not support.
 ENTRY int nvmlDeviceGetGpuFabricInfoV(handle of, fabric *info) {
   if (card.capability < 90)
     return NOT_SUPPORTED;

@@ -19,17 +19,17 @@ static size_t room_bytes(int ranks) {
   return sizeof(room) + ((size_t)ranks + (size_t)ranks * ranks) * COPIED;
 }
 
-// Letters to ranks that have not taken the letter before, of all communicators: whoever waits for
-// one of them hands over those of the others, too.
+// Letters, of all communicators, to ranks that have not taken the letter before. They are in one
+// list, since a rank that waits in one communicator has to deliver its letters of the others, too.
 static letter *unsent;
 static pthread_mutex_t post_office = PTHREAD_MUTEX_INITIALIZER;
 
 // Return whether a letter is the first one of its communicator to its rank.
 static bool is_first(const letter *l) {
-  const letter *other = unsent;
-  while (other != l && (other->c != l->c || other->to != l->to))
-    other = other->next;
-  return other == l;
+  const letter *earlier = unsent;
+  while (earlier != l && (earlier->c != l->c || earlier->to != l->to))
+    earlier = earlier->next;
+  return earlier == l;
 }
 
 static void deliver(void) {
@@ -43,7 +43,7 @@ static void deliver(void) {
       continue;
     }
     memcpy(ranks_mailbox(c, c->rank, l->to), l->data, l->bytes);
-    atomic_store(mail, l->bytes + 1);
+    atomic_store(mail, l->bytes + 1); // 0 stands for an empty mailbox
     *link = l->next;
     free(l);
   }
@@ -60,7 +60,7 @@ void ranks_post(letter *l) {
   deliver();
 }
 
-// Return whether a communicator has letters that nobody has taken; forget them if it ends.
+// Return whether a communicator has letters that their ranks have not taken; drop them on request.
 static bool has_unsent(ncclComm_t c, bool forget) {
   bool found = false;
   pthread_mutex_lock(&post_office);
@@ -78,7 +78,7 @@ static bool has_unsent(ncclComm_t c, bool forget) {
   return found;
 }
 
-// Return whether a process has ended, even if its parent has not asked for its exit code yet.
+// Return whether a process has ended: is gone, or waits as a zombie for its parent.
 static bool has_ended(int process) {
   char name[64], state = '?';
   snprintf(name, sizeof name, "/proc/%d/stat", process);
@@ -147,7 +147,7 @@ static ncclResult_t join(ncclComm_t *made, const char *name, int ranks, int rank
   for (long naps = 0; !error && atomic_load(&c->room->joined) < ranks;)
     error = ranks_nap(c, &naps);
   if (!rank || error)
-    shm_unlink(c->name); // all are in; it goes when the last one leaves
+    shm_unlink(c->name); // all have mapped it; the memory is freed with the last mapping
   return error;
 }
 
@@ -179,7 +179,8 @@ ENTRY ncclResult_t ncclCommInitRankScalable(ncclComm_t *c, int ranks, int rank, 
   return join(c, ids->internal, ranks, rank);
 }
 
-// Of the communicator that is split off next, where no other rank says which color it takes.
+// The ranks of the next communicator that is split off, 0 for all: with card.alone no other rank
+// states its color, but alone.py knows how many have the same.
 static int split_ranks;
 
 ENTRY void emulator_split(int ranks) { split_ranks = ranks; }
@@ -190,17 +191,17 @@ ENTRY ncclResult_t ncclCommSplit(ncclComm_t c, int color, int key, ncclComm_t *m
   int ranks = 0, rank = 0;
   c->splits++;
   if (c->room) {
-    int mine[] = {color, key};
-    memcpy(ranks_slot(c, c->rank), mine, sizeof mine);
+    int choice[] = {color, key};
+    memcpy(ranks_slot(c, c->rank), choice, sizeof choice);
     ncclResult_t error = ranks_meet(c);
     for (int i = 0; !error && i < c->ranks; i++) {
-      int other[2];
-      memcpy(other, ranks_slot(c, i), sizeof other);
-      ranks += other[0] == color;
-      bool comes_before = other[1] < key || (other[1] == key && i < c->rank);
-      rank += other[0] == color && comes_before;
+      int of_rank[2];
+      memcpy(of_rank, ranks_slot(c, i), sizeof of_rank);
+      ranks += of_rank[0] == color;
+      bool comes_before = of_rank[1] < key || (of_rank[1] == key && i < c->rank);
+      rank += of_rank[0] == color && comes_before;
     }
-    error = error ? error : ranks_meet(c);
+    error = error ? error : ranks_meet(c); // all have read, so slots may change
     if (error)
       return error;
   } else {

@@ -33,7 +33,7 @@ typedef struct letter {
 struct ncclComm {
   int ranks, rank, splits;
   char name[NAME];
-  room *room; // NULL where nobody else is
+  room *room; // NULL for a rank without others
 };
 
 // Return the number of the group of calls that has begun, 0 outside of one.
@@ -47,9 +47,9 @@ static inline char *ranks_mailbox(const ncclComm_t c, int from, int to) {
   return c->room->slots + (c->ranks + (size_t)from * c->ranks + to) * COPIED;
 }
 
-// Wait until all ranks are here.
+// Wait until all ranks of a communicator have called this.
 ncclResult_t ranks_meet(ncclComm_t c);
-// Hand over a letter, allocated here, as soon as its rank has taken the one before.
+// Deliver a letter, which is freed then, as soon as its rank has taken the one before.
 void ranks_post(letter *l);
 // Sleep a little; return an error if a rank has ended, or after a long time.
 ncclResult_t ranks_nap(ncclComm_t c, long *naps);

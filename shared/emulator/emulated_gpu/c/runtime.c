@@ -36,7 +36,7 @@ static int visible(int devices) {
   return seen;
 }
 
-// Reads the settings: of this process, and once more of a fork with a card of its own.
+// Read the settings: when the library is loaded, and again in a fork that becomes another card.
 __attribute__((constructor)) ENTRY void emulator_start(void) {
   const char *name = getenv("EMULATED_NAME");
   snprintf(card.name, sizeof card.name, "%s", name ? name : "NVIDIA A100-SXM4-80GB");
@@ -65,7 +65,7 @@ void *object_new(size_t bytes) {
   return object;
 }
 
-// ---- Functions known by name alone: each is remembered once, for the report at the end.
+// ---- Functions known by name only: each is remembered once, for the report at the end.
 static struct called {
   const char *name; // a constant of the code
   struct called *next;
@@ -84,7 +84,7 @@ void called_by_name(const char *name) {
   pthread_mutex_unlock(&lock);
 }
 
-// Write the names into a buffer, one a line; return the length that they need.
+// Write the names into a buffer, one a line; return the bytes that all of them need.
 ENTRY size_t emulator_called(char *buffer, size_t size) {
   size_t length = 0;
   pthread_mutex_lock(&lock);
@@ -100,7 +100,7 @@ ENTRY size_t emulator_called(char *buffer, size_t size) {
 }
 
 // ---- Errors: https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__ERROR.html
-// Only functions that can run out of memory fail here, and PyTorch reads their results.
+// Only allocations fail here, and PyTorch reads their results, so there is no last error to keep.
 ENTRY cudaError_t cudaGetLastError(void) { return cudaSuccess; }
 ENTRY cudaError_t cudaPeekAtLastError(void) { return cudaSuccess; }
 
@@ -219,7 +219,7 @@ ENTRY cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int of) {
   p->maxGridSize[1] = p->maxGridSize[2] = 65535;
   p->regsPerBlock = p->regsPerMultiprocessor = 65536;
   p->totalConstMem = 65536;
-  p->sharedMemPerBlock = 48 << 10;
+  p->sharedMemPerBlock = 48 << 10; // without opting in, the same on all cards
   p->sharedMemPerBlockOptin = (size_t)shared_kib(true) << 10;
   p->sharedMemPerMultiprocessor = (size_t)shared_kib(false) << 10;
   p->reservedSharedMemPerBlock = 1024;
@@ -348,7 +348,7 @@ static int compiled_for(void) {
   return card.capability;
 }
 
-// What a compiler has made of a kernel is not known: ordinary values, which any block fits.
+// The properties of compiled kernels are not known. With these ordinary values any block fits.
 ENTRY cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *a, const void *function) {
   memset(a, 0, sizeof *a);
   a->maxThreadsPerBlock = 1024;

@@ -1,13 +1,14 @@
-// Streams and events: when work counts as done. Nothing is ever computed.
+// Streams and events: they decide when work counts as done. Nothing is computed.
 #include "emulator.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
-// Time is virtual. The host's goes on with whatever it starts, and to the end of work that it waits
-// for; each stream is busy until its last work ends. So no time of this machine decides what is
-// done. Without a clock (card.launch is 0) time stands still, and all work is done at once.
+// Time is virtual. The host's time advances by card.launch with each piece of work that it starts,
+// and to the end of the work that it waits for; a stream is busy until its last piece of work ends.
+// So results do not depend on how fast this machine is. Without a clock (card.launch is 0) time
+// stands still, and all work is done at once.
 // Pieces of work that a stream holds; then the host waits until one has ended. "About 1000":
 // https://forums.developer.nvidia.com/t/cuda-stream-are-blocked-when-luanch-lots-of-kernels-1000/68937
 #define QUEUE 1024
@@ -31,8 +32,8 @@ static stream *streams;
 static uint64_t captures;
 static _Atomic int64_t host; // in ns
 
-// A file of the pieces of work, a line each: kind, stream, beginning and end in ns; and their
-// number so far.
+// A log of the pieces of work, a line each: kind, stream, beginning and end in ns; and the number
+// of pieces so far.
 static FILE *pieces;
 static long issued;
 
@@ -50,13 +51,15 @@ static stream *stream_of(cudaStream_t handle) {
   return (uintptr_t)handle <= 2 ? &defaults[device] : (stream *)handle;
 }
 
-// When the host has last started something. Who asks about an event long after it is waiting.
+// When the host has last launched something. A thread that queries an event more than IDLE seconds
+// after the last launch is treated as waiting.
 #define IDLE 1 // second
 static _Atomic time_t busy;
-// Whether this thread has started anything. PyTorch's watchdog of NCCL's work has not: it looks
-// every 100 ms, and what a program does not wait for, as DDP's buckets, is kept until it has seen
-// its end. How fast this machine is must not decide about memory, so it sees nothing end before
-// the host is idle or ends; on a GPU it may be sooner.
+// Whether this thread has launched anything. PyTorch's watchdog of NCCL's work has not. It queries
+// every 100 ms, and PyTorch keeps the memory of work that the program does not wait for, such as
+// that of DDP's buckets, until the watchdog has seen its end. Memory must not depend on how fast
+// this machine is, so for the watchdog no work ends before the host is idle or the program ends. On
+// a GPU it may end sooner.
 static _Thread_local bool starts;
 static _Atomic bool refused, ended;
 
@@ -75,7 +78,8 @@ void stream_work(cudaStream_t handle, work piece) {
     return;
   stream *s = stream_of(handle);
   pthread_mutex_lock(&lock);
-  int64_t *end = &s->ends[s->issued++ % QUEUE]; // until now, of the work that must have ended
+  // The oldest entry of a full queue, whose work has to end first, becomes that of this piece.
+  int64_t *end = &s->ends[s->issued++ % QUEUE];
   host = later(host + card.launch, *end);
   int64_t begin = later(s->until, host);
   *end = s->until = begin + (int64_t)piece.ns;
@@ -85,19 +89,11 @@ void stream_work(cudaStream_t handle, work piece) {
   pthread_mutex_unlock(&lock);
 }
 
-// Let the host wait until a time.
+// Advance the host's time to the end of what it waits for.
 static void wait_until(int64_t time) {
   pthread_mutex_lock(&lock);
   host = later(host, time);
   pthread_mutex_unlock(&lock);
-}
-
-// The time, in ns, when all work that was started has ended.
-ENTRY double emulator_now(void) {
-  int64_t time = later(host, defaults[device].until);
-  for (stream *s = streams; s; s = s->next)
-    time = later(time, s->until);
-  return time;
 }
 
 // ---- Streams: https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__STREAM.html
@@ -121,7 +117,7 @@ ENTRY cudaError_t cudaStreamCreate(cudaStream_t *handle) {
   return cudaStreamCreateWithPriority(handle, 0, 0);
 }
 
-// Events and waits may still name it, so it stays; programs create few.
+// Events may still refer to the stream, so it stays; programs create few.
 ENTRY cudaError_t cudaStreamDestroy(cudaStream_t handle) { return cudaSuccess; }
 
 ENTRY cudaError_t cudaStreamGetPriority(cudaStream_t handle, int *priority) {
@@ -157,7 +153,7 @@ ENTRY cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t of, unsig
   stream *s = stream_of(handle);
   event *e = (event *)of;
   if (e->capture && atomic_load(&e->of->capture) == e->capture)
-    atomic_store(&s->capture, e->capture); // a stream that is captured takes others along
+    atomic_store(&s->capture, e->capture); // a capture includes streams that wait for it
   pthread_mutex_lock(&lock);
   s->until = later(s->until, e->at);
   pthread_mutex_unlock(&lock);
@@ -221,7 +217,8 @@ ENTRY cudaError_t cudaEventQuery(cudaEvent_t handle) {
   return is_done(e) ? cudaSuccess : cudaErrorNotReady;
 }
 
-// The program ends. What the watchdog still waits for would outlive PyTorch, so it looks once more.
+// The program ends. PyTorch's watchdog may still keep work that it has not seen end, and must not
+// free it after PyTorch has gone, so it gets the time of three more queries.
 ENTRY void emulator_end(void) {
   atomic_store(&ended, true);
   if (atomic_load(&refused))
@@ -234,8 +231,8 @@ ENTRY cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
   return cudaSuccess;
 }
 
-// The time between the two records, without a clock of the host, and at least the resolution of a
-// GPU's clock, so that nobody divides by zero.
+// The time between two records: of this machine or, with a clock, of the virtual one. It is at
+// least the resolution of a GPU's events, so that programs can divide by it.
 ENTRY cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to) {
   const event *a = (event *)from, *b = (event *)to;
   if (!is_done(a) || !is_done(b))
@@ -248,7 +245,7 @@ ENTRY cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cu
   return cudaSuccess;
 }
 
-// ---- Capturing a graph runs through, and notes nothing; graphs.c has the rest.
+// ---- Capturing a graph: work is done as usual, and nothing is recorded; graphs.c has the rest.
 // https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__GRAPH.html
 ENTRY cudaError_t cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMode mode) {
   pthread_mutex_lock(&lock);
