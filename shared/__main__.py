@@ -7,7 +7,8 @@ import importlib
 import sys
 from pathlib import Path
 
-# Of each command what --help says of it, and the module whose main() it is.
+# Of each command what --help says of it, and the module whose main() it is. A package that holds
+# one command has it in command.py.
 COMMANDS = {
     "measure and predict": {
         "ladder": ("run scripts here, print what each saves", "lab.ladder.command"),

@@ -1,10 +1,13 @@
 """Promise: the game "Make it fit" hands out its scripts, and refuses what trains differently."""
 
+import dataclasses
+
 import pytest
 from conftest import run
 
 from shared.cli import UserError
-from shared.lab.game import command, levels
+from shared.lab.game import command, levels, texts
+from shared.lab.grading.same_training import Training, same_training
 from shared.lab.grading.source import num_changed, parts
 from shared.lab.records import scripts
 
@@ -60,6 +63,33 @@ def test_a_mistake_in_using_it_is_one_line(what, text, line, tmp_path):
 def test_the_card_of_a_file_is_in_its_first_line():
     printed = run(*GAME, "fit_3.py", "--card", "t4", code=2)
     assert "--card begins a level, by its number" in printed.splitlines()[-1]
+
+
+LEVEL = Training(16, "bf16-true", 2.3, 2.1, 1000, "SGD", (1.0, 0.9), (2.3, 2.1))
+# What is changed, and how the reason begins, None if the training is the same.
+TRAININGS = [
+    ({"last_loss": 2.1003, "optimizer": "FusedSGD"}, None),
+    ({"gradient_norms": (1.05, 0.9)}, None),
+    ({"batch_size": 8, "num_trained": 10}, "8 images per update instead of 16"),
+    ({"num_trained": 10}, "in the small model, 10 instead of 1,000 weights are trained"),
+    ({"precision": "32-true", "last_loss": 2.0}, "precision 32-true instead of bf16-true"),
+    ({"gradient_norms": (1.0,)}, "1 steps of the optimizer instead of 2"),
+    ({"optimizer": "Adam", "last_loss": 2.0}, "Adam instead of SGD"),
+    (
+        {"gradient_norms": (1.0, 1.8), "last_loss": 2.0},
+        "gradients: in update 2, their norm is 2.00",
+    ),
+    ({"first_loss": 2.2}, "losses 2.2000 to 2.1000 instead of 2.3000 to 2.1000"),
+    ({"last_loss": float("nan")}, "losses 2.3000 to nan"),
+    ({"curve": ()}, "curve: its values are none instead of 2.3000, 2.1000"),
+]
+
+
+@pytest.mark.parametrize("changes, reason", TRAININGS, ids=lambda value: str(value)[:30])
+def test_the_first_difference_of_a_training_is_the_reason(changes, reason):
+    comparison = same_training(dataclasses.replace(LEVEL, **changes), LEVEL)
+    assert comparison.same == (reason is None)
+    assert (texts.refusal(comparison) or "").startswith(reason or "")
 
 
 def test_another_batch_is_refused(tmp_path):
