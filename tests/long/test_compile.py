@@ -29,7 +29,7 @@ def test_a_budget_lies_between_all_and_checkpoints(compiled):
 
 def variants(table):
     mine = [v for v in VARIANTS if v.table == table]
-    return {v.words: r for v, r in zip(mine, run_jobs([(emulate, v) for v in mine]))}
+    return {v.title: r for v, r in zip(mine, run_jobs([(emulate, v) for v in mine]))}
 
 
 def test_without_its_limiter_a_fast_host_makes_fsdp1_reserve_more():

@@ -216,7 +216,7 @@ def test_scripts_of_others_are_as_recorded(request):
     then = {(r["source"], r["what"]): r for r in stored.read(stored.PUBLISHED)}
     found = run_jobs([(run_row.run, row, folder) for row in rows], emulated=False)
     for row, now in zip(rows, found):
-        record = then[row["title"], row["words"]]
+        record = then[row["title"], row["what"]]
         assert now.get("why") == record.get("why"), row["script"]
         if "why" not in now:
             assert now["allocated_gb"] == near(

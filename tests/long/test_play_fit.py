@@ -50,7 +50,7 @@ def test_solutions_fit_and_other_ways_do_not(verdicts):
         if change:
             said = "\n".join(verdict["printed"][1:])
             fits = change in level.solutions
-            assert said.startswith("fits") == fits and change.outcome in said, (change.words, said)
+            assert said.startswith("fits") == fits and change.outcome in said, (change.title, said)
             assert verdict["lines"]
 
 
@@ -62,7 +62,7 @@ def test_the_sheet_tells_what_the_command_prints(verdicts):
     for entry, (level, _, verdict) in zip(kept, verdicts, strict=True):
         assert entry["level"] == level.number and entry["lines"] == verdict["lines"]
         first = [v["printed"][1].partition(":")[0] for v in (entry, verdict)]
-        assert first[0] == first[1], entry["words"]
+        assert first[0] == first[1], entry["title"]
 
 
 @pytest.mark.parametrize("text, said", FAILING)

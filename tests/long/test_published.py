@@ -68,7 +68,7 @@ def test_the_first_page_says_how_many(records):
 
 
 def test_each_report_that_differs_says_why(records):
-    rows = {row["words"]: row for row in sources.rows(REPORTS)}
+    rows = {row["what"]: row for row in sources.rows(REPORTS)}
     found = {r["what"]: r for r in records if r["source"] == REPORTS["title"]}
     assert found.keys() == rows.keys() and len(rows) > 40
     for words, r in found.items():

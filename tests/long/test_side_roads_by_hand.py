@@ -109,7 +109,7 @@ def test_fp16_mixed_by_hand():
 
 def test_what_fits_on_a_t4():
     mine = [v for v in variants.VARIANTS if v.table == "T4"]
-    found = {v.script: variants.recorded()[v.words]["train"] for v in mine}  # of two, if both
+    found = {v.script: variants.recorded()[v.title]["train"] for v in mine}  # of two, if both
     too_large = [n for n, its in found.items() if its["device_peak_gb"] > CARDS["t4"].gb]
     assert too_large == ["01_baseline/train", "02_mixed_precision/train", "03_bf16/train"]
 
@@ -218,4 +218,4 @@ def test_variants_are_as_recorded():
     only_here(at_once)
     for v, record in zip(asked, run_jobs([(variants.emulate, v) for v in asked])):
         for peak in PEAKS:
-            assert record["train"][peak] == pytest.approx(then[v.words]["train"][peak], abs=1e-9)
+            assert record["train"][peak] == pytest.approx(then[v.title]["train"][peak], abs=1e-9)

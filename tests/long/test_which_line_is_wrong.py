@@ -21,8 +21,8 @@ def test_the_record_is_what_is_measured_today():
 def test_which_of_them_cost_something():
     peak = {words: r["train"]["device_peak_gb"] for words, r in variants.recorded().items()}
     asked = [v for v in variants.MEASURED if v.mend]
-    free = {v.words for v in asked if peak[v.words] < 1.0001 * peak[v.against]}
-    assert [peak[v.words] >= peak[v.against] for v in asked] == [True] * 9 and free == HARMLESS
+    free = {v.title for v in asked if peak[v.title] < 1.0001 * peak[v.against]}
+    assert [peak[v.title] >= peak[v.against] for v in asked] == [True] * 9 and free == HARMLESS
 
 
 def test_the_line_on_the_page(visit):
@@ -31,7 +31,7 @@ def test_the_line_on_the_page(visit):
         zip(mistakes.questions()[0], page.locator(".mistake").all())
     ):
         wrong = its.locator("[data-wrong]")
-        assert wrong.count() == (2 if n == 3 else 1 if n != 4 else 3), question["words"]
+        assert wrong.count() == (2 if n == 3 else 1 if n != 4 else 3), question["title"]
         its.locator("button").first.click()
         assert not its.locator("p").first.is_visible()
         wrong.first.click()

@@ -11,7 +11,7 @@ def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
     changes = everything()
     records = [
-        {"level": level.number, "words": change.words if change else START, **verdict}
+        {"level": level.number, "title": change.title if change else START, **verdict}
         for (level, _, change), verdict in zip(changes, verdicts(changes))
     ]
     made = {"command": "python -m shared game_sheet"}

@@ -43,7 +43,7 @@ NEEDED = "from functools import partial\nfrom torch.utils.checkpoint import chec
 class Technique:
     """A technique as written for the Trainer, for Accelerate and in before.py."""
 
-    words: str
+    title: str
     trainer: tuple = ()  # option of TrainingArguments, as on a command line
     accelerate: str = ""  # its name in Accelerate
     replaced: tuple = ()  # (text, its replacement) in before.py

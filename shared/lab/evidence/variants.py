@@ -21,11 +21,11 @@ class Variant:
     """A script with a small change."""
 
     table: str  # the table that shows it
-    words: str  # the change; identifies the variant
+    title: str  # the change in a few words; identifies the variant
     script: str
     replaced: tuple = ()  # (text, its replacement) in the script's source
     batch_size: int | None = None
-    against: str | None = None  # the words of the variant that it is compared with
+    against: str | None = None  # the title of the variant that it is compared with
     model: str | None = None
     max_length: int | None = None
     devices: int | None = None
@@ -48,7 +48,7 @@ def every():
     for group in groups:
         variants = group.pop("variants")
         for n, fields in enumerate(variants):
-            against = {"against": variants[0]["words"]} if n else {}
+            against = {"against": variants[0]["title"]} if n else {}
             all_variants.append(Variant(**{**against, **group, **fields}))
     return all_variants
 
@@ -81,15 +81,15 @@ def measure(variant):
 
 
 def recorded():
-    """Return the stored predictions, {words: record}."""
+    """Return the stored predictions, {title: record}."""
     records = stored.predicted(stored.VARIANTS)
-    return dict(zip((variant.words for variant in VARIANTS), records, strict=True))
+    return dict(zip((variant.title for variant in VARIANTS), records, strict=True))
 
 
 def measured():
-    """Return the stored measurements of the tiny model, {words: record}."""
+    """Return the stored measurements of the tiny model, {title: record}."""
     records = stored.read(stored.TINY_VARIANTS)
-    return dict(zip((variant.words for variant in MEASURED), records, strict=True))
+    return dict(zip((variant.title for variant in MEASURED), records, strict=True))
 
 
 def main(argv=None):

@@ -18,10 +18,10 @@ SHARED = "sys.path.append(str(Path(__file__).resolve().parents[1]))  # for share
 class Change:
     """A way to change a level's script."""
 
-    words: str
+    title: str
     replaced: tuple  # (text, its replacement)
     script: str | None  # that is changed instead of the level's
-    outcome: str = "fits"  # words of what the judge says
+    outcome: str = "fits"  # a part of the judge's sentence
     why: str = ""
 
 

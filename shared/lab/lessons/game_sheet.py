@@ -27,6 +27,6 @@ def part(folder, level=None):
     # In the order of levels.toml, in which they were judged; `strict` finds a level that was changed
     # since then.
     for change, r in zip(tried, records, strict=True):
-        rows.append((r["words"], str(r["lines"]), outcome(r), change.why if change else ""))
+        rows.append((r["title"], str(r["lines"]), outcome(r), change.why if change else ""))
     start = ["```text", *records[0]["printed"], "```"]
     return markdown.text(start, rows)

@@ -15,7 +15,7 @@ def part(folder):
         both = in_trainer, in_before
         peak = _if_equal(*(size(r["train"]["device_peak_gb"]) for r in both))
         loss = _if_equal(*(f"{r['last_loss']:.4f}" for r in both))
-        table.append((t.words, option, t.accelerate, peak, loss))
+        table.append((t.title, option, t.accelerate, peak, loss))
     sharded = ("`fsdp=True`", "`FullyShardedDataParallelPlugin(fsdp_version=2)`")
     table.append(("sharding", *sharded, "not measured", ""))
     note = "One figure where both are equal."

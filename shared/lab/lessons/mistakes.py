@@ -12,7 +12,7 @@ def questions():
     """Return the questions, and the origins of their figures.
 
     A question is a dictionary: the script; "code", the function with the mistake as (line, whether
-    it is wrong); the mistake in "words", its predicted "peak", "tiny" as measured, and the "mend".
+    it is wrong); the mistake as "title", its predicted "peak", "tiny" as measured, and the "mend".
     """
     full = recorded()
     tiny = measured()
@@ -20,11 +20,11 @@ def questions():
     for v in MEASURED:
         if not v.mend:
             continue  # it is correct: what the mistakes are compared with
-        right = next(variant for variant in MEASURED if variant.words == v.against)
+        right = next(variant for variant in MEASURED if variant.title == v.against)
         entries.append(
             {
                 "script": v.script,
-                "words": v.words,
+                "title": v.title,
                 "mend": v.mend,
                 "peak": grown(full, right, v),
                 "tiny": grown(tiny, right, v),
@@ -32,15 +32,15 @@ def questions():
             }
         )
     origins = [
-        origin([full[v.words] for v in MEASURED], stored.PREDICTED),
-        origin([tiny[v.words] for v in MEASURED], stored.TINY_VARIANTS),
+        origin([full[v.title] for v in MEASURED], stored.PREDICTED),
+        origin([tiny[v.title] for v in MEASURED], stored.TINY_VARIANTS),
     ]
     return entries, origins
 
 
 def grown(records, before, after):
     """Return the peaks of two variants, and their difference, as text."""
-    peaks = [records[v.words]["train"]["device_peak_gb"] for v in (before, after)]
+    peaks = [records[v.title]["train"]["device_peak_gb"] for v in (before, after)]
     return f"{formats.size(peaks[0])}, then {formats.size(peaks[1])}: {markdown.compared(*peaks)}"
 
 

@@ -58,7 +58,7 @@ def how_right(folder):
 
 def misses(folder):
     """Return the table of the sizes that are not near, by cause, in Markdown."""
-    rows = {(s["title"], row["words"]): row for s in SOURCES for row in s["rows"]}
+    rows = {(s["title"], row["what"]): row for s in SOURCES for row in s["rows"]}
     causes = {}
     for r in _sized():
         if abs(error(r)) > NEAR:

@@ -15,7 +15,7 @@ def part(folder, table=None):
     if not table:
         return origin([*records.values()], stored.PREDICTED, what="the variants")
     shown = [v for v in VARIANTS if v.table == table]
-    host = any(on_host(records[v.words]) for v in shown)
+    host = any(on_host(records[v.title]) for v in shown)
     # The memory of this card is scarce, or streams decide about what is reserved.
     tight = shown[0].card != Variant.card or any(v.clock_us for v in shown)
     compared = any(v.against for v in shown)
@@ -29,9 +29,9 @@ def part(folder, table=None):
     heading.append("correction" if shown[0].tiny else "ms (bound)")
     rows = [tuple(heading)]
     for v in shown:
-        train = records[v.words]["train"]
+        train = records[v.title]["train"]
         peak = train["device_peak_gb"]
-        cells = [v.words, number(peak)]
+        cells = [v.title, number(peak)]
         if v.against:
             before = records[v.against]["train"]["device_peak_gb"]
             cells.append(markdown.against(before, peak))
@@ -41,7 +41,7 @@ def part(folder, table=None):
             cells.append(number(train["device_reserved_gb"]))
         if host:
             cells.append(number(train["host_peak_gb"]))
-        ms = duration(least_ms(records[v.words])).removesuffix(" ms")
+        ms = duration(least_ms(records[v.title])).removesuffix(" ms")
         cells.append((v.mend or "") if v.tiny else ms)
         rows.append(tuple(cells))
     return markdown.text(rows)
@@ -52,15 +52,15 @@ def grown(folder):
     key = operator.itemgetter("model", "script", "world_size")
     # The last record of a model has all techniques.
     default = {key(r): r for r in stored.predicted(stored.STAGES, stored.TEXT)}
-    expandable = {v.words: recorded()[v.words] for v in VARIANTS if v.expandable}
+    expandable = {v.title: recorded()[v.title] for v in VARIANTS if v.expandable}
     lines = []
     shares = []
-    for words, r in expandable.items():
+    for title, r in expandable.items():
         reserved = [record["train"]["device_reserved_gb"] for record in (default[key(r)], r)]
         if r["script"] in scripts.ladder():
             shares.append(reserved[1] / reserved[0] - 1)
         else:
-            lines.append((words, *map(number, reserved), markdown.compared(*reserved)))
+            lines.append((title, *map(number, reserved), markdown.compared(*reserved)))
     heading = ("GB reserved", "by default", "expandable", "change")
     ladder = ("01 to 10", "", "", f"{max(shares):+.1%} to {min(shares):+.1%}")
     return markdown.with_origin([heading, ladder, *lines], [*expandable.values()], stored.PREDICTED)

@@ -54,7 +54,7 @@ def run(sources, folder=None):
     by_row = {key(record): record for record in stored.read(stored.PUBLISHED)}
     by_row |= {key(record): record for record in emulated(to_run, folder)}
     # In the order of the sources: a row that has gone there goes here, too.
-    records = [by_row[row["title"], row["words"]] for source in SOURCES for row in rows(source)]
+    records = [by_row[row["title"], row["what"]] for source in SOURCES for row in rows(source)]
     stored.write(stored.PUBLISHED, records)
     print(f"{stored.PUBLISHED.name}: {len(to_run)} of {len(records)} records are new")
 
@@ -80,7 +80,7 @@ def record_of(row, figures, installed):
     by_counter = figures.get(f"{row['counter']}_gb")
     made = {
         "source": row["title"],
-        "what": row["words"],
+        "what": row["what"],
         "counter": row["counter"] if gb else None,
         "published_gb": gb,
         "emulated_gb": figures.get("printed", {}).get(row["read"], by_counter),
@@ -98,7 +98,7 @@ def record_of(row, figures, installed):
 
 
 def key(record):
-    """Return what identifies a record: the title of its source, and the words of its row."""
+    """Return what identifies a record: the title of its source, and what its row is about."""
     return record["source"], record["what"]
 
 

@@ -77,6 +77,6 @@ def show(source, records):
     # A row with a reason is one that is known to miss; the reader shall not have to find it.
     for row in source["rows"]:
         if "why" in row:
-            print("\n{words} ({there}; {url}): {why}".format(**row))
+            print("\n{what} ({there}; {url}): {why}".format(**row))
     if times := time_rows(records):
         print("\n", source["times"], "\n", *aligned(TIMES, times), sep="\n")
