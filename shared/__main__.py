@@ -12,7 +12,7 @@ from pathlib import Path
 COMMANDS = {
     "measure and predict": {
         "ladder": ("run scripts here, print what each saves", "lab.ladder.command"),
-        "predict": ("a script's memory on an emulated GPU, yours too", "lab.predict.door"),
+        "predict": ("a script's memory on an emulated GPU, yours too", "lab.predict.command"),
         "calibrate": ("measure on your GPU; one file to send", "lab.evidence.calibrate.command"),
     },
     "learn and teach": {

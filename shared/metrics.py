@@ -226,6 +226,7 @@ class Meter:
         self.speed.stop()
         self.memory.read()
         self.ended = self.steps == min((epoch + 1) * len(loader), self.loaders.updates)
+        inputs = labels = None  # the last batch would take memory beside those of a predictor
         yield from self.memory.beyond(loader)
 
     def add(self, loss, logits, labels):

@@ -98,7 +98,7 @@ def test_a_stage_reaches_neither_lab_nor_emulator(name):
 def test_scripts_import_only_what_stages_use():
     for file in sorted(ROOT.glob(f"{scripts.FOLDER}/*.py")):
         parts = {house(name) for name in imported(file)}
-        few = ("classify.py", "generate.py", "one_by_one.py")
+        few = ("classify.py", "generate.py")
         beside = ("cli", "lab.records") if file.name in few else ()
         assert parts and parts <= {*FOR_STAGES, *beside}, file
         assert not {"images", "text"} <= parts, file

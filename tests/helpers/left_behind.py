@@ -61,7 +61,9 @@ def _others():
 def _helper(process):
     """Return whether a process is one that this one keeps to fork from, and ends with it."""
     command = " ".join(process.cmdline())
-    kept = any(words in command for words in ("from multiprocessing.", "-m shared predict.forks"))
+    kept = any(
+        words in command for words in ("from multiprocessing.", "-m shared.lab.predict.forks")
+    )
     return kept and process.ppid() == os.getpid()
 
 

@@ -9,8 +9,9 @@ from helpers.emulated import NEEDS
 from helpers.predictions import predict_all, predicted
 
 from emulated_gpu import cards
-from shared.lab.predict import card_fit, command, stage, tables
+from shared.lab.predict import card_fit, command, sizes, stage, tables
 from shared.lab.predict.jobs import Wanted, run_jobs
+from shared.lab.predict.largest import largest
 
 pytestmark = NEEDS
 
@@ -19,10 +20,13 @@ OUTSIDE = tables.CONTEXT_GB  # memory of a process outside PyTorch's allocator
 BETWEEN = 0.001
 
 
-def sized(script, *sizes):
+def sized(script, *micro_batches):
     """Return predictions for these micro-batch sizes, with at least two micro-batches each."""
     shares = 4 if script == "08_fsdp/train" else 1
-    wanted = [Wanted("tiny", micro_batch_size=n, batch_size=max(16, 2 * n * shares)) for n in sizes]
+    wanted = [
+        Wanted("tiny", micro_batch_size=n, batch_size=max(16, 2 * n * shares))
+        for n in micro_batches
+    ]
     return run_jobs([(stage.predict, script, w) for w in wanted])
 
 
@@ -34,7 +38,7 @@ def test_as_many_at_once_as_fit_and_one_more_would_not():
     """For a batch of 16 images."""
     script = "05_grad_accum/train"
     budget = sum(gb_of(sized(script, 1, 8))) / 2 + BETWEEN
-    job = (card_fit.with_way, script, Wanted("tiny", batch_size=16), budget + OUTSIDE, 16)
+    job = (sizes.with_way, script, Wanted("tiny", batch_size=16), budget + OUTSIDE, 16)
     found = run_jobs([job])[0]["way"]
     assert 1 <= (n := found["at_once"]) < 8
     fits_in, too_much = gb_of(records := sized(script, n, n + 1))
@@ -47,7 +51,7 @@ def test_the_largest_fits_and_one_more_would_not():
     """For a batch of any size, on each of four GPUs."""
     script = "08_fsdp/train"
     card = sum(gb_of(sized(script, 1, 24))) / 2 + BETWEEN + OUTSIDE + tables.NCCL_GB
-    (record,) = run_jobs([(card_fit.with_fits, script, Wanted("tiny"), card)])
+    (record,) = run_jobs([(sizes.with_fits, script, Wanted("tiny"), card)])
     n = record["fits"]["largest_micro_batch"]
     assert [tables.needs(r) <= card for r in sized(script, n, n + 1)] == [True, False]
 
@@ -80,15 +84,15 @@ def test_search_finds_the_largest(guess):
         (lambda n: max(50, 0.3 * n), 60),
         (lambda n: 1 + n**1.5, 1e6),
     ):
-        asked, search = [], card_fit.search(budget, guess)
-        try:
-            asked.append(next(search))
-            while True:
-                asked.append(search.send(needed(asked[-1])))
-        except StopIteration as end:
-            found = end.value
-        assert found == max((n for n in range(1, 20001) if needed(n) <= budget), default=0)
-        assert len(asked) == len(set(asked)) < 30
+        tried = []
+
+        def needs(n):
+            tried.append(n)
+            return needed(n)
+
+        by_trying_all = max((n for n in range(1, 20001) if needed(n) <= budget), default=0)
+        assert largest(needs, budget, guess) == by_trying_all
+        assert len(tried) == len(set(tried)) < 30
 
 
 def test_the_command_tells_the_way(capsys):

@@ -3,20 +3,24 @@
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
-from conftest import ROOT, TEXT, read_json, run
+from conftest import NAMES, ROOT, TEXT, read_json, run
 from helpers.emulated import NEEDS
 from helpers.predictions import predicted
 from PIL import Image
 
 from shared.cli import UserError
-from shared.lab.predict import command, history
+from shared.lab.predict import command, history, options, selection
 from shared.lab.predict.jobs import Failed, run_jobs
+from shared.lab.records import scripts
 
 pytestmark = NEEDS
 
 DRAWN = ["05_grad_accum/train", "10_offload/train"]
+HERE = str(Path(__file__))  # of the user's, like any file that is no stage
+TRAIN = ROOT / "06_sgd" / "train.py"
 
 
 def test_pictures(tmp_path):
@@ -60,12 +64,74 @@ def test_segments_that_grow_waste_less():
         (["--fits", "much"], "--fits: much is not a known card; choose from v100"),
         (["--model", "vit_tiny", "11"], "is for images, but 11_llm/before trains on"),
         (["08", "--preset", "tiny", "--devices", "3"], "a batch of 16 images does not divide by 3"),
+        (["06", "--fits", "l4", "--timeline", "out"], "--timeline is not allowed with --fits"),
+        (["06", "--updates", "5"], "--updates is for a script of yours; name its path"),
+        (["06", "--", "--lr", "1"], "what follows -- is for a script of yours"),
+        ([HERE, "--model", "vit_b_16"], "--model is for the scripts of this repository; options"),
+        ([HERE, "06"], "is a script of yours; predict it alone"),
+        (["06_sgd/nothing.py"], "there is no script 06_sgd/nothing.py"),
+        (["mine.ipynb"], "mine.ipynb is a notebook; jupyter nbconvert --to script makes a script"),
+        (["06", "--one-gpu"], "--one-gpu names the scripts; leave out the others"),
     ],
 )
 def test_bad_input_is_told(argv, message):
     with pytest.raises(UserError, match=message) as caught:
         command.main(argv)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "folder, text, names",
+    [
+        (".", "06_sgd/train", ["06_sgd/train"]),
+        (".", "06_sgd/train.py", ["06_sgd/train"]),
+        (".", "./06_sgd/train.py", ["06_sgd/train"]),
+        (".", str(TRAIN), ["06_sgd/train"]),
+        ("tests", "../06_sgd/train.py", ["06_sgd/train"]),
+        ("tests", "06_sgd/train.py", ["06_sgd/train"]),
+        ("06_sgd", "train.py", ["06_sgd/train"]),
+        ("06_sgd", "adafactor.py,../05_grad_accum", ["06_sgd/adafactor", "05_grad_accum"]),
+        (".", "01-03,06", ["01-03", "06"]),
+        (".", "11_llm/hf_trainer.py", ["11_llm/hf_trainer.py"]),
+    ],
+)
+def test_a_script_is_the_same_by_name_and_by_path(folder, text, names, monkeypatch):
+    monkeypatch.chdir(ROOT / folder)
+    assert selection.resolve(text) == names
+
+
+def test_a_file_of_the_same_name_in_another_folder_is_the_users(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "06_sgd").mkdir()
+    shutil.copy(TRAIN, tmp_path / "06_sgd")
+    (text,) = selection.resolve("06_sgd/train.py")
+    assert selection.user_script([text]).resolve() == tmp_path / "06_sgd" / "train.py"
+
+
+def test_one_gpu_has_a_ladder_of_its_own():
+    args = options.parse(["--one-gpu", "--fits", "rtx4090"])
+    assert sorted(args.names) == sorted([*NAMES[:7], *scripts.ON_ONE_GPU])
+    assert {wanted.devices for _, wanted in selection.runs(args)} == {1}
+
+
+def test_a_model_s_folder_is_found_from_another_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny_bert").mkdir()
+    args = options.parse(["11_llm/train", "--model", "tiny_bert,distilbert-base-uncased"])
+    assert args.models == [str(tmp_path / "tiny_bert"), "distilbert-base-uncased"]
+
+
+def test_the_folder_runs_from_anywhere_and_a_path_gives_the_figures_of_a_stage(tmp_path):
+    argv = ["--preset", "tiny", "--json"]
+    (by_number,) = command.main(["06", *argv])
+    # With a variable of its own, it starts as a user starts it.
+    said = run(ROOT / "shared", "predict", TRAIN, *argv, cwd=tmp_path, PYTHONPATH="")
+    (by_path,) = json.JSONDecoder().raw_decode(said[said.index("[\n {") :])[0]
+    different = {"command", "seconds"}
+    for record in (by_number, by_path):
+        for key in different:
+            del record[key]
+    assert by_path == by_number
 
 
 def test_runs_that_end_are_said_and_the_others_are_kept():

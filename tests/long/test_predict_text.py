@@ -9,8 +9,9 @@ from helpers.emulated import NEEDS
 from helpers.predictions import near, with_tensors
 from helpers.versions import made_here
 
+from shared.lab.predict import techniques
 from shared.lab.predict.command import main
-from shared.lab.predict.jobs import Wanted, one_by_one, run_jobs
+from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.predict.stage import predict
 from shared.lab.records import stored
 
@@ -64,12 +65,11 @@ def test_the_page_shows_what_is_predicted_today(steps):
 
 def test_steps_on_one_device_are_ordinary_updates():
     """They run in one process, without shards, and hold what they do on an emulated GPU."""
-    way = one_by_one(TEXT[1])
-    firsts = [way.techniques(1)[:n] for n in (2, 3, 4)]
+    firsts = [techniques.in_order(1)[:n] for n in (2, 3, 4)]
     wanted = [Wanted("tiny", max_length=32, devices=1, techniques=f) for f in firsts]
     predicted = run_jobs([(with_tensors, TEXT[1], w) for w in wanted])
     argv = ["--preset", "tiny", "--max-length", "32", "--max-steps", "3"]
-    measured = [way.script(chosen).main(argv) for chosen in firsts]
+    measured = [techniques.script(chosen).load().main(argv) for chosen in firsts]
     assert not torch.distributed.is_initialized()
     for real, r in zip(measured, predicted, strict=True):
         for phase, labels in (("load", LOADED), ("train", TRAINED)):

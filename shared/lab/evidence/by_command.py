@@ -2,7 +2,7 @@
 
 import shlex
 
-from shared.lab.predict import command as predictor
+from shared.lab.predict import options, selection
 from shared.lab.predict.jobs import run_jobs
 from shared.lab.predict.stage import predict
 
@@ -14,8 +14,8 @@ def predictions(commands):
     """
     runs = {}
     for command in commands:
-        args = predictor.parse(shlex.split(command)[3:])
-        runs[command] = predictor.wanted(args)
+        args = options.parse(shlex.split(command)[3:])
+        runs[command] = selection.runs(args)
     jobs = list(dict.fromkeys(job for jobs in runs.values() for job in jobs))
     records = dict(zip(jobs, run_jobs([(predict, *job) for job in jobs])))
     return {

@@ -5,18 +5,18 @@ This takes about a minute per card.
 
 from emulated_gpu import cards
 from shared.cli import Parser, command_of
-from shared.lab.predict import card_fit, command
+from shared.lab.predict import card_fit, options, selection
 from shared.lab.records import stored
 from shared.lab.records.reading import by_model, setting, unit
 
 CARDS = ("t4", "rtx4090", "a100")
 
 
-def ways(name, options=()):
+def ways(name, further=()):
     """Return the result of `python -m shared predict --card NAME`, a dictionary per model."""
     card = cards.CARDS[name]
-    args = command.parse(["--card", name, *options])
-    records = card_fit.find(command.wanted(args), card)
+    args = options.parse(["--card", name, *further])
+    records = card_fit.find(selection.runs(args), card)
     return [
         {
             "card": name,

@@ -6,8 +6,9 @@ the timelines of the stages.
 
 from shared.cli import Parser, UserError
 from shared.lab.evidence import variants
-from shared.lab.predict import command
+from shared.lab.predict import selection
 from shared.lab.predict.jobs import run_jobs
+from shared.lab.predict.options import parse
 from shared.lab.predict.stage import predict, predict_moments
 from shared.lab.records import scripts, stored
 
@@ -33,7 +34,7 @@ def jobs(group):
         return [(variants.emulate, variant) for variant in variants.VARIANTS]
     jobs = []
     for options in OPTIONS[group]:
-        jobs += [(predict, *run) for run in command.wanted(command.parse(options.split()))]
+        jobs += [(predict, *run) for run in selection.runs(parse(options.split()))]
     if group == stored.SIDE_ROADS:  # the stages are a group of their own; an A100 has no FP8
         jobs = [job for job in jobs if job[1] not in scripts.stages()]
         jobs = [job for job in jobs if "fp8" not in job[1] or job[2].card.fp8]
@@ -42,7 +43,7 @@ def jobs(group):
 
 def timelines():
     """Run the stages, store their timelines, and return their records."""
-    runs = command.wanted(command.parse([]))
+    runs = selection.runs(parse([]))
     drawn = run_jobs([(predict_moments, *run) for run in runs])
     stored.write(stored.TIMELINES, stored.rounded(drawn))
     return [moments["record"] for moments in drawn]

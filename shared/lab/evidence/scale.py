@@ -13,8 +13,9 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from emulated_gpu.cards import CARDS
 from shared.cli import Parser
-from shared.lab.predict.jobs import Wanted, one_by_one, run_jobs
+from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.predict.stage import predict
+from shared.lab.predict.techniques import in_order
 from shared.lab.records import stored
 
 SCRIPT = "11_llm/train"
@@ -32,7 +33,7 @@ RUNS = (  # model, GPUs, and GPUs in a group that has all shards (HSDP), if they
 
 def wanted(model, gpus):
     """Return the settings of a run: all techniques, but nothing on the host."""
-    *without_offload, _ = one_by_one(SCRIPT).techniques(gpus)
+    *without_offload, _ = in_order(gpus)
     return Wanted(
         "full",
         model=model,

@@ -1,4 +1,4 @@
-"""What helps a script first: one technique for what most of its peak is, and where to see it."""
+"""Advice for a script: one technique for the largest part of its peak, and where to see it."""
 
 from emulated_gpu import cards
 from shared.lab.predict import tables
@@ -14,26 +14,38 @@ def advice(r, convolutions=False):
 
     With `convolutions`, cuDNN's workspaces are added, which a prediction leaves out.
     """
-    lines, aside = [], tables.set_aside(r["world_size"])
-    reserved = tables.needs(r) - aside
-    needed = reserved * (1 + tables.CUDNN * convolutions) + aside + tables.OPEN_GB
+    return [smallest_card(r, convolutions), *what_first(r)]
+
+
+def smallest_card(r, convolutions):
+    """Return a line with the smallest card that has room for a script."""
+    set_aside = tables.set_aside(r["world_size"])
+    reserved = tables.needs(r) - set_aside
+    if convolutions:
+        reserved *= 1 + tables.CUDNN
+    needed = reserved + set_aside + tables.OPEN_GB
     with_room = {key: card.gb for key, card in cards.CARDS.items() if card.gb >= needed}
-    if with_room:
-        key = min(with_room, key=with_room.get)
-        lines.append(
-            f"The smallest card with {tables.OPEN_GB} GB to spare, of those known: --fits {key}"
-        )
-    else:
-        lines.append("No known card has room: --devices N, if the script shards its weights")
-    held, peak = r["train"]["breakdown_gb"], r["train"]["device_peak_gb"]
-    helped = [category for category in held if category in (*ACTIVATIONS, *KEPT, "temporaries")]
-    most = max(helped, key=held.get, default=None)
-    if most and held[most] > LEAST * peak:
-        technique, after = first(most, r)
-        before = scripts.get(after).parent
-        lines.append(f"{held[most] / peak:.0%} of the peak is {most}. First {technique}:")
-        lines.append(f"  git diff --no-index {before}.py {after}.py")
-    return lines
+    if not with_room:
+        return "No known card has room: --devices N, if the script shards its weights"
+    key = min(with_room, key=with_room.get)
+    return f"The smallest card with {tables.OPEN_GB} GB to spare, of those known: --fits {key}"
+
+
+def what_first(r):
+    """Return lines with a technique for the largest category of the peak, none if it is small."""
+    breakdown = r["train"]["breakdown_gb"]
+    peak = r["train"]["device_peak_gb"]
+    # A technique reduces each of these; nothing that a script does reduces workspaces or rounding.
+    reducible = [name for name in breakdown if name in (*ACTIVATIONS, *KEPT, "temporaries")]
+    largest = max(reducible, key=breakdown.get, default=None)
+    if not largest or breakdown[largest] <= LEAST * peak:
+        return []
+    technique, after = first(largest, r)
+    before = scripts.get(after).parent
+    return [
+        f"{breakdown[largest] / peak:.0%} of the peak is {largest}. First {technique}:",
+        f"  git diff --no-index {before}.py {after}.py",
+    ]
 
 
 def first(category, r):

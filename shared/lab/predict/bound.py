@@ -14,7 +14,7 @@ RESOURCES = ("arithmetic", "memory", "other GPUs", "host link")
 
 def bound(operations, rates):
     """Return the lower bound on the time of a Cost's operations, as a record's Bound."""
-    between = rates.gpus or rates.host
+    between = rates.gpus or rates.host  # without links of their own, GPUs exchange through the host
     streams = collections.defaultdict(collections.Counter)  # by stream and resource, in ms
     for o in operations:
         times = (
@@ -25,6 +25,7 @@ def bound(operations, rates):
         )
         longest = max(times)
         streams[o.stream][RESOURCES[times.index(longest)]] += longest
+    # Streams run concurrently, so the longest one decides.
     longest = max(streams, key=lambda stream: streams[stream].total())
     parts = streams.pop(longest)
     beside = sum(streams.values(), collections.Counter())

@@ -76,8 +76,10 @@ class Cost:
 
     def __init__(self, device, stream):
         """Begin with nothing; stream() returns the id of the stream of the device at work."""
-        self.device, self.stream = device, stream
-        self.operations, self.on_host = [], 0
+        self.device = device
+        self.stream = stream
+        self.operations = []
+        self.on_host = 0  # bytes
 
     def start(self):
         """Forget the operations so far."""
@@ -120,30 +122,33 @@ class Cost:
         name, roles = _roles(func)
         if roles is None:
             return None
-        given = [*zip(roles.values(), args), *((roles[key], kwargs[key]) for key in kwargs)]
-        operands = [(role, t) for role, part in given for t in tensors(part)]
-        there = {ledger.block(t) for _, t in operands}
-        new = [t for t in tensors(out) if ledger.block(t) not in there]
+        arguments = [*zip(roles.values(), args), *((roles[key], kwargs[key]) for key in kwargs)]
+        operands = [(role, t) for role, part in arguments for t in tensors(part)]
+        blocks = {ledger.block(t) for _, t in operands}
+        # A result in the memory of an operand is a view of it, or is that operand.
+        new = [t for t in tensors(out) if ledger.block(t) not in blocks]
         written = [t for role, t in operands if role in ("written", "both")] + new
-        written += [out[0]] if name == COPY_IN else []
+        if name == COPY_IN:
+            written.append(out[0])
         read = [t for role, t in operands if role in ("read", "both")]
-        on = {t.device.type for t in written}
+        devices = {t.device.type for t in written}
         if not written:
             return None  # a view, or a number
         if self.device not in {t.device.type for t in (*read, *written)}:
             self.on_host += sum(map(touched, (*read, *written)))
             return None
         operation = Operation(self.stream(), layout=bool(LAYOUT.search(name)))
-        if COPY.fullmatch(name) and {t.device.type for t in read} not in ({*on}, set()):
+        sources = {t.device.type for t in read}
+        if COPY.fullmatch(name) and sources and sources != devices:
             copied = sum(map(touched, read))
-            if self.device in on:
+            if self.device in devices:
                 operation.to_device = copied
             else:
                 operation.to_host = copied
         if formula := _formula(func):
             flop = formula(*args, **kwargs, out_val=out)
             operation.flop, operation.kind = _arithmetic(func, args, kwargs, flop)
-        some = None
+        some = None  # bytes of the first operand that are touched, if not all
         if SOME.fullmatch(name):
             some = sum(map(touched, tensors(args[2] if name == "index_put_" else out)))
         for sizes, part in ((operation.read, read), (operation.written, written)):
@@ -177,9 +182,10 @@ def group_size(func, args):
 @functools.cache
 def _roles(func):
     """Return an operation's name, {argument: "read", "written" or "both"}; None if it is free."""
-    name, roles = func._schema.name.partition("::")[2], {}
+    name = func._schema.name.partition("::")[2]
     if NOTHING.fullmatch(name):
         return name, None
+    roles = {}
     for argument in func._schema.arguments:
         roles[argument.name] = "read"
         # Fused optimizers may divide gradients by a loss scale; none of the scripts gives them one.
@@ -220,15 +226,18 @@ def _of_convolution(gradient, x, weight, _, *options, out_val):
 
 def _arithmetic(func, args, kwargs, flop):
     """Return a product's floating-point operations, given those without a mask; and their kind."""
-    given = {a.name: value for a, value in zip(func._schema.arguments, args)} | kwargs
-    name, first = func._schema.name, next(tensors(args))
-    if given.get("is_causal"):  # of n x n pairs, those above the diagonal are left out
+    arguments = {a.name: value for a, value in zip(func._schema.arguments, args)} | kwargs
+    name = func._schema.name
+    first = next(tensors(args))
+    if arguments.get("is_causal"):  # of n x n pairs, those above the diagonal are left out
         n = first.shape[-2]
         flop = flop * (n + 1) // (2 * n)
     if first.dtype in NAMES:
         return flop, NAMES[first.dtype]
     if "attention" in name:
         return flop, "attention"
-    fast = torch.get_float32_matmul_precision() != "highest"
-    fast = torch.backends.cudnn.allow_tf32 if "conv" in name else fast
-    return flop, "tf32" if fast else "fp32"
+    if "conv" in name:
+        allows_tf32 = torch.backends.cudnn.allow_tf32
+    else:
+        allows_tf32 = torch.get_float32_matmul_precision() != "highest"
+    return flop, "tf32" if allows_tf32 else "fp32"

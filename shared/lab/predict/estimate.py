@@ -16,6 +16,8 @@ As in bound.py, streams run concurrently, and what the host does is not in it.
 
 import collections
 
+from shared.lab.predict.bound import bound
+
 FACTORS = {"products": 1.07, "layout": 2.95, "memory": 1.37, "links": 1.25}
 
 
@@ -29,18 +31,25 @@ def work(operations, rates):
     between = rates.gpus or rates.host
     streams = collections.defaultdict(lambda: dict.fromkeys(FACTORS, 0))
     for o in operations:
-        mine = streams[o.stream]
+        stream = streams[o.stream]
         products = o.flop / rates.flops(o.kind) * 1e3
         memory = (sum(o.read.values()) + sum(o.written.values())) / rates.memory / 1e6
         links = max(o.received / between, max(o.to_device, o.to_host) / rates.host) / 1e6
+        # cuDNN converts layouts before and after it computes, so both times add up; in other
+        # operations arithmetic, memory and links overlap, and the longest one counts.
         if o.layout:
-            mine["products"] += products
-            mine["layout"] += memory
+            stream["products"] += products
+            stream["layout"] += memory
         else:
             times = {"products": products, "memory": memory, "links": links}
             kind = max(times, key=times.get)
-            mine[kind] += times[kind]
+            stream[kind] += times[kind]
     return max(streams.values(), key=estimate)
+
+
+def times(operations, rates):
+    """Return the fields of a record about the time that a Cost's operations take."""
+    return {"bound": bound(operations, rates), "work_ms": work(operations, rates)}
 
 
 def estimate(work_ms):

@@ -20,7 +20,9 @@ IMPORTED = [*PRELOADED, "shared.lab.predict.stage", "shared.lab.predict.card_fit
 def run_all(jobs, workers):
     """Return the results of jobs in order; that of a job that fails is the exception."""
     context = multiprocessing.get_context("fork")
-    waiting, running, results = list(enumerate(jobs)), {}, [None] * len(jobs)
+    waiting = list(enumerate(jobs))
+    running = {}  # {end of a pipe: (number of the job, process)}
+    results = [None] * len(jobs)
     bar = tqdm(total=len(jobs), unit="script", leave=False, disable=None)  # on a terminal
     while waiting or running:
         while waiting and len(running) < workers:
@@ -34,7 +36,7 @@ def run_all(jobs, workers):
             number, process = running.pop(receiver)
             try:
                 results[number] = receiver.recv()
-            except EOFError:
+            except EOFError:  # it was killed before it could send anything
                 process.join()
                 results[number] = _ended(process.exitcode, jobs[number])
             process.join()
@@ -55,35 +57,40 @@ def _run(sender, job):
         except UserError as error:
             result = error
         except Exception as error:
-            said = str(error).strip().partition("\n")[0][:300]
-            result = UserError(f"{_name(job)} failed: {type(error).__name__}: {said}")
+            first_line = str(error).strip().partition("\n")[0][:300]
+            result = UserError(f"{_name(job)} failed: {type(error).__name__}: {first_line}")
     sender.send(result)
 
 
 def _name(job):
-    _, *arguments = job
-    name, model = arguments[0], getattr(arguments[1:] and arguments[1], "model", None)
+    """Return what a message calls a job: its script, and the model if its options name one."""
+    _, name, *further = job
+    model = getattr(further[0], "model", None) if further else None
     return f"{name} with {model}" if model else str(name)
 
 
 def _ended(code, job):
-    how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-    asks = "; has the host enough memory?" if -code == signal.SIGKILL else ""
-    return UserError(f"{_name(job)} was ended by {how}{asks}")
+    """Return the error of a job whose process has ended with a code, or by a signal."""
+    if code >= 0:
+        return UserError(f"{_name(job)} was ended by exit code {code}")
+    # The kernel kills a process with SIGKILL when memory runs out.
+    hint = "; has the host enough memory?" if -code == signal.SIGKILL else ""
+    return UserError(f"{_name(job)} was ended by {signal.Signals(-code).name}{hint}")
 
 
 def serve(end):
     """Run the jobs that come through a multiprocessing.Connection, until it is closed."""
-    before = {}
+    last = {}
     while True:
         try:
             variables, folders, jobs, workers = end.recv()
         except EOFError:
             return
-        for name in before.keys() - variables:  # not what packages have set when imported
+        # Only what an earlier call has set goes: packages set variables of their own on import.
+        for name in last.keys() - variables:
             os.environ.pop(name, None)
         os.environ.update(variables)
-        before = variables
+        last = variables
         sys.path += [folder for folder in folders if folder not in sys.path]
         end.send(pickle.dumps(run_all(pickle.loads(jobs), workers)))
 
@@ -91,5 +98,6 @@ def serve(end):
 if __name__ == "__main__":
     for name in IMPORTED:
         importlib.import_module(name)
-    number, sys.argv = int(sys.argv[1]), ["predict"]  # errors of the command line begin with it
-    serve(connection.Connection(number))
+    descriptor = int(sys.argv[1])
+    sys.argv = ["predict"]  # errors of the command line begin with it
+    serve(connection.Connection(descriptor))

@@ -22,19 +22,24 @@ def condensed(record, trace, since, end):
     moment}, "tensors": {"device": what tensors() returns, as columns}}. Modules, and texts in
     columns, are indexes into "texts".
     """
-    events, texts = trace.events[:end], {}
-    phases, watched = trace.phases[since:end], trace.watched[since:end]
+    events = trace.events[:end]
+    texts = {}  # {text: its index}
+    phases = trace.phases[since:end]
+    watched = trace.watched[since:end]
     last = max(i for i, phase in enumerate(phases) if phase == "backward")
     # What follows is the optimizer step, and zero_grad(), which frees the gradients.
     phases[last + 1 :] = ["step"] * (len(phases) - last - 1)
     gb = _held(events, since)
     total = gb.sum(1)
+    # The highest moment of each stretch is kept, so that no peak is lost.
     stretches = np.array_split(np.arange(len(total)), min(POINTS, len(total)))
     lines = [(phase, line) for phase, (_, line, _) in zip(phases, watched)]
+    # Short runs of a line, such as zero_grad(), would be lost in a stretch.
     starts = [i for i in range(1, len(lines)) if lines[i] != lines[i - 1]]
     stretches += np.split(np.arange(len(total)), starts)
     at = sorted({int(stretch[total[stretch].argmax()]) for stretch in stretches})
 
+    # Texts repeat in thousands of rows, so each is stored once.
     def number(text):
         return None if text is None else texts.setdefault(text, len(texts))
 
@@ -70,8 +75,8 @@ def _held(events, since):
 
 def expanded(moments):
     """Return the result of condensed(), its MB as arrays of GB, (moments, CATEGORIES)."""
-    zeros, held = [0] * len(moments["at"]), moments["device"]
-    rows = [held.get(label, zeros) for label in CATEGORIES]
+    zeros = [0] * len(moments["at"])
+    rows = [moments["device"].get(label, zeros) for label in CATEGORIES]
     return {**moments, "device": np.array(rows).T / 1e3}
 
 
@@ -86,7 +91,7 @@ def tensors(events, since, at, count=LARGEST):
     largest = {}  # {block: (nbytes, -born)}
     freed = {}  # {block: the index of an event}
     for i, (block, change) in enumerate(events):
-        if not block.nbytes:
+        if not block.nbytes:  # it cannot be among the largest
             continue
         if change > 0:
             alive.setdefault(block.label, {})[block] = change, -i

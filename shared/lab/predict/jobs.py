@@ -13,7 +13,6 @@ import sys
 from emulated_gpu import cards, launch
 from emulated_gpu.build import BuildError
 from shared.cli import UserError
-from shared.lab.records import scripts
 from shared.record import ROOT
 
 
@@ -29,7 +28,7 @@ class Wanted:
     micro_batch_size: int | None = None
     devices: int | None = None
     trust_remote_code: bool = False
-    # For a folder with one_by_one.py: those to apply; None for the script itself.
+    # Of 11_llm/train: the techniques (see techniques.py) to apply; None for the script itself.
     techniques: tuple | None = None
     card: cards.Card = cards.DEFAULT
     card_gb: float | None = None  # what the card has; None: more than anything needs
@@ -40,59 +39,69 @@ class Wanted:
 
 
 class Failed(UserError):
-    """Some runs failed, for these reasons; `completed` has the results of the others."""
+    """Some runs failed: `failed` of them, for these `reasons`; `completed` are other results."""
 
     def __init__(self, results):
         errors = [result for result in results if isinstance(result, Exception)]
-        self.reasons, self.failed = [*dict.fromkeys(map(str, errors))], len(errors)
+        self.failed = len(errors)
+        self.reasons = list(dict.fromkeys(map(str, errors)))  # each once
         super().__init__("; ".join(self.reasons))
         self.completed = [result for result in results if result not in errors]
 
 
-def one_by_one(name):
-    """Return the module one_by_one of a script's folder."""
-    return scripts.Script.of_file(scripts.get(name).path.with_name("one_by_one.py")).load()
-
-
 class Forks:
-    """The process that jobs are forked from; imports take it seconds, so it stays until the end."""
+    """A server that has imported everything: each job runs in a fork of it.
+
+    Imports take seconds, so it lives until the program exits.
+    """
 
     def __init__(self, variables):
-        self._end, there = multiprocessing.Pipe()
-        command = [sys.executable, "-m", "shared.lab.predict.forks", str(there.fileno())]
-        passed = {"cwd": ROOT, "pass_fds": [there.fileno()], "stdin": subprocess.DEVNULL}
+        """Start the server, with the environment that its imports see."""
+        self._end, server_end = multiprocessing.Pipe()
+        descriptor = server_end.fileno()
+        command = [sys.executable, "-m", "shared.lab.predict.forks", str(descriptor)]
+        passed = {"cwd": ROOT, "pass_fds": [descriptor], "stdin": subprocess.DEVNULL}
         self._process = launch.start(command, variables, **passed)
-        there.close()
+        server_end.close()
         atexit.register(self.end)
 
     def run(self, variables, jobs, workers):
-        """Return the results of jobs, which see the given environment, so many at a time."""
+        """Return the results of jobs, so many at a time.
+
+        Args:
+            variables: the environment of the jobs.
+            jobs: [(function, *arguments), ...].
+            workers: the number of processes side by side.
+
+        Raises:
+            UserError: the server is gone.
+        """
         try:
             self._end.send((variables, sys.path, pickle.dumps(jobs), workers))
             return pickle.loads(self._end.recv())
         except (EOFError, OSError):
             raise UserError("the runs were ended; has the host enough memory?") from None
 
-    def is_there(self):
+    def is_alive(self):
         return self._process.poll() is None
 
     def end(self):
         """End the process, with all forks."""
         atexit.unregister(self.end)
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError):  # it has ended itself
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
 
 WORKERS = 2  # processes side by side: each has a core of a small computer
-_forks = {}  # whether GPUs are emulated -> Forks
+_forks = {}  # {whether GPUs are emulated: Forks}, since the two import in other environments
 
 
 def run_jobs(jobs, emulated=True, workers=WORKERS):
     """Run jobs, (function, *arguments), each in a process of its own, some at a time.
 
-    Return their results, in order. The processes have emulated GPUs, or see no GPU at all, or with
-    None what this process sees.
+    Return their results, in order. With `emulated`, the processes have emulated GPUs; with False
+    they see no GPU, and with None the same as this process.
 
     Raises:
         UserError: no GPU can be emulated here.
@@ -105,7 +114,7 @@ def run_jobs(jobs, emulated=True, workers=WORKERS):
             variables = launch.environment(devices=launch.MOST)
         except BuildError as error:
             raise UserError(str(error)) from None
-    if emulated not in _forks or not _forks[emulated].is_there():
+    if emulated not in _forks or not _forks[emulated].is_alive():
         _forks[emulated] = Forks(variables)
     try:
         results = _forks[emulated].run(variables, jobs, workers)

@@ -44,13 +44,15 @@ class Whereabouts:
         self._names = weakref.WeakKeyDictionary()  # {module: its name}
         self.running = []  # names of the modules whose forward pass is running, the innermost last
         # _makers[i] created the nodes from number _nodes[i] on.
-        self._nodes, self._makers = [], []
+        self._nodes = []
+        self._makers = []
 
     @contextlib.contextmanager
     def update(self):
         """Track the modules during an update."""
-        for past in (self.running, self._nodes, self._makers):
-            past.clear()
+        self.running.clear()
+        self._nodes.clear()
+        self._makers.clear()
         with (
             register_module_forward_pre_hook(self._entered),
             register_module_forward_hook(self._left, always_call=True),
@@ -97,7 +99,8 @@ class Lines:
     """
 
     def __init__(self, script):
-        self._file, self._thread = script.__file__, threading.get_ident()
+        self._file = script.__file__
+        self._thread = threading.get_ident()
         self._chosen = _chosen(script)  # {name of a module or a package: line}
         self._of = functools.cache(self._line)
 
@@ -115,8 +118,10 @@ class Lines:
         return None, chosen
 
     def _line(self, module):
-        found = (line for name, line in self._chosen.items() if f"{module}.".startswith(f"{name}."))
-        return next(found, None)
+        for name, line in self._chosen.items():
+            if f"{module}.".startswith(f"{name}."):  # the module, or one in the package
+                return line
+        return None
 
 
 def _chosen(script):
@@ -126,20 +131,24 @@ def _chosen(script):
     are too broad and left out. Of several lines the last one counts, where a function is called and
     its arguments exist already.
     """
-    found = {}
-    for function in filter(None, (getattr(script, name, None) for name in CHOOSING)):
+    lines_of = {}
+    functions = [getattr(script, name, None) for name in CHOOSING]
+    for function in filter(None, functions):
         lines, first = inspect.getsourcelines(inspect.unwrap(function))
         for node in ast.walk(ast.parse("".join(lines))):
-            if isinstance(node, (ast.Name, ast.Attribute)):
-                module = getattr(_named(node, script), "__module__", None) or ""
-                public = module.partition("._")[0]
-                if public.count(".") >= 2 and not public.startswith("shared."):
-                    found[public] = max(node.lineno + first - 1, found.get(public, 0))
-    return found
+            if not isinstance(node, (ast.Name, ast.Attribute)):
+                continue
+            module = getattr(_meaning(node, script), "__module__", None) or ""
+            public = module.partition("._")[0]
+            if public.count(".") >= 2 and not public.startswith("shared."):
+                lines_of[public] = max(node.lineno + first - 1, lines_of.get(public, 0))
+    return lines_of
 
 
-def _named(node, script):
+def _meaning(node, script):
     """Return what a name such as torch.optim.SGD means in a script, None if it is a variable."""
     if isinstance(node, ast.Name):
         return getattr(script, node.id, None)
-    return getattr(_named(node.value, script), node.attr, None) if hasattr(node, "attr") else None
+    if isinstance(node, ast.Attribute):
+        return getattr(_meaning(node.value, script), node.attr, None)
+    return None

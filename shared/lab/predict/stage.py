@@ -14,10 +14,9 @@ import torch
 from emulated_gpu import launch
 from shared import metrics
 from shared.images import models
-from shared.lab.predict import history, tables
+from shared.lab.predict import history, tables, techniques
 from shared.lab.predict.bound import bound
 from shared.lab.predict.estimate import work
-from shared.lab.predict.jobs import one_by_one
 from shared.lab.predict.module_tracker import Lines, plain
 from shared.lab.records import scripts
 from shared.memory.blocks import tensors
@@ -92,7 +91,7 @@ class Stage:
         self._further = further
         self.script = scripts.get(name).load()
         if options.techniques is not None:
-            self.script = one_by_one(name).script(options.techniques)
+            self.script = techniques.load(options.techniques)
         for constant in ("BATCH_SIZE", "MICRO_BATCH_SIZE"):
             size = getattr(options, constant.lower())
             if size and hasattr(self.script, constant):
@@ -111,7 +110,7 @@ class Stage:
         words += ["--model", options.model] if options.model else []
         words += ["--max-length", options.max_length] if options.max_length else []
         words += ["--trust-remote-code"] * options.trust_remote_code
-        # The ranks beside this one are said as torchrun would: they may be more than its GPUs.
+        # The world size goes through torchrun's variables: it may exceed the number of GPUs.
         words += ["--devices", 1] if self.script.DEVICES > 1 and self.devices == 1 else []
         return [str(word) for word in (*words, *options.words)]
 
@@ -173,24 +172,26 @@ class Stage:
         torch.set_num_threads(1)
 
 
-def predicted(name, options, further=None, with_lines=False):
-    """Return the record of a script, its Trace and its Stage."""
+def predicted(name, options, tries=None, with_lines=False):
+    """Return the record of a script, its Trace and its Stage; `tries` are a sizes.Tries, or None."""
     from shared.lab.predict.trace import Trace
 
     started = time.perf_counter()
-    stage = Stage(name, options, with_lines, further)
+    stage = Stage(name, options, with_lines, tries and tries.batches)
+    if tries:
+        tries.follow(stage)
     record = stage.run()
     phases, watch = stage.phases, stage.watch
     trace = Trace(watch)
     first, end = trace.index(phases.loaded), trace.index(phases.ends[UPDATES - 1])
-    techniques = options.techniques
+    chosen = options.techniques
     for field in MEANINGLESS:
         record.pop(field, None)
     if "rank" in record:  # the Meter knows only this one
         record["rank"] = options.rank or 0
     record |= {
-        "script": f"{scripts.get(name).folder}/before" if techniques == () else name,
-        "technique": techniques[-1] if techniques else None,
+        "script": f"{scripts.get(name).folder}/before" if chosen == () else name,
+        "technique": chosen[-1] if chosen else None,
         "device": f"emulated {options.card.title}",
         "peak_at": {"load": trace.peak_at(0, first), "train": trace.peak_at(first, end)},
         **stage.own,

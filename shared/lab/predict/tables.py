@@ -31,7 +31,7 @@ def table(records, columns):
 def predictions(records):
     """Return the predictions of one model as lines of text: peaks, and what holds the memory."""
     gb_or_mb, factor = formats.scale(records)
-    width = max(len(formats.where(r)) for r in records)
+    width = max(len(formats.where(r)) for r in records)  # of the last column, which is text
 
     def amount(gb):
         return "" if gb is None else f"{gb * factor:.2f}"
@@ -43,6 +43,7 @@ def predictions(records):
         peaks = (x["train"]["device_peak_gb"] for x in (records[0], r))
         return formats.less(*peaks) if r is not records[0] else ""
 
+    # A side road changes its parent, which says more than the first script of the table.
     def against_parent(r):
         before = r["script"] in scripts.side_roads() and parent(r, records)
         peaks = (x["train"]["device_peak_gb"] for x in (before, r))
@@ -62,18 +63,18 @@ def predictions(records):
         "allocated vs parent": against_parent,
         "peak in": lambda r: formats.where(r).ljust(width),
     }
-    held = []  # (label, {category: GB})
+    breakdowns = []  # (name, {category: GB})
     for r in records:
-        held.append((name(r), r["train"]["breakdown_gb"]))
+        breakdowns.append((name(r), r["train"]["breakdown_gb"]))
         if reading.on_host(r):
-            held.append((f"{name(r)}, host", r["train"]["host_breakdown_gb"]))
-    used = [label for label in CATEGORIES if any(label in gb for _, gb in held)]
+            breakdowns.append((f"{name(r)}, host", r["train"]["host_breakdown_gb"]))
+    used = [label for label in CATEGORIES if any(label in gb for _, gb in breakdowns)]
     categories = {label: lambda row, label=label: amount(row[1].get(label)) for label in used}
     return [
         *table(records, peaks),
         "",
         f"What holds it at the peak, in {gb_or_mb}:",
-        *table(held, {"script": lambda row: row[0], **categories}),
+        *table(breakdowns, {"script": lambda row: row[0], **categories}),
     ]
 
 
@@ -83,7 +84,9 @@ def costs(records):
     def gb(key):
         def show(r):
             amount = r["cost"][f"{key}_gb"]
-            return f"{amount:.2f}" if amount >= 0.005 else f"{amount:.3f}" if amount >= 5e-5 else ""
+            if amount >= 0.005:
+                return f"{amount:.2f}"
+            return f"{amount:.3f}" if amount >= 5e-5 else ""  # else it would show as 0
 
         return show
 
@@ -127,6 +130,7 @@ def set_aside(devices):
 
 def needs(record):
     """Return the GB of a card that a script needs."""
+    # Between loading and training, PyTorch's cache is emptied, so the larger one counts.
     reserved = max(record[phase]["device_reserved_gb"] for phase in ("load", "train"))
     return reserved + set_aside(record["world_size"])
 
@@ -138,11 +142,17 @@ def tight(fit):
 
 def fitting(records):
     """Return which scripts, whose records have "fits", fit on a card, as lines of text."""
+
+    def answer(r):
+        if not r["fits"]["fits"]:
+            return "no"
+        return "tightly" if tight(r["fits"]) else "yes"
+
     columns = {
         "script": name,
         "GPUs": lambda r: r["world_size"],
         "each takes GB": lambda r: f"{r['fits']['needs_gb']:.2f}",
-        "fits": lambda r: ("yes", "tightly")[tight(r["fits"])] if r["fits"]["fits"] else "no",
+        "fits": answer,
         f"largest micro-batch, {unit(records[0])}": lambda r: (
             r["fits"]["largest_micro_batch"] or "none fits"
         ),

@@ -28,8 +28,8 @@ def draw_all(every, out):
     What the pictures show, a list of what history.condensed() returned, goes to timelines.json.
     """
     for moments in every:
-        picture, record = out / f"{moments['script'].replace('/', '_')}.png", moments["record"]
-        draw(record, moments, picture)
+        picture = out / f"{moments['script'].replace('/', '_')}.png"
+        draw(moments["record"], moments, picture)
     write_text(out / "timelines.json", json.dumps(every) + "\n")
     if len(every) > 1:
         bars.draw([moments["record"] for moments in every], out / "peaks.png")
@@ -40,7 +40,7 @@ def beside(every, file):
     figure, axes = _figure(1, len(every), 8.5, 3.6)
     held = [expanded(moments) for moments in every]
     tops = [moments["device"].sum(1).max() for moments in held]
-    together = max(tops) < APART * min(tops)
+    together = max(tops) < APART * min(tops)  # else the smaller one would be a line at the bottom
     for n, (ax, moments) in enumerate(zip(axes[0], held)):
         gb_or_mb, factor = _area(ax, moments, max(tops) if together else tops[n])
         _mark_peak(ax, moments["at"], moments["device"].sum(1) * factor, gb_or_mb)
@@ -94,12 +94,15 @@ def _figure(rows, columns, width, height):
 
 def _area(axes, moments, largest_gb=None):
     """Draw what is held, on a scale up to `largest_gb`; return its unit, and the factor from GB."""
-    phases, held, x = moments["phases"], moments["device"], moments["at"]
-    top = largest_gb or held.sum(1).max()
+    phases = moments["phases"]
+    gb = moments["device"]
+    x = moments["at"]
+    top = largest_gb or gb.sum(1).max()
     gb_or_mb, factor = ("GB", 1) if top >= 1 else ("MB", 1000)
-    used = [(label, column * factor) for label, column in zip(CATEGORIES, held.T) if column.any()]
+    used = [(label, column * factor) for label, column in zip(CATEGORIES, gb.T) if column.any()]
     look = {"colors": [COLORS[label] for label, _ in used], "step": "post", "linewidth": 0}
     axes.stackplot(x, [column for _, column in used], **look)
+    # Each phase has a shade of its own behind the areas, and its name where there is room.
     starts = [0, *(i for i in range(1, len(phases)) if phases[i] != phases[i - 1]), len(phases)]
     for begin, end in zip(starts, starts[1:]):
         last = x[min(end, len(x) - 1)]
@@ -120,6 +123,6 @@ def _legend(figure, records, *marks):
         used.update(r["train"]["breakdown_gb"])
     patches = [matplotlib.patches.Patch(color=COLORS[u], label=u) for u in COLORS if u in used]
     handles = [*patches, *marks]
-    columns = len(handles) if figure.get_figwidth() > 10 else 4
+    columns = len(handles) if figure.get_figwidth() > 10 else 4  # on one line if it fits
     place = {"loc": "outside lower center", "ncols": columns, "frameon": False, "fontsize": 9}
     figure.legend(handles=handles, **place)

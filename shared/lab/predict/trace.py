@@ -25,16 +25,23 @@ class TracedBlock(Block):
 class Trace:
     """The history of the current device's allocator, with what a Watch has seen meanwhile.
 
-    `events` are (block, bytes), negative when freed; the bytes are those that were asked for. Of
-    each event, `numbers` are those of operations, `phases` the phases, and `watched` (module, line
-    of the script, None).
+    Attributes:
+        events: (block, bytes), negative when freed; the bytes are those that were requested.
+        numbers: of each event, the number of the operation that led to it.
+        phases: of each event, the phase.
+        watched: of each event, (module, line of the script, None).
     """
 
     def __init__(self, watch):
         self._watch = watch
-        self.events, self.numbers, self.phases, self.watched = [], [], [], []
-        self._live, self._told = {}, iter([*watch.labels, (float("inf"), None, None, None)])
-        self._next = next(self._told)
+        self.events = []
+        self.numbers = []
+        self.phases = []
+        self.watched = []
+        self._live = {}  # {address: its block}
+        # In the order of operations; the last one is never reached.
+        self._labels = iter([*watch.labels, (float("inf"), None, None, None)])
+        self._next_label = next(self._labels)
         history = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
         for event in history:
             number, between, _ = event["user_metadata"].partition(BETWEEN)
@@ -45,11 +52,13 @@ class Trace:
         phase, module, line, category = self._watch.places[number]
         self._label_until(number)
         if event["action"] == "alloc":
-            results, change = self._watch.results[number], event["size"]
+            results = self._watch.results[number]
+            change = event["size"]
+            # The operation returned no tensor there: it allocated the block for itself.
             if within and event["addr"] not in results:
                 category = "workspaces"
-            its = results.get(event["addr"], (None, None))
-            block = TracedBlock(change, category, phase, module, line, its)
+            tensor = results.get(event["addr"], (None, None))
+            block = TracedBlock(change, category, phase, module, line, tensor)
             self._live[event["addr"]] = block
         elif event["action"] == "free_requested" and event["addr"] in self._live:
             block = self._live.pop(event["addr"])
@@ -62,31 +71,33 @@ class Trace:
         self.watched.append((module, *(line[1:] if line else (None, None))))
 
     def _label_until(self, number):
-        """Give blocks the categories that the script had told before an operation."""
-        while self._next[0] <= number:
-            _, address, category, name = self._next
+        """Give blocks the categories that the script has shown before an operation."""
+        while self._next_label[0] <= number:
+            _, address, category, name = self._next_label
             block = self._live.get(address)
             if block and block.label not in KNOWN:
-                block.label, block.name = category, name
-            self._next = next(self._told)
+                block.label = category
+                block.name = name
+            self._next_label = next(self._labels)
 
     def index(self, number):
         """Return the index of the first event that an operation, or one after it, has led to."""
-        later = (i for i, its in enumerate(self.numbers) if its >= number)
+        later = (i for i, of_event in enumerate(self.numbers) if of_event >= number)
         return next(later, len(self.numbers))
 
     def phase(self, peaks, since, until=None):
         """Return a record's phase, and where its peak is.
 
-        Its `peaks` are PyTorch's own, in bytes. What they have more than was asked for is rounding.
+        The `peaks` are of PyTorch's counters, in bytes: more than was requested is rounding.
         """
-        requested, held, last = summit(self.events, "cuda", since, until)
-        held = {**held, "rounding": peaks["allocated"] - requested}
+        requested, breakdown, last = summit(self.events, "cuda", since, until)
+        # PyTorch rounds each block up to 512 bytes, and leaves small remainders unsplit.
+        breakdown = {**breakdown, "rounding": peaks["allocated"] - requested}
         phase = {
             "device_peak_gb": peaks["allocated"] / 1e9,
             "device_reserved_gb": peaks["reserved"] / 1e9,
             "host_peak_gb": None,
-            "breakdown_gb": {label: nbytes / 1e9 for label, nbytes in held.items() if nbytes},
+            "breakdown_gb": {label: size / 1e9 for label, size in breakdown.items() if size},
             "device_active_gb": peaks["active"] / 1e9,
         }
         at = {"phase": last.phase if last else "load", "module": last and last.module}

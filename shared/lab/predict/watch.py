@@ -1,7 +1,7 @@
-"""What runs while PyTorch allocates on an emulated GPU: operations, and where in a script they are.
+"""A watch over operations on an emulated GPU, and the places in a script that they belong to.
 
 No mode of PyTorch's is used, since it would change what the backward pass allocates. The emulator
-tells of each operation; its number goes into the allocator's own history (see trace.py).
+reports each operation; its number goes into the allocator's own history (see trace.py).
 """
 
 import contextlib
@@ -26,9 +26,15 @@ EXCHANGE = ("c10d", "fsdp")  # namespaces of operations on buffers for communica
 class Watch:
     """Records each operation on the GPU, and what is known of the tensors in its memory.
 
-    `places` are of each operation: the phase, the module, the line of the script, and the category
-    of what it allocates. `results` are {address: (shape, dtype)} of the tensors that it returned.
-    `labels` are what the script has told: (operations so far, address, category, name).
+    Attributes:
+        places: of each operation: (phase, module, line of the script, category of what it
+            allocates).
+        results: of each operation: {address: (shape, dtype)} of the tensors that it returned.
+        labels: what the script has shown: (operations so far, address, category, name).
+        cost: a Cost, of the operations since its start().
+        building: true until training begins.
+        inputs: addresses of a batch on the host.
+        weights: addresses of weights; has_changed is true once an operation has written there.
     """
 
     def __init__(self, line):
@@ -38,15 +44,21 @@ class Watch:
         what is running, or None), or None outside of the script.
         """
         self.line = line
-        self.places, self.results, self.labels = [], [], []
+        self.places = []
+        self.results = []
+        self.labels = []
         self.cost = Cost("cuda", _stream)
-        self.building, self._stepping, self._backward_at = True, False, None
-        self._running = self._gathering = False  # whether an operation, or FSDP2, is
-        self._recording = False
+        self.building = True
+        self.names = {}  # {parameter: name}
+        self.inputs = set()
+        self.weights = set()
+        self.has_changed = False
+        self._stepping = False  # whether an optimizer's step() runs
+        self._backward_at = None  # the line that called backward(), while it runs
+        self._running = False  # whether an operation runs: those within it are a part of it
+        self._gathering = False  # whether FSDP2 gathers weights
+        self._recording = False  # whether the allocator keeps its history
         self._whereabouts = Whereabouts()
-        self.names = {}  # {parameter: its name}
-        self.inputs = set()  # addresses on the host of a batch
-        self.weights, self.has_changed = set(), False  # addresses; whether somebody wrote there
 
     # Operations.
 
@@ -68,8 +80,8 @@ class Watch:
         if number is None:
             return
         self._running = False
-        if any(map(is_lazy, tensors((args, kwargs)))):  # which have no shape yet, and no memory
-            return
+        if any(map(is_lazy, tensors((args, kwargs)))):
+            return  # lazy parameters have no shape yet, and no memory
         returned = [t for t in tensors(out) if on_gpu(t)]
         self.results[number] = {address(t): (tuple(t.shape), t.dtype) for t in returned}
         if func.namespace in EXCHANGE:
@@ -85,14 +97,23 @@ class Watch:
     def place(self):
         """Note where the script is; what PyTorch allocates from here on belongs there."""
         phase = self.phase()
-        line = self.line() or (self._backward_at if phase == "backward" else None)
-        recomputes = in_backward() and torch.is_grad_enabled()
-        category = "activations" if phase == "forward" else "temporaries"
-        if self._gathering or recomputes:
-            category = "gathered" if self._gathering else "recomputed"
+        line = self.line()
+        # Autograd runs the backward pass in a thread of its own, which no line has called.
+        if not line and phase == "backward":
+            line = self._backward_at
+        category = self._category(phase)
         self.places.append((phase, self._whereabouts.module(), line, category))
         self.results.append({})
         _tell(f"{len(self.places) - 1}{BETWEEN}")
+
+    def _category(self, phase):
+        """Return the category of a tensor that an operation of a phase allocates."""
+        if self._gathering:
+            return "gathered"
+        # The backward pass builds a graph only where checkpointing computes blocks again.
+        if in_backward() and torch.is_grad_enabled():
+            return "recomputed"
+        return "activations" if phase == "forward" else "temporaries"
 
     def phase(self):
         """Return the current phase: "load", "forward", "backward" or "step"."""
@@ -109,10 +130,11 @@ class Watch:
     def _is_input(self, source):
         if source.device.type != "cpu" or self._stepping:
             return False
+        # Copies to the GPU outside of modules are those of a batch.
         outside = self.phase() == "forward" and self._whereabouts.module() is None
         return outside or source.data_ptr() in self.inputs
 
-    # What the script tells.
+    # Tensors whose category the script shows.
 
     def label(self, tensor, category, name=None):
         """Note the category of a tensor's memory, and the parameter that it belongs to."""
@@ -152,7 +174,7 @@ class Watch:
             self.place()
 
     def _free(self, original, *args, **kwargs):
-        self.place()  # what is freed has no operation that would tell where
+        self.place()  # no operation runs where memory is freed, so the place is noted here
         return original(*args, **kwargs)
 
     def _gather(self, original, *args, **kwargs):
@@ -177,7 +199,7 @@ class Watch:
             yield
 
     def block(self, tensor):
-        """Return what Cost tells the memory of tensors apart by: its address."""
+        """Return the key by which Cost identifies a tensor's memory: its start address."""
         return address(tensor) if tensor.layout == torch.strided else id(tensor)
 
 

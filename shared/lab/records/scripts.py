@@ -28,6 +28,7 @@ from shared.record import ROOT
 
 # What those with one GPU can do after 07, in place of 08.
 ON_ONE_GPU = "09_act_ckpt/one_gpu", "06_sgd/adam_on_host", "10_offload/activations_only"
+ONE_GPU = "01-07", *ON_ONE_GPU
 FLAGS = re.MULTILINE | re.DOTALL
 FOLDER = "[0-9][0-9]_*"
 LOSSES = (
@@ -148,7 +149,7 @@ def task_of(module):
     """Return the task of a script: that of the command line, a module, that it imports.
 
     By name that is `cli`, of shared.images or of shared.text, or `causal`, of shared.text. Files
-    that are not scripts, such as one_by_one.py, import none: they have no task, None.
+    that are not scripts import none: they have no task, None.
     """
     command_line = getattr(module, "cli", None) or getattr(module, "causal", None)
     return command_line.TASK if command_line else None

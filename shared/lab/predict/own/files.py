@@ -15,7 +15,7 @@ from shared.lab.predict.own.inputs import replace
 WEIGHTS = ".safetensors", ".bin", ".pt", ".pth"
 RENAMING = [(os, "replace"), (os, "rename"), (shutil, "move"), (shutil, "copy")]
 RENAMING += [(shutil, "copyfile"), (shutil, "copy2")]
-# Methods and functions that save, besides torch.save: {module: {class, or "": names}}.
+# Methods and functions that save, besides torch.save: {module: {class: names}}; "" is the module.
 SAVING = {
     "lightning.fabric.fabric": {"Fabric": ["save"]},
     "transformers.modeling_utils": {"PreTrainedModel": ["save_pretrained"]},
@@ -55,8 +55,8 @@ def _replace_in(owner, name, method, module):
     replace(getattr(module, owner) if owner else module, name, method)
 
 
-# Weights that could not be downloaded are {}: the model's own.
 def _load(original, model, state_dict, *args, **kwargs):
+    # Weights that could not be downloaded are {}: the model keeps those that it has.
     return original(model, state_dict or model.state_dict(), *args, **kwargs)
 
 
@@ -73,14 +73,20 @@ def _in_configurations(module):
 
 
 class Files:
-    """Replacements for functions on files; the first argument is the original function."""
+    """Replacements for functions on files; the first argument is the original function.
+
+    A script's checkpoints go to a scratch folder, so that a prediction overwrites nothing.
+    """
 
     def __init__(self, note):
-        self._note, self._scratch = note, {}
+        """Begin without files; note(text) prints a note on the running line."""
+        self._note = note
+        self._scratch = {}  # {absolute path: that of the file in its place}
         self._folder = tempfile.TemporaryDirectory()
         self._unfetched = f"{self._folder.name}/weights"
 
     def weights(self, original, *args, **kwargs):
+        """Return no weights in place of a download."""
         self._note("weights are not downloaded; they have no values here")
         return {}
 
@@ -96,25 +102,26 @@ class Files:
         return self._unfetched
 
     def leave_unsaved(self, names, module):
+        """Let functions of a module, {class: names}, save nothing."""
         for owner, methods in names.items():
             for name in methods:
                 replace(getattr(module, owner) if owner else module, name, self.unsaved)
 
     def in_transformers(self, module):
         """Let from_pretrained() take a file without data where weights are missing."""
-        own = module.PreTrainedModel.from_pretrained.__func__
+        original = module.PreTrainedModel.from_pretrained.__func__
 
         def from_pretrained(cls, name, *args, config=None, **kwargs):
             try:
-                return own(cls, name, *args, config=config, **kwargs)
+                return original(cls, name, *args, config=config, **kwargs)
             except OSError:  # not in the cache, and not reached
                 pass
             if not isinstance(config, module.PreTrainedConfig):
-                same = {k: kwargs[k] for k in ("trust_remote_code", "revision") if k in kwargs}
-                config = cls.config_class.from_pretrained(config or name, **same)
+                shared = {k: kwargs[k] for k in ("trust_remote_code", "revision") if k in kwargs}
+                config = cls.config_class.from_pretrained(config or name, **shared)
             self.weights(None)
             folder = self.without_values(cls, config)
-            return own(cls, folder, *args, config=config, **kwargs)
+            return original(cls, folder, *args, config=config, **kwargs)
 
         module.PreTrainedModel.from_pretrained = classmethod(from_pretrained)
 
@@ -131,6 +138,7 @@ class Files:
         return str(folder)
 
     def save(self, original, thing, file, *args, **kwargs):
+        """Save into the scratch folder; torch.load() finds it there under its name."""
         if not isinstance(file, (str, os.PathLike)):  # the script has opened it
             original(thing, file, *args, **kwargs)
             return
@@ -150,10 +158,12 @@ class Files:
         return original(source, target, *args, **kwargs)
 
     def removed(self, original, path, *args, **kwargs):
+        """Remove a file, but one in the scratch folder only from the names."""
         if not self._scratch.pop(os.path.abspath(path), None):
             original(path, *args, **kwargs)
 
     def load(self, original, file, *args, **kwargs):
+        """Load a file, from the scratch folder if it was saved there."""
         name = _named(file)
         if name == self._unfetched:
             return {}

@@ -26,10 +26,10 @@ KNOWN = {
 
 
 def replace(owner, name, wrapper):
-    """Let wrapper(original, *args, **kwargs) answer for owner.name, for the rest of the process."""
+    """Let wrapper(original, *args, **kwargs) stand for owner.name, for the rest of the process."""
     original = getattr(owner, name)
-    # A function, since it may be a method; some callers, such as Fabric, inspect its arguments.
 
+    # A function, since it may be a method; some callers, such as Fabric, inspect its arguments.
     def new(*args, **kwargs):
         return wrapper(original, *args, **kwargs)
 
@@ -37,13 +37,19 @@ def replace(owner, name, wrapper):
 
 
 def replace_all(run, shape=None):
-    """Replace what a Run's script loads; `shape` is of images in place of missing data sets."""
+    """Replace the data that a Run's script loads.
+
+    Args:
+        run: own.script.Run.
+        shape: (channels, height, width) of images in place of missing data sets.
+    """
     replace(DataLoader, "__init__", _alone)
     replace(DataLoader, "__iter__", lambda original, loader: run.batches(original(loader)))
 
     def in_torchvision(datasets):
-        for name, known in KNOWN.items():
-            noise = Noise(run.note, name, *known, shape, datasets.FakeData)
+        for name, (usual_shape, classes, count) in KNOWN.items():
+            fake_data = datasets.FakeData
+            noise = Noise(run.note, name, shape or usual_shape, classes, count, fake_data)
             replace(getattr(datasets, name), "__init__", noise.init)
             replace(getattr(datasets, name), "__getitem__", _item)
             replace(getattr(datasets, name), "__len__", _length)
@@ -59,26 +65,36 @@ def _alone(original, loader, *args, **kwargs):
 class Noise:
     """Images of noise in place of a missing data set."""
 
-    def __init__(self, note, name, known, classes, count, shape, make):
-        self.note, self.name, self.shape = note, name, shape or known
-        self.classes, self.count, self.make = classes, count, make
+    def __init__(self, note, name, shape, classes, count, fake_data):
+        """Prepare `count` images for training; fake_data is torchvision.datasets.FakeData."""
+        self.note = note
+        self.name = name
+        self.shape = shape
+        self.classes = classes
+        self.count = count
+        self.fake_data = fake_data
 
     def init(self, original, data, *args, **kwargs):
+        """Stand for the __init__() of a data set, whose `original` it tries first."""
         try:
             return original(data, *args, **kwargs)
-        except Exception as error:  # each kind of data set raises another error for missing files
-            if isinstance(error, TypeError):
-                raise
-        given = inspect.signature(original).bind(data, *args, **kwargs).arguments
-        given |= given.pop("kwargs", {})
-        train = given.get("train", given.get("split", "train") not in ("val", "test"))
-        count = self.count if train else max(self.count // 6, 1)
-        data.noise = self.make(count, self.shape, self.classes)
+        except TypeError:  # a mistake in the script
+            raise
+        except Exception:  # each kind of data set raises another error for missing files
+            pass
+        arguments = inspect.signature(original).bind(data, *args, **kwargs).arguments
+        arguments |= arguments.pop("kwargs", {})
+        is_training = arguments.get("split", "train") not in ("val", "test")
+        is_training = arguments.get("train", is_training)
+        # Most of these data sets have five to seven images for training per image for tests.
+        count = self.count if is_training else max(self.count // 6, 1)
+        data.noise = self.fake_data(count, self.shape, self.classes)
         for name in ("transform", "target_transform"):
-            vars(data).setdefault(name, given.get(name))
-        names = [*map(str, range(self.classes))]
-        # Some data sets define some of these as properties.
-        vars(data).update(classes=names, targets=(np.arange(count) % self.classes).tolist())
+            vars(data).setdefault(name, arguments.get(name))
+        names = [str(n) for n in range(self.classes)]
+        # Into the dictionary, since some data sets define some of these as properties.
+        vars(data)["classes"] = names
+        vars(data)["targets"] = (np.arange(count) % self.classes).tolist()
         vars(data)["class_to_idx"] = {name: i for i, name in enumerate(names)}
         shape = " x ".join(map(str, self.shape))
         self.note(f"{self.name} is missing; images of noise, {shape}, replace it")
@@ -87,8 +103,12 @@ class Noise:
 def _item(original, data, i):
     if not hasattr(data, "noise"):
         return original(data, i)
-    changes = data.transform, data.target_transform  # timm sets them later
-    return tuple(change(x) if change else x for x, change in zip(data.noise[i], changes))
+    image, target = data.noise[i]
+    if data.transform:  # read here, since timm sets it later
+        image = data.transform(image)
+    if data.target_transform:
+        target = data.target_transform(target)
+    return image, target
 
 
 def _length(original, data):

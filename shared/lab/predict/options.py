@@ -1,0 +1,182 @@
+"""The command line of `python -m shared predict`, for this repository's scripts and for others."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from emulated_gpu import cards
+from shared import cli
+from shared.cli import UserError
+from shared.lab.predict import selection
+from shared.lab.records import scripts
+
+DESCRIPTION = """\
+Predict the GPU memory and the cost of training scripts, without a GPU.
+
+SCRIPT is one of this repository, such as 06, 06_sgd/plain.py or 01-06; without any, all stages are
+predicted. Or it is the path of a script of yours, in any folder: it runs unedited and ends after a
+few updates. Its own code runs, so name no script that you would not run yourself.
+
+Scripts run as they are, with PyTorch's own CUDA build, on a card that is not there: kernels do
+nothing, and everything that decides about memory is PyTorch itself.
+"""
+USAGE = """python -m shared predict [SCRIPT ...] [option ...]
+       python -m shared predict yours.py [option ...] [-- option of yours.py ...]"""
+UPDATES = 3  # of a script of the user's
+# {name of an option's value: the option}, for those that apply to one kind of scripts.
+OF_REPOSITORY = {
+    "further": "--stages",
+    "side_roads": "--side-roads",
+    "one_gpu": "--one-gpu",
+    "plain": "--plain",
+    "one_by_one": "--one-by-one",
+    "preset": "--preset",
+    "model": "--model",
+    "image_px": "--image-px",
+    "max_length": "--max-length",
+    "trust_remote_code": "--trust-remote-code",
+    "batch_size": "--batch-size",
+    "micro_batch_size": "--micro-batch-size",
+}
+OF_USER = {"updates": "--updates", "input": "--input", "snapshot": "--snapshot"}
+
+
+def shape(text):
+    """Convert a shape such as 3x224x224 to a tuple."""
+    return tuple(cli.positive(n) for n in text.split("x"))
+
+
+def new_file(text):
+    """Convert a name to the path of a file to write."""
+    path = Path(text)
+    if not os.access(path.resolve().parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"the folder of {text} does not exist, or is read-only")
+    return path
+
+
+def make_parser():
+    """Return the parser of everything before --."""
+    parser = cli.Parser(
+        prog="python -m shared predict",
+        usage=USAGE,
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    which = "numbers, ranges, names; or the path of one script of yours"
+    parser.add_argument("stages", nargs="*", metavar="SCRIPT", help=which)
+    _add_for_all(parser)
+    _add_for_repository(parser.add_argument_group("only for scripts of this repository"))
+    _add_for_user(parser.add_argument_group("only for a script of yours"))
+    return parser
+
+
+def _add_for_all(parser):
+    add = parser.add_argument
+    card = (
+        f"the GPU: {', '.join(cards.CARDS)} (default: a100); of this repository's scripts, if "
+        "given, list what fits on it"
+    )
+    fits = "whether scripts fit on a card (its name, or GB of 1e9 bytes), with how much at once"
+    devices = "GPUs; of this repository's scripts from 08 on (default: 4), yours runs as rank 0"
+    add("--card", type=cards.get, metavar="NAME", help=card)
+    add("--fits", type=cards.card_or_gb, metavar="GB|CARD", help=fits)
+    add("--devices", type=cli.positive, metavar="N", help=devices)
+    add("--expandable", action="store_true", help="with PyTorch's expandable segments")
+    add("--timeline", type=cli.location, metavar="DIR", help="draw what holds memory")
+    add("--json", action="store_true", help="print a list of records instead of tables")
+
+
+def _add_for_repository(group):
+    add = group.add_argument
+    positive = cli.positive
+    beside = "add the side roads in their folders, other techniques, each with its parent"
+    one_gpu = "the scripts for those who have one GPU: 01 to 07, then what they can do in place"
+    one_by_one = "11: add the techniques to before.py one by one; with --devices 1, no sharding"
+    preset = "default: full, ViT-L/16 at 224 px and DistilBERT at 512 tokens"
+    model = "01 to 10: one of torchvision's vit_*; 11: a folder, or a Hugging Face id; or several"
+    length = "cut texts off after N tokens (default: 512, or what the model takes)"
+    code = "run the Python code that comes with some models; without this they are refused"
+    add("--stages", dest="further", action="append", default=[], help=argparse.SUPPRESS)
+    add("--side-roads", "--all", action="store_true", help=beside)
+    add("--one-gpu", action="store_true", help=f"{one_gpu} of 08")
+    add("--plain", action="store_true", help="01 to 10: plain.py, without Fabric")
+    add("--one-by-one", action="store_true", help=one_by_one)
+    add("--preset", choices=cli.PRESETS, help=preset)
+    add("--model", metavar="NAME[,NAME...]", help=f"{model} (default: the preset's)")
+    add("--image-px", type=positive, metavar="N", help="edge of the images (default: the model's)")
+    add("--max-length", type=positive, metavar="N", help=length)
+    add("--trust-remote-code", action="store_true", help=code)
+    add("--batch-size", type=positive, metavar="N", help="per update (default: the script's)")
+    add("--micro-batch-size", type=positive, metavar="N", help="per device and pass, from 05 on")
+
+
+def _add_for_user(group):
+    add = group.add_argument
+    images = "of images, such as 3x224x224, in place of missing data sets of torchvision"
+    updates = f"to train for (default: {UPDATES})"
+    add("--updates", type=cli.positive, metavar="N", help=updates)
+    add("--input", type=shape, metavar="SHAPE", help=images)
+    add("--snapshot", type=new_file, metavar="FILE", help="of the allocator, for memory_viz")
+
+
+def parse(argv=None):
+    """Parse the command line.
+
+    Besides the options, the result has `command`, the command line; `user_script`, the path of a
+    script of the user's, or None; its `arguments`; and `fits_gb`, the size of the card that
+    scripts shall fit on, or None. For this repository's scripts it has `names`, those that the
+    options apply to, `models`, and `ways`: whether to search for what fits on the card.
+
+    Raises:
+        UserError: an option is wrong, or not for this kind of script.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    end = argv.index("--") if "--" in argv else len(argv)
+    args = make_parser().parse_args(argv[:end])
+    # argparse would take what follows -- for positional arguments of this command.
+    args.arguments = argv[end + 1 :]
+    args.command = cli.command_of(["-m", "shared", "predict"], argv)
+    args.stages = [name for text in args.stages for name in selection.resolve(text)]
+    args.user_script = selection.user_script(args.stages)
+    # Of this repository's scripts, a card without other questions asks what fits on it.
+    args.ways = args.card and not (args.fits or args.timeline or args.one_by_one)
+    args.fits_gb = args.fits
+    if isinstance(args.fits, cards.Card):
+        args.card = args.fits
+        args.fits_gb = args.fits.gb
+    args.card = args.card or cards.DEFAULT
+    if args.user_script:
+        _refuse(args, OF_REPOSITORY, "the scripts of this repository; options of yours go after --")
+        args.updates = args.updates or UPDATES
+    else:
+        _complete_for_repository(args)
+    return args
+
+
+def _complete_for_repository(args):
+    """Check the options for scripts of this repository, and choose these."""
+    _refuse(args, OF_USER, "a script of yours; name its path")
+    if args.arguments:
+        raise UserError("what follows -- is for a script of yours; name its path (see --help)")
+    if args.fits and args.timeline:
+        raise UserError("--timeline is not allowed with --fits, but for a script of yours")
+    if args.one_gpu:
+        if args.stages or args.further or args.side_roads:
+            raise UserError("--one-gpu names the scripts; leave out the others and --side-roads")
+        args.stages = [*scripts.ONE_GPU]
+        args.devices = 1
+    args.preset = args.preset or "full"
+    args.models = [None]  # the preset's
+    if args.model:
+        args.models = [selection.model(name) for name in args.model.split(",")]
+    if args.trust_remote_code:
+        print(f"- Python code that comes with {args.model} may run", file=sys.stderr)
+    args.names = selection.suited(args)
+
+
+def _refuse(args, options, kind):
+    """Raise a UserError if one of the options, which are for another kind of script, is there."""
+    for name, option in options.items():
+        if getattr(args, name):
+            raise UserError(f"{option} is for {kind} (see --help)")

@@ -1,0 +1,79 @@
+"""What ends a script: errors are shown as the script's own, without the frames around it."""
+
+import socket
+import sys
+import traceback
+from pathlib import Path
+
+from shared.cli import UserError
+from shared.lab.predict.own.source import REPOSITORY
+
+# The exit code if the script fails in the timed updates. There tensors have no values, so the error
+# may be none of the script's: it runs again without them.
+WITHOUT_VALUES = 75
+UNREACHED = ConnectionError, TimeoutError, socket.gaierror
+
+
+def check_used_gpu(run):
+    if not run.watch.places:
+        raise UserError(f"{run.source.file.name}: nothing ran on the GPU; does it train on cuda?")
+
+
+def handle(run, error):
+    """Handle what ended a Run, but for a lack of memory: return if the run counts.
+
+    Raises:
+        SystemExit: as the script ended itself, 1 after an error, or WITHOUT_VALUES.
+        UserError: a download failed, or a part of this repository has a message.
+        KeyboardInterrupt: Ctrl-C.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        raise error
+    if run.segments.is_paused:
+        sys.exit(WITHOUT_VALUES)
+    if isinstance(error, SystemExit):
+        if error.code not in (None, 0) or not run.watch.places:
+            raise error
+        return
+    updates = run.updates.count
+    if isinstance(error, StopIteration) and updates >= run.limits.watched:
+        # It calls next() on its data, of which it is given a few batches.
+        run.limits.stopped = f"update {updates}, where its data ends"
+        return
+    where = line_of(run.source, error)
+    if isinstance(error, UserError):
+        raise UserError(f"{where}: {error}") from None
+    if any(isinstance(each, UNREACHED) for each in _causes(error)):
+        first_line = str(error).strip().partition("\n")[0][:300]
+        reason = f"{type(error).__name__}: {first_line}"
+        raise UserError(f"{where}: not reached, download it first: {reason}") from None
+    print(traceback_of(run.source, error), end="", file=sys.stderr)
+    sys.exit(1)
+
+
+def line_of(source, error):
+    """Return the line of a Source at which an exception was raised, as FILE:LINE."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame for frame in frames if source.contains(frame.filename)]
+    if not lines:
+        return source.file.name
+    return f"{Path(lines[-1].filename).name}:{lines[-1].lineno}"
+
+
+def traceback_of(source, error):
+    """Return an exception's traceback from the script's first frame on, without our frames."""
+    shown = traceback.TracebackException.from_exception(error)
+    each = shown
+    while each:
+        frames = [frame for frame in each.stack if not frame.filename.startswith(REPOSITORY)]
+        of_script = (i for i, frame in enumerate(frames) if source.contains(frame.filename))
+        each.stack = traceback.StackSummary.from_list(frames[next(of_script, 0) :])
+        each = each.__cause__ or each.__context__
+    return "".join(shown.format())
+
+
+def _causes(error):
+    """Yield an exception, and those that have led to it."""
+    while error:
+        yield error
+        error = error.__cause__ or error.__context__

@@ -1,0 +1,53 @@
+"""The end of a script that would continue with updates like those before."""
+
+PLENTY = 128  # batches that a script may take before it trains with one
+FURTHER = 3  # updates after the timed ones, or epochs, after which a script that goes on is stopped
+
+
+class Enough(BaseException):
+    """Raised to end a script; not an Exception, which the script itself might catch."""
+
+
+class Limits:
+    """How many updates of a script are watched and timed, and when the script is stopped.
+
+    `stopped` says where, such as "update 9"; None as long as the script ends by itself.
+    """
+
+    def __init__(self, watched, timed):
+        self.watched = watched
+        self.timed = timed
+        self.stopped = None
+        self._epochs = 0  # that were cut short
+
+    @property
+    def enough(self):
+        """The number of updates after which each epoch ends."""
+        return self.watched + self.timed
+
+    def is_timed(self, updates):
+        """Return whether the update that follows so many is one of the timed ones."""
+        return self.watched <= updates < self.enough
+
+    def batches(self, is_training):
+        """Return how many batches a loop may take before it trains with one."""
+        # Some scripts fetch all micro-batches of an update before they train with the first.
+        return PLENTY if is_training else self.watched
+
+    def stop(self, where):
+        self.stopped = where
+        raise Enough
+
+    def check_updates(self, updates):
+        if updates >= self.enough + FURTHER:
+            self.stop(f"update {updates}")
+
+    def check_backwards(self, backwards):
+        """Stop a script that computes gradients, and never updates a weight."""
+        if backwards > PLENTY:
+            self.stop(f"backward pass {PLENTY}, without an update")
+
+    def end_epoch(self, updates):
+        self._epochs += 1
+        if self._epochs > FURTHER:
+            self.stop(f"update {updates}")

@@ -1,0 +1,52 @@
+"""What a prediction of a script asks of the process with the emulated GPU, and what that finds."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The settings of one run of a script, which go through a JSON file to inside.py."""
+
+    script: str  # absolute path
+    arguments: list  # of the script
+    findings: str  # path of the JSON file to write
+    card: str  # key of cards.CARDS
+    devices: int = 1
+    updates: int = 3  # to watch
+    timed: int = 3  # updates after these, around which nothing of ours runs
+    image_shape: tuple | None = None  # in place of missing data sets
+    with_timeline: bool = False
+
+    def write(self, file):
+        file.write_text(json.dumps(dataclasses.asdict(self)))
+
+    @classmethod
+    def read(cls, file):
+        return cls(**json.loads(Path(file).read_text()))
+
+
+@dataclasses.dataclass(frozen=True)
+class Findings:
+    """What a run of a script has shown; a JSON object on its way back.
+
+    Where it ran out of memory, `out_of_memory_at` is the line, FILE:LINE, and the rest is missing.
+    """
+
+    record: dict | None = None
+    out_of_memory_at: str | None = None
+    moments: dict | None = None  # what history.condensed() returns, if asked for
+    errors: int = 0  # allocations that failed, and that the script has caught
+    retries: int = 0  # allocations for which PyTorch gave idle memory back
+    compile_seconds: float = 0  # of torch.compile()
+    host_ms: float | None = None  # to launch an update
+    trained: bool = True  # whether a module was called in training mode
+    has_convolutions: bool = False
+
+    def write(self, file):
+        Path(file).write_text(json.dumps(dataclasses.asdict(self)))
+
+    @classmethod
+    def read(cls, file):
+        return cls(**json.loads(Path(file).read_text()))

@@ -1,0 +1,49 @@
+"""The source of a script: which files are its own, and which of its lines is running."""
+
+import os
+import sys
+from pathlib import Path
+
+from shared.record import ROOT
+
+REPOSITORY = str(ROOT / "shared") + os.sep  # its frames are ours, even beside a script
+
+
+class Source:
+    """The file of a script, the modules in its folder, and notes on their lines.
+
+    `notes` is {text: "FILE:LINE"}, in the order in which they were made.
+    """
+
+    def __init__(self, file):
+        self.file = file
+        self.folder = f"{file.parent}{os.sep}"
+        self.notes = {}
+
+    def line(self):
+        """Return (file, number, None) of the running line of the script, None outside of it.
+
+        The third is for scripts whose main() calls a function per stage: see Watch.
+        """
+        frame = sys._getframe(1)
+        while frame:
+            if self.contains(frame.f_code.co_filename):
+                return Path(frame.f_code.co_filename).name, frame.f_lineno, None
+            frame = frame.f_back
+        return None
+
+    def contains(self, name):
+        """Return whether a file is in the script's folder, and neither ours nor installed."""
+        if not name.startswith(self.folder) or name.startswith(REPOSITORY):
+            return False
+        # A virtual environment often lies in the script's folder.
+        return "site-packages" not in name[len(self.folder) :]
+
+    def note(self, text):
+        """Print a note on the running line, once."""
+        if text in self.notes:
+            return
+        line = self.line()
+        where = f"{line[0]}:{line[1]}" if line else self.file.name
+        self.notes[text] = where
+        print(f"- {where} {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,177 @@
+"""The updates of a script, found by hooks: a script may write its training loop in any way."""
+
+import weakref
+
+import torch
+from torch.nn.parameter import is_lazy
+
+from emulated_gpu.process import address, on_gpu
+from shared.memory.blocks import tensors
+
+
+def shape_of(batch):
+    """Return the shape of a batch's inputs and whether they are floating-point numbers, or None.
+
+    The batch itself must not be kept, which would take memory.
+    """
+    first = next(tensors(batch), None)
+    if first is None or not first.ndim:
+        return None
+    # Detection takes a list of images, which may differ in size.
+    images = next((x for x in batch if isinstance(x, (list, tuple))), ())
+    is_list = len(images) > 1 and all(getattr(x, "ndim", 0) == 3 for x in images)
+    if is_list:
+        return (len(images), *first.shape), first.is_floating_point()
+    return (len(first), *first.shape[1:]), first.is_floating_point()
+
+
+class Batches:
+    """Shapes and sizes of the batches that a script trains with.
+
+    Attributes:
+        shape: (shape, whether floating-point) of the first batch, None before it.
+        sizes: of each batch since the last update, more than one if gradients accumulate.
+        last: the sizes in the last update that was watched.
+    """
+
+    def __init__(self):
+        self.shape = None
+        self.sizes = []
+        self.last = []
+
+    def add(self, shape):
+        """Add a batch, by what shape_of() returned of it."""
+        if shape is None:
+            return
+        self.sizes.append(shape[0][0])
+        if self.shape is None:
+            self.shape = shape
+
+    def end_update(self):
+        if self.sizes:
+            self.last = self.sizes
+            self.sizes = []
+
+
+class Updates:
+    """Counts the updates of a script; the first call of a module that trains begins training.
+
+    Attributes:
+        count: updates so far.
+        backwards: backward passes so far.
+        model_name, module_types: of the first module that trained; None and () before.
+        starts: numbers of operations: where each watched update began, and where the last ended.
+        totals, operations: the cost of the last update that was watched.
+        batches: a Batches.
+    """
+
+    def __init__(self, watch, segments, limits, host_time):
+        self.count = 0
+        self.backwards = 0
+        self.model_name = None
+        self.module_types = ()
+        self.starts = []
+        self.totals = None
+        self.operations = []
+        self.batches = Batches()
+        self._watch = watch
+        self._segments = segments
+        self._limits = limits
+        self._host_time = host_time
+        # Weak references: a script may train several models, one after the other, and a model that
+        # is kept here would take memory that the script has freed.
+        self._model = lambda: None
+        self._steps = weakref.WeakKeyDictionary()  # {optimizer: its steps}
+        self._updates_by_hand = 0  # without an optimizer
+        self._forward_shape = None  # of the inputs of the last forward pass
+
+    @property
+    def model(self):
+        """The first module that trained, None before, and when it is gone."""
+        return self._model()
+
+    def before_forward(self, module, args):
+        """Take a module's call: a hook for register_module_forward_pre_hook()."""
+        if torch.compiler.is_compiling():
+            return
+        if next(module.parameters(), None) is None:  # such as a transform of torchvision
+            return
+        trains = module.training and torch.is_grad_enabled()
+        self._find_update_by_hand()
+        self._pause_or_resume(trains)
+        if trains and self._segments.loaded is None:
+            self._take_model(module)
+            self._begin_training()
+        if trains and self._watch.is_between_modules():
+            self._forward_shape = shape_of(args)
+
+    def backward(self, original, *args, **kwargs):
+        """Take a backward pass, in place of torch.autograd.backward()."""
+        self.backwards += 1
+        if not self._steps and not self._updates_by_hand:
+            self._limits.check_backwards(self.backwards)
+        self._pause_or_resume(trains=True)
+        if not self.batches.sizes:  # it has no loader, as in reinforcement learning
+            self.batches.add(self._forward_shape)
+        if self._segments.loaded is None:  # no module was called, only a compiled function
+            self._begin_training()
+        return original(*args, **kwargs)
+
+    def after_step(self, optimizer, *_):
+        """Count the steps of an optimizer: a hook for register_optimizer_step_post_hook().
+
+        Of several optimizers, as of a GAN, the first one to step ends an update.
+        """
+        steps = self._steps.get(optimizer, 0) + 1
+        self._steps[optimizer] = steps
+        if steps > self.count:
+            self._end_update()
+
+    def _find_update_by_hand(self):
+        """Count an update if weights have changed since a backward pass, without an optimizer."""
+        changed = self._watch.has_changed
+        self._watch.has_changed = False
+        if not changed or not self.backwards or self._steps:
+            return
+        self._updates_by_hand += 1
+        # A new model in the memory of an old one writes there, too; its optimizer is yet to step.
+        if self._updates_by_hand > self.count:
+            self._end_update()
+        if self.model is not None:
+            self._watch.note_group({"params": self.model.parameters()})
+
+    def _take_model(self, module):
+        while isinstance(inner := getattr(module, "module", None), torch.nn.Module):
+            module = inner  # what DistributedDataParallel and others wrap
+        self._model = weakref.ref(module)
+        self.model_name = type(module).__name__
+        self.module_types = {type(part) for part in module.modules()}
+        self._watch.note_group({"params": module.parameters()})
+        allocated = (p for p in module.parameters() if not is_lazy(p) and on_gpu(p))
+        self._watch.weights = {address(p) for p in allocated}
+
+    def _begin_training(self):
+        self._segments.begin_training()
+        self.starts.append(self._segments.loaded)
+
+    def _pause_or_resume(self, trains):
+        """Watch nothing in the timed updates, and again what is between and after them."""
+        # Only a watched operation shows an update by hand, so these are never timed.
+        is_timed = self._limits.is_timed(self.count) and not self._updates_by_hand
+        if not trains or not is_timed:
+            self._segments.resume()
+        elif not self._host_time.ends:  # once: they are not repeated
+            self._host_time.mark()
+            self._segments.pause()
+
+    def _end_update(self):
+        self.count += 1
+        if self.count <= self._limits.watched:
+            self.starts.append(len(self._watch.places))
+            self.totals = self._watch.cost.totals()
+            self.operations = list(self._watch.cost.operations)
+            self.batches.end_update()
+        self._watch.cost.start()
+        if self._segments.is_paused:
+            self._host_time.mark()
+        self._limits.check_updates(self.count)

@@ -1,0 +1,126 @@
+"""Which scripts a command line names, and the runs of them that it asks for."""
+
+import dataclasses
+from pathlib import Path
+
+from shared.cli import UserError
+from shared.lab.predict import techniques
+from shared.lab.predict.jobs import Wanted
+from shared.lab.records import scripts
+from shared.record import ROOT
+
+# Side roads that a search for what fits on a card tries besides the stages.
+WAYS = "08_fsdp/ddp", "09_act_ckpt/one_gpu"
+ENDINGS = (".py", ".ipynb")
+
+
+def resolve(text):
+    """Return what a word of the command line names: scripts of this repository, or a path.
+
+    A stage or side road is the same by name and by path, from any folder: ./06_sgd/train.py is
+    06_sgd/train. Names and ranges that commas separate are returned one by one, as they are.
+    """
+    path = Path(text)
+    if not path.exists() and "," in text:
+        return [name for part in text.split(",") for name in resolve(part.strip())]
+    resolved = path.resolve()
+    if resolved.is_relative_to(ROOT):
+        name = str(resolved.relative_to(ROOT)).removesuffix(".py")
+        folders = {script.folder for script in scripts.every().values()}
+        if name in scripts.every() or name in folders:
+            return [name]
+    # From another folder, 06_sgd/train.py is a name, unless that folder has such a file.
+    is_name = text.removesuffix(".py") in scripts.every()
+    return [text.removesuffix(".py") if is_name and not path.exists() else text]
+
+
+def user_script(texts):
+    """Return the path of the user's script among what resolve() returned, None if there is none.
+
+    Raises:
+        UserError: it does not exist, or is not the only one.
+    """
+    paths = [text for text in texts if text.endswith(ENDINGS)]
+    if not paths:
+        return None
+    path = Path(paths[0])
+    if path.suffix == ".ipynb":
+        raise UserError(f"{path} is a notebook; jupyter nbconvert --to script makes a script of it")
+    if not path.is_file():
+        raise UserError(f"there is no script {path}")
+    if len(texts) > 1:
+        raise UserError(f"{path} is a script of yours; predict it alone")
+    return path
+
+
+def model(name):
+    """Return the name of a model; if it is a folder, its absolute path."""
+    # The scripts run in the root of the repository, where a relative path would lead elsewhere.
+    return str(Path(name).resolve()) if Path(name).is_dir() and Path.cwd() != ROOT else name
+
+
+def suited(args):
+    """Return the selected scripts of this repository that the options apply to.
+
+    Raises:
+        UserError: an option is for images, but a named script trains on texts, or the reverse.
+    """
+    named = scripts.selected(args)
+    default = scripts.stages()
+    if args.ways:
+        default += WAYS
+    chosen = scripts.plain(named) if args.plain else named or default
+    if args.side_roads:
+        chosen = scripts.with_side_roads(chosen)
+    wanted_units = _units(args, named)
+    units = {name: scripts.get(name).load().TASK.unit for name in chosen}
+    unsuited = [name for name in chosen if wanted_units - {units[name]}]
+    if unsuited and (named or len(unsuited) == len(chosen)):
+        first = unsuited[0]
+        wanted_unit = (wanted_units - {units[first]}).pop()
+        raise UserError(f"an option is for {wanted_unit}, but {first} trains on {units[first]}")
+    return [name for name in chosen if name not in unsuited]
+
+
+def _units(args, named):
+    """Return what the options are for: "images", "texts", both or neither."""
+    of_images = [model.startswith("vit_") for model in args.models if model]
+    units = set()
+    if args.image_px or any(of_images):
+        units.add("images")
+    if args.max_length or args.one_by_one:
+        units.add("texts")
+    if not named and not all(of_images):  # a named script may take such a model for images
+        units.add("texts")
+    return units
+
+
+def runs(args):
+    """Return the runs that options ask for: [(script, Wanted), ...]."""
+    every = []
+    for model in args.models:
+        settings = Wanted(
+            preset=args.preset,
+            model=model,
+            image_px=args.image_px,
+            max_length=args.max_length,
+            batch_size=args.batch_size,
+            micro_batch_size=args.micro_batch_size,
+            devices=args.devices,
+            trust_remote_code=args.trust_remote_code,
+            card=args.card,
+            expandable=args.expandable,
+        )
+        for name in args.names:
+            every += _steps(name, settings) if args.one_by_one else [(name, settings)]
+    return every
+
+
+def _steps(name, settings):
+    """Return the runs from the first script of a folder to the last, with a technique more each."""
+    if not techniques.has_steps(name):
+        return []
+    devices = settings.devices or scripts.get(name).load().DEVICES
+    every = techniques.in_order(devices)
+    firsts = [every[:n] for n in range(len(every) + 1)]
+    return [(name, dataclasses.replace(settings, techniques=first)) for first in firsts]
