@@ -30,8 +30,9 @@ def measured(out, *options):
     """Run a few updates on noise on all GPUs; return the records by script."""
     every = ",".join(map(str, range(torch.cuda.device_count())))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", every)
-    command = ["-m", "shared", "ladder", *SHORT, *options, *EMULATED, "--out", out]
-    run(*command, CUDA_VISIBLE_DEVICES=visible, limit=1000)
+    emulator = ["-m", "emulated_gpu", *EMULATED, "--devices", 4] if EMULATED else []
+    command = ["-m", "shared", "ladder", *SHORT, *options, "--out", out]
+    run(*emulator, *command, CUDA_VISIBLE_DEVICES=visible, limit=1000)
     return by_script(read(out / "ladder.jsonl")[0])
 
 

@@ -4,8 +4,13 @@ import re
 
 import pytest
 from conftest import NAMES, ROOT, SHARDED, TEXT, arguments, code_blocks, page_commands, run
+from helpers.emulated import NEEDS
+from helpers.predictions import predicted
 from helpers.single_process import TINY
 
+from emulated_gpu import cards
+from shared.lab.ladder import command as ladder_command
+from shared.lab.predict.jobs import run_jobs
 from shared.lab.records.exercises import every
 from shared.lab.records.reading import by_script, read
 
@@ -57,6 +62,18 @@ def test_one_gpu_has_a_ladder_of_its_own(tmp_path):
     further = ["06_sgd/adam_on_host", "09_act_ckpt/one_gpu", "10_offload/activations_only"]
     assert sorted(records) == sorted([*NAMES[:7], *further])
     assert {r["world_size"] for r in records.values()} == {1}
+
+
+@NEEDS
+def test_a_gpu_is_compared_with_the_prediction_for_its_kind():
+    """The same as the predictor prints for the same options."""
+    args = ladder_command.make_parser().parse_args(["--preset", "tiny"])
+    chosen = ladder_command.choose(args, ["05_grad_accum/train", "11_llm/train"])
+    jobs = ladder_command.prediction_jobs(args, chosen, cards.CARDS["l4"], devices=2)
+    wanted = ["05", "11_llm/train", "--preset", "tiny", "--devices", "2"]
+    printed = predicted(*wanted, "--card", "l4")
+    for record in run_jobs(jobs):
+        assert record["train"] == printed[record["script"]]["train"]
 
 
 def test_every_command_on_the_pages_runs(tmp_path):

@@ -1,0 +1,45 @@
+"""Fingerprints of measurements, by which the ladder knows what it need not measure again."""
+
+import hashlib
+import json
+import os
+import platform
+
+import torch
+
+from emulated_gpu.launch import is_emulated
+from shared.lab.records import scripts
+from shared.record import ROOT, device_name, versions
+
+# What stages import, and what runs them.
+FOLDERS = ("memory", "images", "text", "lab/records")
+EMULATOR = "emulator/emulated_gpu"
+
+
+def fingerprint(name, options, task):
+    """Return a hash of all that a measurement depends on: options, code, versions, machine.
+
+    Args:
+        name: of the script.
+        options: its command line.
+        task: its task, such as images.cli.TASK.
+    """
+    gpus = [device_name(torch.device("cuda", i)) for i in range(torch.cuda.device_count())]
+    machine = [platform.node(), os.cpu_count(), gpus]
+    settings = json.dumps([options, machine, versions(task, name)])
+    code = hashlib.sha256(settings.encode())
+    # All of the shared code, since a change anywhere may change a measurement.
+    for file in _files(name):
+        code.update(file.read_bytes())
+    return code.hexdigest()[:16]
+
+
+def _files(name):
+    """Return the files of a script and of all that it may import from this repository."""
+    shared = ROOT / "shared"
+    files = [scripts.get(name).path, *sorted(shared.glob("*.py"))]
+    for folder in FOLDERS:
+        files += sorted((shared / folder).glob("*.py"))
+    if is_emulated():
+        files += sorted((shared / EMULATOR).glob("**/*.py"))
+    return files
