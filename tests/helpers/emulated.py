@@ -13,7 +13,7 @@ from emulated_gpu.cards import DEFAULT
 
 
 def lacking():
-    """Return what this machine lacks, in one line, or an empty text."""
+    """Return in one line what this machine lacks to emulate GPUs, or an empty text."""
     try:
         build.library()
     except build.BuildError as error:
@@ -33,16 +33,14 @@ def emulate(code, folder, *options, words=(), limit=200, **env):
 
 def run_code(code, *words, clock=0):
     """Run Python code in the environment of an emulated GPU, without the library preloaded."""
-    variables = launch.environment(DEFAULT, clock=clock)
-    kept = {k: v for k, v in variables.items() if k.startswith("EMULATED_")}
+    env = cpu_only(**launch.settings(DEFAULT, clock=clock))
     command = [sys.executable, "-c", code, *words]
-    env = {**cpu_only(), **kept}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=100)
     assert not done.returncode, done.stderr
     return done.stdout
 
 
 def devices(n):
-    """Return the environment of a process with n emulated GPUs."""
+    """Return what a process with n emulated GPUs has in its environment, and this one has not."""
     env = launch.environment(DEFAULT, n)
-    return {k: env[k] for k in env if env[k] != os.environ.get(k)}
+    return {name: text for name, text in env.items() if text != os.environ.get(name)}

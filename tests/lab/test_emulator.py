@@ -1,5 +1,6 @@
 """Promise: PyTorch's own CUDA build runs without a GPU, and its memory is that of a GPU."""
 
+import importlib
 import re
 
 import pytest
@@ -84,6 +85,45 @@ process.end_values()
 assert [read() for _ in range(10)] == [before] * 10  # nothing has values, but sizes are these
 process.begin_values()
 assert read() == before
+print("right")
+"""
+
+# The interface for predictors: operations as they run, addresses, and peaks beside the script's own.
+INTERFACE = """
+import os, torch
+from emulated_gpu import process
+class Watcher:
+    def __init__(self):
+        self.operations = []
+    def begins(self, func):
+        return func
+    def ends(self, begun, func, args, kwargs, out):
+        assert begun is func
+        self.operations.append((func.name(), out is not None))
+x = torch.ones(2**20, device="cuda")
+assert process.on_gpu(x) and not process.on_gpu(x.cpu()) and not process.on_gpu(x.to_sparse())
+assert process.address(x[5:]) == x.data_ptr() != x[5:].data_ptr()
+inner, outer = Watcher(), Watcher()
+with process.watching(outer):
+    x + 1
+    with process.watching(inner):
+        x * 2
+        try:
+            x + torch.ones(3, device="cuda")
+        except RuntimeError:
+            pass
+x - 1
+assert outer.operations[-1] == ("aten::add.Tensor", True)  # after a copy of the number 1
+assert ("aten::mul.Tensor", True) in inner.operations
+assert inner.operations[-1] == ("aten::add.Tensor", False)  # it failed
+own = torch.cuda.max_memory_allocated()
+peaks = process.restart_peaks()
+assert {*peaks} == {*process.PEAKS} and peaks["allocated"] == own == torch.cuda.max_memory_allocated()
+assert process.restart_peaks()["allocated"] == torch.cuda.memory_allocated() == x.nbytes < own
+assert process.work_count() == 0 and not process.records_history()
+process.write_safetensors("x", {"a": torch.empty(2**28, device="meta")}, torch.float16)
+assert os.stat("x").st_size > 2**29 and os.stat("x").st_blocks * 512 < 2**20
+os.remove("x")
 print("right")
 """
 
@@ -194,17 +234,16 @@ print("reused" if reused else "waits", torch.cuda.memory_stats()["active_bytes.a
 
 
 def test_a_clock_decides_when_memory_comes_back(tmp_path):
-    size, at_once, *with_clock = (
-        8192 * 8192 * 4,
-        *(
-            re.search(r"(reused|waits) (\d+)", emulate(OTHER_STREAM, tmp_path, *options)).groups()
-            for options in ((), ("--clock", "10"), ("--clock", "10"), ("--clock", "1e6"))
-        ),
-    )
-    assert at_once[0] == "reused" and int(at_once[1]) // size == 3
-    # The same twice; and a host that takes longer than the product finds it done.
-    assert [what for what, _ in with_clock] == ["waits", "waits", "reused"]
-    assert int(with_clock[0][1]) // size == 4 and with_clock[0] == with_clock[1]
+    def run(*options):
+        """Return whether the block was reused, and the peak in tensors."""
+        printed = emulate(OTHER_STREAM, tmp_path, *options)
+        outcome, peak = re.search(r"(reused|waits) (\d+)", printed).groups()
+        return outcome, int(peak) // (8192 * 8192 * 4)
+
+    assert run() == ("reused", 3)
+    assert run("--clock", "10") == run("--clock", "10") == ("waits", 4)
+    # A host that takes longer than the product finds it done.
+    assert run("--clock", "1e6")[0] == "reused"
 
 
 @pytest.mark.parametrize("ascending", ["0", "1"])
@@ -223,6 +262,15 @@ def test_values_that_a_script_reads(tmp_path):
     assert "right\n" in printed
     lines = [int(n) for n in re.findall(r"script\.py:(\d+)  \(", printed)]
     assert lines == [23, 24, 25]
+
+
+def test_a_predictor_has_an_interface(tmp_path):
+    assert "right\n" in emulate(INTERFACE, tmp_path)
+
+
+def test_the_interface_exists_only_where_a_gpu_is_emulated():
+    with pytest.raises(ImportError, match="no GPU is emulated in this process"):
+        importlib.import_module("emulated_gpu.process")
 
 
 def test_untouched_weights_take_no_memory_of_the_host(tmp_path):

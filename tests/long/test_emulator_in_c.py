@@ -99,12 +99,10 @@ int main(void) {
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
 def test_sanitizers_find_nothing(sanitizer, launch, tmp_path):
     (tmp_path / "program.c").write_text(PROGRAM)
-    include = [
-        w
-        for f in (build.SOURCES / "headers", build.SOURCES, *build.headers(build.torch_folder()))
-        for w in ("-I", f)
-    ]
-    # What is in place of the C library's functions cannot be, where a sanitizer is.
+    include = []
+    for folder in (build.SOURCES / "headers", build.SOURCES, *build.headers(build.torch_folder())):
+        include += ["-I", folder]
+    # host.c replaces functions of the C library, as sanitizers do.
     files = (file for file in build.SOURCES.glob("*.c") if file.name != "host.c")
     sources = [*files, tmp_path / "program.c"]
     flags = ["-std=gnu11", "-g", "-O1", *build.WARNINGS, f"-fsanitize={sanitizer}"]

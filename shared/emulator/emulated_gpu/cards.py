@@ -40,7 +40,11 @@ class Rates:
     fp8: bool = True  # whether it multiplies numbers of 8 bits, twice as many as of 16
 
     def flops(self, kind):
-        """Return the floating-point operations per second of a kind, as in cost.Operation."""
+        """Return the floating-point operations per second of a kind of matrix product.
+
+        Args:
+            kind: "fp32", "tf32", "fp16", "bf16", "fp8", or "attention": fused attention in fp32.
+        """
         rate = self.fp32
         if kind == "tf32":
             rate = self.tf32 or self.fp32
@@ -84,10 +88,16 @@ class Card:
 
 
 def _read(row):
-    capability = tuple(map(int, row["capability"].split(".")))
-    built = int(row["multiprocessors"]), int(row["threads"])
+    """Return the card of a row of cards.csv."""
+    card = Card(
+        title=row["title"],
+        name=row["cuda_name"],
+        gib=float(row["gib"]),
+        capability=tuple(map(int, row["capability"].split("."))),
+        multiprocessors=int(row["multiprocessors"]),
+        threads=int(row["threads"]),
+    )
     rates = [float(row[name]) if row[name] else None for name in RATES]
-    card = Card(row["title"], row["cuda_name"], float(row["gib"]), capability, *built)
     return dataclasses.replace(card, rates=Rates(*rates, card.bf16, card.fp8))
 
 
@@ -97,17 +107,24 @@ DEFAULT = CARDS["a100"]
 
 
 def get(name):
-    """Return the card of a name, such as "h100", "H100" or "RTX 4090"."""
-    short = name.lower().replace(" ", "")
-    if short not in CARDS:
-        known = ", ".join(CARDS)
-        raise argparse.ArgumentTypeError(f"{name} is not a known card; choose from {known}")
-    return CARDS[short]
+    """Return the card of a name, such as "h100", "H100" or "RTX 4090".
+
+    Raises:
+        argparse.ArgumentTypeError: there is no such card; the text names those that are.
+    """
+    key = name.lower().replace(" ", "")
+    if key not in CARDS:
+        keys = ", ".join(CARDS)
+        raise argparse.ArgumentTypeError(f"{name} is not a known card; choose from {keys}")
+    return CARDS[key]
 
 
 def card_or_gb(text):
     """Return a size in GB, or the card of a name."""
-    return text.replace(".", "", 1).isdecimal() and float(text) or get(text)
+    is_number = text.replace(".", "", 1).isdecimal()
+    if is_number and float(text) > 0:
+        return float(text)
+    return get(text)
 
 
 def key_of_this_machine(properties):
@@ -116,7 +133,13 @@ def key_of_this_machine(properties):
     Args:
         properties: torch.cuda.get_device_properties(); names of a GPU differ between makers.
     """
-    shape = (properties.major, properties.minor), properties.multi_processor_count
-    alike = {k: c for k, c in CARDS.items() if (c.capability, c.multiprocessors) == shape}
+    capability = (properties.major, properties.minor)
+    candidates = [
+        key
+        for key, card in CARDS.items()
+        if card.capability == capability
+        and card.multiprocessors == properties.multi_processor_count
+    ]
+    # Those of 40 and 80 GB, for example, differ in nothing else.
     gib = properties.total_memory / 2**30
-    return min(alike, key=lambda key: abs(alike[key].gib - gib), default=None)
+    return min(candidates, key=lambda key: abs(CARDS[key].gib - gib), default=None)

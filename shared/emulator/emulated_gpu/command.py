@@ -22,6 +22,7 @@ from emulated_gpu.build import BuildError
 from emulated_gpu.cards import CARDS, DEFAULT, get
 
 KINDS = ("allocated", "active", "reserved")
+# Options that take the next word. split() has to know them before argparse does.
 WITH_VALUE = ("--card", "--devices", "--clock", "--snapshot", "--json")
 HELP = {
     "--card": f"the GPU: {', '.join(CARDS)} (default: a100)",
@@ -38,17 +39,21 @@ HELP = {
 
 
 class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, without the usage before it."""
+
     def error(self, message):
         self.exit(2, f"\nemulator: {message} (see --help)\n")
 
 
 def devices(text):
+    """Return a number of GPUs, or with --alone of ranks."""
     if not text.isdecimal() or not 0 < int(text) <= 100_000:
         raise argparse.ArgumentTypeError(f"{text} is not a number of devices")
     return int(text)
 
 
 def microseconds(text):
+    """Return the time in which the host starts a piece of work, at most a second."""
     try:
         if 0 < float(text) <= 1e6:
             return float(text)
@@ -70,7 +75,10 @@ def new_file(text):
 
 
 def split(argv):
-    """Return the emulator's own words, and those of the program, which begin with its name."""
+    """Return the emulator's options, and the words of the program, which begin with its name.
+
+    argparse would take options of the program for the emulator's, wherever they stand.
+    """
     start = 0
     while start < len(argv) and argv[start].startswith("-") and argv[start] != "-m":
         start += 2 if argv[start] in WITH_VALUE else 1
@@ -78,6 +86,7 @@ def split(argv):
 
 
 def make_parser():
+    """Return the parser of the emulator's options."""
     prog = "python -m emulated_gpu"
     if Path(sys.argv[0]).name == "emulated-gpu":
         prog = "emulated-gpu"
@@ -112,6 +121,7 @@ def parse(argv):
         p.error("-m: name a module to run")
     if args.devices > launch.MOST and not args.alone:
         p.error(f"--devices {args.devices}: at most {launch.MOST} without --alone")
+    # A script runs under this Python; a program, such as torchrun, finds its own.
     first = program[0]
     is_script = first.endswith(".py") and Path(first).is_file()
     if first == "-m" or is_script:
@@ -133,8 +143,9 @@ def table(reports):
     for report in reports:
         for gpu, peaks in report["peaks"].items():
             rows.append([f"rank {report['rank']}", gpu, *(amount(peaks[kind]) for kind in KINDS)])
-    same = {tuple(row[2:]) for row in rows[1:]}
-    if len(rows) > 2 and len(same) == 1:
+    # Ranks of data-parallel training need the same: one line instead of 64.
+    different = {tuple(row[2:]) for row in rows[1:]}
+    if len(rows) > 2 and len(different) == 1:
         rows = [rows[0], [f"all {len(rows) - 1}", "each", *rows[1][2:]]]
     widths = [max(map(len, column)) for column in zip(*rows)]
     return ["  ".join(text.rjust(w) for text, w in zip(row, widths)) for row in rows]
@@ -170,6 +181,7 @@ def main(argv=None):
     except BuildError as error:
         print(f"\nemulator: {error}", file=sys.stderr)
         return 2
+    # The report goes to standard error, so that the program's output can be piped.
     code, reports = launch.run(args.program, variables, args.snapshot)
     if args.json:
         args.json.write_text(json.dumps(reports))

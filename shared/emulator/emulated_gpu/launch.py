@@ -143,6 +143,7 @@ def run(command, variables, snapshot=None, **output):
         if snapshot:
             variables["EMULATED_SNAPSHOT"] = str(Path(snapshot).resolve())
         process = start(command, variables, **output)
+        # Without a handler, SIGTERM would end this process before it ends the program.
         before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         try:
             code = process.wait()
@@ -150,6 +151,7 @@ def run(command, variables, snapshot=None, **output):
             os.killpg(process.pid, signal.SIGINT)
             code = process.wait()
         finally:
+            # Processes that the program has left behind; they would keep the cores busy.
             try:
                 os.killpg(process.pid, signal.SIGKILL)
             except ProcessLookupError:

@@ -146,6 +146,7 @@ def _replace_messages_of_stages(module):
         return
     sent = []
 
+    # The ranks vote whether they know all shapes. The copies of this rank vote as it does.
     def vote_on_shapes(stage, has_backward, received_acc=None):
         is_static = not module.InferenceMode.needs_dynamic(stage._user_meta, has_backward)
         return torch.tensor([int(is_static)])
@@ -157,6 +158,7 @@ def _replace_messages_of_stages(module):
         sent.append(meta)
 
     def receive(stage, source):
+        # A stage before this one sends its outputs' shapes, one after it those of gradients.
         if source < stage.stage_index:
             return next(m for m in reversed(sent) if isinstance(m, module._StageForwardMeta))
         gradients = module._derive_grad_metas(stage._stage_meta.outputs)
@@ -168,6 +170,7 @@ def _replace_messages_of_stages(module):
         "_warmup_forward_vote": vote_on_shapes,
         "_warmup_backward_result": result_of_vote,
     }
+    # Some of these methods are defined, or overridden, in subclasses.
     base = module._PipelineStageBase
     for cls in (base, *base.__subclasses__()):
         for name in replacements.keys() & vars(cls):

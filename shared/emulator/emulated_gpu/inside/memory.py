@@ -92,7 +92,8 @@ def finite(t):
     """
     if t.dtype.itemsize == 1:  # PyTorch has no such operation for fp8
         return
-    largest, smallest = math.inf, -math.inf
+    largest = math.inf
+    smallest = -math.inf
     if t.numel() == 1:
         largest = smallest = 1.0
     torch.nan_to_num_(alias(t), 1.0, largest, smallest)

@@ -157,8 +157,7 @@ def find_ones(func, registry):
     """
 
     def kernel(*args, **kwargs):
-        inputs, options = (tree_map(_ones, x) for x in (args, kwargs))
-        out = func(*inputs, **options)
+        out = func(*tree_map(_ones, args), **tree_map(_ones, kwargs))
         return tree_map(lambda t: t.cuda() if isinstance(t, torch.Tensor) else t, out)
 
     registry.impl(func.name().partition("::")[2], kernel, "CUDA")

@@ -97,8 +97,10 @@ def compute(func, args, kwargs, operands, out):
     is_computed = func.namespace == "c10d"  # NCCL has copied it
     if func.namespace == "aten" and not any(map(is_large, on_card)):
         is_computed = on_cpu(func, args, kwargs, operands, out)
+    # A result is as good as what it was computed from; the old values of a target do not matter.
     sources = _tensors(args[1:]) if name in OVERWRITES else operands
     is_known = is_computed and not any(map(is_assumed, sources))
+    # A loop may wait for any() of assumed values, which would never change.
     if not is_computed or (name == "any" and not is_known):
         fill_assumed(name, operands, new, assumption)
     if not is_computed and name in ADD_UP:
