@@ -169,8 +169,8 @@ def imported(torch):
 def stub_code(names, folders):
     """Return C code with a function for each name.
 
-    Functions that only compute do nothing. Functions that return a workspace size return a plausible
-    value. The run's report lists them, and all functions known by name only.
+    Functions that only compute do nothing. Functions that return a workspace size return a
+    plausible value. The run's report lists them, and all functions known by name only.
     """
     prototypes = "".join(
         file.read_text(errors="replace")

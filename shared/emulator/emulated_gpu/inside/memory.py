@@ -15,7 +15,7 @@ LARGE = 1 << 20  # bytes; COPIED in emulator.h
 
 
 class State(enum.Enum):
-    """What is known of the values of a tensor on the GPU."""
+    """The origin of the values of a tensor on the GPU, as far as it is known."""
 
     UNKNOWN = "unknown"  # nothing: what was in that memory before, or too large to have values
     COMPUTED = "computed"  # what a GPU would have computed

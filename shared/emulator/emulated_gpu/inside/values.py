@@ -80,7 +80,8 @@ def compute(func, args, kwargs, operands, out):
     if not on_card or any(type(t) not in PLAIN for t in results):
         return
     if name in VALUELESS:
-        mark_all(filter(on_gpu, results), State.UNKNOWN)
+        for t in filter(on_gpu, results):
+            mark(t, State.UNKNOWN)
         return
     if name in COPIES and results[0].device.type == "cpu":
         received(args[0] if name == "_to_copy" else args[1], results[0])
@@ -89,7 +90,8 @@ def compute(func, args, kwargs, operands, out):
     new = new_tensors(operands, results)
     # A large mask of NaN has no values, but what a script does with it is known.
     large = State.NEVER_TRUE if assumption is State.NEVER_TRUE else State.UNKNOWN
-    mark_all(filter(is_large, new), large)
+    for t in filter(is_large, new):
+        mark(t, large)
     new = [t for t in new if not is_large(t)]
     changed = [t for t in written(func, args, kwargs, operands) if on_gpu(t) and not is_large(t)]
     if not changed and not new:
@@ -105,15 +107,17 @@ def compute(func, args, kwargs, operands, out):
         fill_assumed(name, operands, new, assumption)
     if not is_computed and name in ADD_UP:
         fill(changed, 1)
-    mark_all((*changed, *new), State.COMPUTED if is_known else assumption)
-    if not is_known:
-        remove_nan((*changed, *new))
+    mark_states((*changed, *new), State.COMPUTED if is_known else assumption)
 
 
-def remove_nan(tensors):
-    """Replace NaN and infinity where nobody has computed them: scripts stop at them."""
+def mark_states(tensors, state):
+    """Set the State of small tensors, and leave no NaN in those that nothing has computed.
+
+    Scripts end at NaN and infinity, which are right only where a GPU would have computed them.
+    """
     for t in tensors:
-        if t.is_floating_point():
+        mark(t, state)
+        if state is not State.COMPUTED and t.is_floating_point():
             finite(t)
 
 
@@ -164,14 +168,10 @@ def fill_assumed(name, operands, new, assumption):
 
 
 def fill(tensors, number):
+    """Put a number into all elements of small tensors."""
     for t in tensors:
         if t.numel():
             alias(t).fill_(number)
-
-
-def mark_all(tensors, state):
-    for t in tensors:
-        mark(t, state)
 
 
 def is_any(operands):
