@@ -22,7 +22,7 @@ def verdicts(attempts):
 
 
 def everything():
-    """Return what is tried: each level as handed out, its solutions, and its tries."""
+    """Return all scripts of the sheet: each level as handed out, its solutions, and its tries."""
     return [
         (level, level.card, change)
         for level in levels.LEVELS

@@ -7,7 +7,7 @@ from shared.lab.records.origin import origin
 
 
 def outcome(verdict):
-    """Return what a verdict comes to, in one line."""
+    """Return the outcome of a verdict, in one line."""
     gb = f"{verdict['needs_gb']:.2f} GB" if "needs_gb" in verdict else ""
     if "said" in verdict:
         return f"{gb}: {size(verdict['needs_gb'] - verdict['card_gb'])} too much"

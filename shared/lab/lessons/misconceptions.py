@@ -1,4 +1,4 @@
-"""What people get wrong about GPU memory, each with a command that shows it, for a page.
+"""Misconceptions about GPU memory for a page, each with a command that shows it.
 
 The sentences of evidence/misconceptions.toml take their figures from stored records.
 """

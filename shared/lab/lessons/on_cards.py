@@ -45,7 +45,7 @@ def table(entry, runs):
     return rows
 
 
-# PyTorch's message tells the numbers of a run that failed; one that fits has only its peaks.
+# The numbers of a run that failed are those of PyTorch's message; one that fits has only peaks.
 
 
 def allocated(run):

@@ -44,7 +44,7 @@ def hidden(pieces, kind):
 
 
 def stored_entries():
-    """Return what is stored: an entry for each script of SHOWN."""
+    """Return the stored entries, one for each script of evidence.streams.SHOWN."""
     return stored.read(stored.STREAMS)
 
 

@@ -1,4 +1,4 @@
-"""What was measured on real GPUs: the files that evidence.calibrate has made, as figures.
+"""Measurements on real GPUs: the files that evidence.calibrate has made, as figures.
 
 A file NAME.jsonl.xz in results/ has the runs, NAME-emulated.json the same on an emulated GPU.
 """

@@ -193,7 +193,7 @@ def predictions():
 
 
 def timelines():
-    """Return what history.condensed() made of each stage, as a list."""
+    """Return the stored timelines, as a list: the result of history.condensed() for each stage."""
     return read(TIMELINES)
 
 

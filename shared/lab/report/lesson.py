@@ -138,7 +138,7 @@ def _html(tokens, folder):
 
 
 def _inline(children, folder):
-    """Return what a line consists of, without pictures and links to what is not on the page."""
+    """Return the tokens of a line, without pictures and without links that leave the page."""
     kept, links = [], []
     for child in children:
         if child.type == "link_open":

@@ -1,4 +1,4 @@
-"""What a GPU alone can tell: memory and time of every script, in some ten minutes and one file.
+"""Measure memory and time of every script on a GPU, in some ten minutes and one file.
 
 One process imports everything; each run is a fork of it. Memory is measured side by side, time
 with nothing beside it. A command that was interrupted resumes when it is repeated. --compare

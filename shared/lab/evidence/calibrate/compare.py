@@ -84,7 +84,7 @@ def equal_events(measured, emulated):
 
 
 def summary(measured, emulated):
-    """Return what a comparison keeps: for each run of memory, bytes on both, and equal events."""
+    """Return the comparison to store: for each run of memory, bytes on both, and equal events."""
     by_run = {of_record(r): r for r in emulated}
     compared = []
     for r in measured:

@@ -20,7 +20,7 @@ def begin(world_size):
     ranks |= {"GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}
     ranks |= {"TORCHELASTIC_RUN_ID": "fake"}
     os.environ.update({name: str(value) for name, value in ranks.items()})
-    torch.cuda.init()  # before it is told of GPUs that are not there
+    torch.cuda.init()  # first: device_count() will include GPUs that do not exist
     torch.cuda.device_count = lambda: world_size
     properties = torch.cuda.get_device_properties
     torch.cuda.get_device_properties = lambda device=None: properties(0)  # torchao asks for each

@@ -1,4 +1,4 @@
-"""What `python -m shared calibrate` measures: a list of runs, in groups.
+"""The runs that `python -m shared calibrate` measures, in groups.
 
 A group is finished before the next begins, and its runs go side by side where only memory is
 measured. The groups come in the order of what is missed most if the GPU is gone too early.
@@ -55,7 +55,7 @@ class Run:
 
     @property
     def settings(self):
-        """What identifies the run in a file, as the fields of a record."""
+        """The fields of a record that identify the run in a file."""
         fields = dataclasses.asdict(self)
         return {key: value for key, value in fields.items() if key != "large"}
 

@@ -2,8 +2,9 @@
 
 They are those of NiuHuangxiaozi/assignment2-systems @ 9d868b9.
 
-The same tensor operations in the same order, in other words. When a block is freed depends on which
-name still holds its tensor, so a value has a name here where it had one there: do not tidy this.
+The same tensor operations in the same order, in our own code. A block is freed with the last
+reference to its tensor. Keep the local variables exactly as in the original: inlining one changes
+the trace.
 """
 
 import math

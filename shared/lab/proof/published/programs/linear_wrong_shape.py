@@ -1,4 +1,4 @@
-"""What is held before a linear layer gets an input of the wrong shape.
+"""The memory in use before a linear layer gets an input of the wrong shape.
 
 Report: https://github.com/pytorch/pytorch/issues/67839 (November 2021, 10.76 GiB, torch 1.9.1):
 "Tried to allocate 56.00 GiB (GPU 0; 10.76 GiB total capacity; 242.02 MiB already allocated;

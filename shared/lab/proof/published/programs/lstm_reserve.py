@@ -1,4 +1,4 @@
-"""What cuDNN keeps for the backward pass of four recurrent layers.
+"""The memory that cuDNN keeps for the backward pass of four recurrent layers.
 
 Report: https://github.com/pytorch/pytorch/issues/2895 (October 2017, P100, PyTorch of that time):
 "reserve size 736000000" for LSTM with 3,038,090 weights, 864000000 for GRU with 2,279,370. The
