@@ -17,7 +17,8 @@ BEFORE = "11_llm/before"
 UPDATES = ["--preset", "tiny", "--data", "fake", "--max-steps", "3"]  # texts of 512 tokens
 IMPORTS = "import torch.nn.functional as F\n"
 LOADED = "    optimizer = torch.optim.Adam("
-IN_BF16, MIXED = ('"32-true"', '"bf16-mixed"'), 'mixed_precision="bf16"'
+IN_BF16 = ('"32-true"', '"bf16-mixed"')
+MIXED = 'mixed_precision="bf16"'
 ADAFACTOR = ("torch.optim.Adam(", "torch.optim.Adafactor(")
 UPDATE = """    optimizer.step()
     optimizer.zero_grad()  # frees the gradients, before the next forward pass needs the memory

@@ -39,10 +39,12 @@ def render(character, font, rng):
 
     Return None if the font lacks the character.
     """
-    image, stroke = Image.new("L", (64, 64)), int(rng.integers(0, 2))
+    image = Image.new("L", (64, 64))
+    stroke = int(rng.integers(0, 2))
     where = {"xy": (32, 32), "anchor": "mm"}
     ImageDraw.Draw(image).text(text=character, font=font, fill=255, stroke_width=stroke, **where)
-    angle, shear = rng.uniform(-0.25, 0.25), rng.uniform(-0.35, 0.35)
+    angle = rng.uniform(-0.25, 0.25)
+    shear = rng.uniform(-0.35, 0.35)
     rotation = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     matrix = rotation @ np.array([[1, shear], [0, 1]]) @ np.diag(rng.uniform(0.7, 1.3, 2))
     shift = np.array([32, 32]) - matrix @ np.array([32, 32]) + rng.uniform(-2, 2, 2)
@@ -67,7 +69,8 @@ def characters(n, seed):
     rng = np.random.default_rng(seed)
     fonts = {(f, size): ImageFont.truetype(f, size) for f in text_fonts() for size in range(26, 40)}
     keys = list(fonts)  # rng.integers() chooses among them, so the order must not change
-    pictures, labels = [], []
+    pictures = []
+    labels = []
     while len(pictures) < n:
         label = int(rng.integers(len(CHARACTERS)))
         picture = render(CHARACTERS[label], fonts[keys[rng.integers(len(keys))]], rng)

@@ -43,10 +43,13 @@ class Level:
 
     def text(self, change=None, card=None):
         """Return the source of the level's script, for a card, if it is another; changed, if so."""
-        replaced, script = self.replaced, self.script
-        if change:
-            replaced = change.replaced if change.script else (*replaced, *change.replaced)
-            script = change.script or script
+        script = self.script
+        replaced = self.replaced
+        if change and change.script:  # another script in place of the level's
+            script = change.script
+            replaced = change.replaced
+        elif change:
+            replaced = (*replaced, *change.replaced)
         code = scripts.changed(script, replaced).source
         # Without the stage's docstring, which would give the solution away.
         code = code.split('"""\n', 1)[1]

@@ -65,9 +65,10 @@ def misses(folder):
             causes.setdefault(rows[r["source"], r["what"]]["cause"], []).append(error(r))
     lines = [("cause", "figures", "errors")]
     for cause, errors in sorted(causes.items(), key=lambda item: -len(item[1])):
-        low, high = min(errors), max(errors)
-        both = f"{low:+.0%}" if len(errors) == 1 else f"{low:+.0%} to {high:+.0%}"
-        lines.append((cause, str(len(errors)), both))
+        span = f"{min(errors):+.0%}"
+        if len(errors) > 1:
+            span = f"{span} to {max(errors):+.0%}"
+        lines.append((cause, str(len(errors)), span))
     return markdown.text(lines)
 
 

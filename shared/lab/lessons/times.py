@@ -58,10 +58,12 @@ def paced():
 def speed(folder):
     """Return why small micro-batches are slow on a fast GPU, the rule for others, what to do."""
     five, four = (measured.updates(f"{name}/train") for name in ("05_grad_accum", "04_batchsize"))
-    three, most = measured.updates("03_bf16/train"), measured.updates("06_sgd/train", 128)
+    three = measured.updates("03_bf16/train")
+    most = measured.updates("06_sgd/train", 128)
     fused = measured.updates("05_grad_accum/compile")
     each = [run.median / run.passes for run in paced()]
-    image, median = three.median / three.batch_size, statistics.median(each)
+    image = three.median / three.batch_size  # 64 at a time: here the GPU sets the pace
+    median = statistics.median(each)
     sizes = sorted({run.at_a_time for run in paced()})
     return markdown.text(
         f"A kernel must be started, whatever its size: that takes this host about "

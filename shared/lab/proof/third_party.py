@@ -37,7 +37,8 @@ def python(folder, torch, packages=()):
         UserError: pip cannot install a package; its own message is above.
     """
     home = folder.resolve() / f"torch-{torch}"
-    python, record = home / "bin/python", home / "packages.json"
+    python = home / "bin/python"
+    record = home / "packages.json"  # the packages that are installed, as they were asked for
     have = json.loads(record.read_text()) if record.exists() else {}
     # Of two versions of a package, the one that is asked for last is there.
     wanted = {re.match(r"[\w.-]+", text)[0]: text for text in (f"torch=={torch}", *packages)}

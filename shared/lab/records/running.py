@@ -126,7 +126,8 @@ def run_python(command):
             sys.argv = command[1:]
             runpy.run_module(command[1], run_name="__main__", alter_sys=True)
         else:
-            sys.argv, sys.path = command, [str(Path(command[0]).resolve().parent), *sys.path]
+            sys.argv = command
+            sys.path = [str(Path(command[0]).resolve().parent), *sys.path]  # as Python does
             runpy.run_path(command[0], run_name="__main__")
     except Exception:
         sys.excepthook(*sys.exc_info())

@@ -139,7 +139,8 @@ def _html(tokens, folder):
 
 def _inline(children, folder):
     """Return the tokens of a line, without pictures and without links that leave the page."""
-    kept, links = [], []
+    kept = []
+    links = []  # of the links that are open: the new target, or None
     for child in children:
         if child.type == "link_open":
             links.append(target(child.attrs["href"], folder))

@@ -39,7 +39,8 @@ def configurations():
     """Return the stored configurations, {model with its inputs: a dictionary for each card}."""
     by_model = {}
     for ways in stored.read(stored.CARD_FITS):
-        title, unit = ways["title"], ways["unit"]
+        title = ways["title"]
+        unit = ways["unit"]
         last = ways["ways"][-1][1]
         most = max(way["world_size"] for _, way in ways["ways"])
         record = {**ways, "device": f"emulated {title}", "world_size": most}

@@ -8,7 +8,9 @@ def use_adam_of_2023():
 
     Until July 2023 it added epsilon to a copy: https://github.com/pytorch/pytorch/pull/104780
     """
-    copies, add, divide = [], torch._foreach_add_, torch._foreach_addcdiv_
+    copies = []
+    add = torch._foreach_add_
+    divide = torch._foreach_addcdiv_
 
     def new_add(tensors, other, **options):
         if isinstance(other, float) and other == 1e-8:  # epsilon
@@ -19,7 +21,8 @@ def use_adam_of_2023():
         divide(*args, **options)
         copies.clear()
 
-    torch._foreach_add_, torch._foreach_addcdiv_ = new_add, new_divide
+    torch._foreach_add_ = new_add
+    torch._foreach_addcdiv_ = new_divide
 
 
 def use_fsdp_of_2023():

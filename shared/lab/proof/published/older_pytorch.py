@@ -29,7 +29,9 @@ class Unwatched:
 
     def __init__(self, line):
         self.building = self.has_changed = False
-        self.places, self.inputs, self.weights = (), (), ()
+        self.places = ()
+        self.inputs = ()
+        self.weights = ()
         self.cost = SimpleNamespace(start=lambda: None, totals=lambda: None, operations=())
 
     def note_group(self, group):

@@ -47,7 +47,8 @@ def summary(records):
     fitted, held_out = halves(records)
     numbers = ", ".join(f"{kind} {factor:.2f}" for kind, factor in factors(fitted).items())
     off = errors(held_out)
-    median, most = statistics.median(off), off[math.ceil(0.9 * len(off)) - 1]
+    median = statistics.median(off)
+    most = off[math.ceil(0.9 * len(off)) - 1]  # of nine in ten
     return (
         f"{len(fitted)} published times set the factors: {numbers}. Of {len(held_out)} others, "
         f"the median error is {median:.0%}, nine of ten are within {most:.0%}, all within "
