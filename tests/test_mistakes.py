@@ -13,7 +13,7 @@ import pytest
 import torch
 from conftest import paint, run
 
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.images import cli
 from shared.lab.records import scripts
 from shared.memory import bf16

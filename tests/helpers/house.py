@@ -10,8 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # Limits on files and on lines in them. 11_llm supports any language model.
 OF_SCRIPTS = {
-    "0[1-9]_*/*.py": (16, 1870),
-    "10_*/*.py": (16, 1870),
+    "0[1-9]_*/*.py": (16, 1900),
+    "10_*/*.py": (16, 1900),
     "11_llm/before.py": (20, 2200),
     "11_llm/train.py": (20, 2200),
 }

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from conftest import run
 
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.lab.game import command, levels, texts
 from shared.lab.grading.same_training import Training, same_training
 from shared.lab.grading.source import num_changed, parts

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from shared import record
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.lab.lessons import road
 from shared.lab.records import stored
 from shared.lab.records.reading import by_script, read

@@ -12,7 +12,7 @@ from conftest import NAMES, ROADS, TEXT
 from helpers.predictions import tensors_gb
 
 from shared.lab.lessons import side_roads
-from shared.lab.records import scripts, stored, views
+from shared.lab.records import reading, scripts, stored
 from shared.lab.records.reading import by_script, read
 from shared.lab.records.stored import TINY_MEASURED
 
@@ -44,9 +44,9 @@ def test_what_they_learn():
 def weights(name):
     """Return the number of weights of a script's model at full size, in billions."""
     record = side_roads.records()[name]
-    whole = side_roads.records()[WHOLE[views.unit(record)]]
+    whole = side_roads.records()[WHOLE[reading.unit(record)]]
     message = f"{name} has another model: say 'more' or 'less' in its docstring, without N"
-    assert views.setting(record) == views.setting(whole), message
+    assert reading.setting(record) == reading.setting(whole), message
     return whole["train"]["breakdown_gb"]["parameters"] / 4
 
 

@@ -12,7 +12,7 @@ from conftest import run
 from helpers.single_process import losses, one_update
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.lab.evidence import hugging_face
 from shared.lab.records import scripts, stored
 from shared.lab.records.reading import read

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.lab.grading import check
 from shared.lab.records import scripts
 

@@ -18,7 +18,7 @@ from conftest import paint
 from helpers.sample_files import textures
 from PIL import Image
 
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.images import cli, data, models
 from shared.lab.evidence import pretrain
 from shared.lab.records import scripts

@@ -6,7 +6,7 @@ import re
 import pytest
 from conftest import ROADS
 
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.lab.lessons import side_roads
 from shared.lab.records import markdown, scripts, stored
 from shared.lab.records.reading import by_script, least_ms, read, setting

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.lab.game import command, judge, levels, sheet
 from shared.lab.records import stored
 

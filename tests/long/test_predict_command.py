@@ -11,7 +11,7 @@ from helpers.emulated import NEEDS
 from helpers.predictions import predicted
 from PIL import Image
 
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.lab.predict import command, history, options, selection
 from shared.lab.predict.jobs import Failed, run_jobs
 from shared.lab.records import scripts

@@ -14,7 +14,7 @@ from helpers.single_process import losses
 from safetensors.torch import load_file
 
 from shared import saving
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.images import data, models
 from shared.lab.records import scripts
 

@@ -3,7 +3,8 @@
 import pytest
 from conftest import NAMES, PLAIN, TEXT
 
-from shared.cli import Parser, UserError
+from shared.cli import Parser
+from shared.errors import UserError
 from shared.lab.records import fields, scripts, stored
 from shared.record import Phase
 

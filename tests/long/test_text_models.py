@@ -14,7 +14,7 @@ from helpers.predictions import predict_all
 from helpers.small_models import LLAMA
 from transformers import AutoModelForSequenceClassification
 
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.lab.records import scripts
 from shared.text import cli, models
 

@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
 
-from shared.cli import Parser, UserError
+from shared.cli import Parser
+from shared.errors import UserError
 from shared.lab.evidence.by_command import predictions
 from shared.lab.records import stored
 from shared.lab.records.exercises import commands, every, is_prediction

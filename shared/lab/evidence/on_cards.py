@@ -13,7 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from shared import record
-from shared.cli import Parser, UserError
+from shared.cli import Parser
+from shared.errors import UserError
 from shared.images.cli import TASK as IMAGES
 from shared.lab.records import reading, scripts, stored
 from shared.lab.records.oom_message import numbers

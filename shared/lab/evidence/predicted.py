@@ -4,7 +4,8 @@
 the timelines of the stages.
 """
 
-from shared.cli import Parser, UserError
+from shared.cli import Parser
+from shared.errors import UserError
 from shared.lab.evidence import variants
 from shared.lab.predict import selection
 from shared.lab.predict.jobs import run_jobs

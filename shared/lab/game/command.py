@@ -9,7 +9,8 @@ import json
 from pathlib import Path
 
 from emulated_gpu import cards
-from shared.cli import Parser, UserError, positive
+from shared.cli import Parser, positive
+from shared.errors import UserError
 from shared.lab.game import levels, texts
 from shared.lab.grading.source import parts
 from shared.lab.records.atomic_files import write_text

@@ -12,7 +12,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from emulated_gpu.cards import CARDS
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.lab.game import texts
 from shared.lab.game.levels import Level
 from shared.lab.game.observe import observe

@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 from emulated_gpu.cards import CARDS
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.lab.records import scripts
 from shared.record import ROOT
 

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
 
-from shared.cli import Parser, UserError
+from shared.cli import Parser
+from shared.errors import UserError
 from shared.lab.grading import check_texts
 from shared.lab.grading.check_results import Category, Diff, Error, Form, Losses, Peak
 from shared.lab.grading.same_training import Training, same_training

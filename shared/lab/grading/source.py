@@ -5,7 +5,7 @@ import difflib
 import re
 from typing import NamedTuple
 
-from shared.cli import UserError
+from shared.errors import UserError
 
 
 class Parts(NamedTuple):

@@ -13,8 +13,9 @@ from pathlib import Path
 import torch
 
 from emulated_gpu import cards, launch
-from shared.cli import Parser, UserError, add_options, command_of, keep_apart, location
+from shared.cli import Parser, add_options, command_of, keep_apart, location
 from shared.cli import choose as choose_model
+from shared.errors import UserError
 from shared.images.cli import TASK as IMAGES
 from shared.lab.ladder.fingerprint import fingerprint
 from shared.lab.predict.jobs import Failed, Wanted, run_jobs

@@ -24,8 +24,8 @@ def part(folder, level=None):
     rows = [("tried", "changed lines", "outcome", "why")]
     records = [r for r in records if r["level"] == int(level)]
     tried = [change for each, _, change in everything() if each.number == int(level)]
-    # In the order of levels.toml, in which they were judged; `strict` finds a level that was changed
-    # since then.
+    # In the order of levels.toml, in which they were judged; `strict` finds a level that was
+    # changed since then.
     for change, r in zip(tried, records, strict=True):
         rows.append((r["title"], str(r["lines"]), outcome(r), change.why if change else ""))
     start = ["```text", *records[0]["printed"], "```"]

@@ -9,7 +9,8 @@ import os
 import subprocess
 
 from shared import record
-from shared.cli import Parser, UserError
+from shared.cli import Parser
+from shared.errors import UserError
 from shared.lab.evidence import predicted
 from shared.lab.ladder import command as ladder
 from shared.lab.lessons import pages

@@ -11,7 +11,7 @@ from multiprocessing import connection
 
 from tqdm import tqdm
 
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.lab.records.running import PRELOADED, end_with_parent
 
 IMPORTED = [*PRELOADED, "shared.lab.predict.stage", "shared.lab.predict.card_fit"]

@@ -12,7 +12,7 @@ import sys
 
 from emulated_gpu import cards, launch
 from emulated_gpu.build import BuildError
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.record import ROOT
 
 

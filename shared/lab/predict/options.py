@@ -7,7 +7,7 @@ from pathlib import Path
 
 from emulated_gpu import cards
 from shared import cli
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.lab.predict import selection
 from shared.lab.records import scripts
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from emulated_gpu import cards, launch
 from emulated_gpu.build import BuildError
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.lab.predict import tables
 from shared.lab.predict.advice import advice
 from shared.lab.predict.estimate import estimate

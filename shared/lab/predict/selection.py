@@ -3,7 +3,7 @@
 import dataclasses
 from pathlib import Path
 
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.lab.predict import techniques
 from shared.lab.predict.jobs import Wanted
 from shared.lab.records import scripts

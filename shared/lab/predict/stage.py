@@ -173,7 +173,7 @@ class Stage:
 
 
 def predicted(name, options, tries=None, with_lines=False):
-    """Return the record of a script, its Trace and its Stage; `tries` are a sizes.Tries, or None."""
+    """Return a script's record, its Trace and its Stage; `tries` are a sizes.Tries, or None."""
     from shared.lab.predict.trace import Trace
 
     started = time.perf_counter()

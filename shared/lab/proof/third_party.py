@@ -6,7 +6,7 @@ import re
 import subprocess
 import venv
 
-from shared.cli import UserError
+from shared.errors import UserError
 
 
 def repository(folder, url, commit):

@@ -23,7 +23,7 @@ import functools
 import importlib.util
 import re
 
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.record import ROOT
 
 # What those with one GPU can do after 07, in place of 08.

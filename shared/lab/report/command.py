@@ -3,7 +3,8 @@
 index.html contains everything that it shows, so it opens from a disk without a network.
 """
 
-from shared.cli import Parser, UserError, location
+from shared.cli import Parser, location
+from shared.errors import UserError
 from shared.lab.records.atomic_files import write_text
 from shared.lab.records.reading import read
 from shared.lab.report import page

@@ -7,7 +7,7 @@ import re
 
 from markupsafe import Markup
 
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.lab.predict.history import expanded
 from shared.lab.records import markdown, scripts, stored
 from shared.lab.records.formats import LEAST, amount, size, where

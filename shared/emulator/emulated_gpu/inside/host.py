@@ -78,7 +78,7 @@ def _pinned(function):
 
 
 def _mapped(function):
-    """Return torch.load() for large files: it maps what nobody reads then."""
+    """Return torch.load for large files: it maps what nobody reads then."""
 
     @functools.wraps(function)
     def load(file, *args, **kwargs):

@@ -11,7 +11,8 @@ import time
 
 import torch
 
-from shared.cli import Parser, UserError, location
+from shared.cli import Parser, location
+from shared.errors import UserError
 from shared.lab.evidence.calibrate import compare, files, measure
 from shared.lab.evidence.calibrate.runs import GROUPS, LARGE_GB, every, of_record
 from shared.lab.predict.jobs import Failed, run_jobs

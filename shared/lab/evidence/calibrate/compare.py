@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from emulated_gpu import cards
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.lab.evidence.calibrate import files, measure
 from shared.lab.evidence.calibrate.runs import of_record
 from shared.lab.predict.jobs import Failed, run_jobs

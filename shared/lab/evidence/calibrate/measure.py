@@ -26,7 +26,7 @@ import torch
 
 from emulated_gpu import launch
 from shared import metrics
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.lab.evidence.calibrate import fake_ranks, files, outside
 from shared.lab.evidence.calibrate.runs import UPDATES
 from shared.lab.predict.tables import PLENTY_GB

@@ -5,7 +5,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from shared.cli import UserError
+from shared.errors import UserError
 from shared.lab.predict.own.source import REPOSITORY
 
 # The exit code if the script fails in the timed updates. There tensors have no values, so the error

@@ -138,7 +138,7 @@ class Files:
         return str(folder)
 
     def save(self, original, thing, file, *args, **kwargs):
-        """Save into the scratch folder; torch.load() finds it there under its name."""
+        """Save into the scratch folder; torch.load finds it there under its name."""
         if not isinstance(file, (str, os.PathLike)):  # the script has opened it
             original(thing, file, *args, **kwargs)
             return

@@ -7,7 +7,8 @@ share of the published time.
 import datetime
 
 from emulated_gpu import cards
-from shared.cli import Parser, UserError, location
+from shared.cli import Parser, location
+from shared.errors import UserError
 from shared.lab.predict.jobs import run_jobs
 from shared.lab.proof import third_party
 from shared.lab.proof.published import run_row, time_factors

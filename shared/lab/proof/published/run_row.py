@@ -61,8 +61,8 @@ def run(row, folder):
             return predicted(row, folder)
         figures = measured(row, folder)
         if "seconds" in row:
-            # Operations are counted under the installed PyTorch: counting needs a newer one than some
-            # rows name.
+            # Operations are counted under the installed PyTorch: counting needs a newer one than
+            # some rows name.
             current = predicted(row, folder)
             figures |= {"bound": current["bound"], "work_ms": current["work_ms"]}
         return figures

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from emulated_gpu import launch
 from emulated_gpu.build import BuildError
-from shared.cli import Parser, UserError, location
+from shared.cli import Parser, location
+from shared.errors import UserError
 from shared.lab.proof.traces import compare_events, unedited
 from shared.lab.records import stored
 from shared.record import git_commit
