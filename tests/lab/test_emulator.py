@@ -88,7 +88,7 @@ assert read() == before
 print("right")
 """
 
-# The interface for predictors: operations as they run, addresses, and peaks beside the script's own.
+# The interface for predictors: operations as they run, addresses, peaks beside the script's own.
 INTERFACE = """
 import os, torch
 from emulated_gpu import process
@@ -118,7 +118,8 @@ assert ("aten::mul.Tensor", True) in inner.operations
 assert inner.operations[-1] == ("aten::add.Tensor", False)  # it failed
 own = torch.cuda.max_memory_allocated()
 peaks = process.restart_peaks()
-assert {*peaks} == {*process.PEAKS} and peaks["allocated"] == own == torch.cuda.max_memory_allocated()
+assert {*peaks} == {*process.PEAKS}
+assert peaks["allocated"] == own == torch.cuda.max_memory_allocated()
 assert process.restart_peaks()["allocated"] == torch.cuda.memory_allocated() == x.nbytes < own
 assert process.work_count() == 0 and not process.records_history()
 process.write_safetensors("x", {"a": torch.empty(2**28, device="meta")}, torch.float16)

@@ -8,7 +8,7 @@ from shared.lab.predict.stage import predict
 
 
 def predictions(commands):
-    """Return the predictions of `python -m shared predict ...` commands, {command: list of records}.
+    """Return the predictions of `python -m shared predict` commands, {command: list of records}.
 
     A run that several commands have in common is made once.
     """

@@ -47,7 +47,7 @@ def setting(record):
 
 
 def unit(record):
-    """Return the unit that a record counts: "images", "texts", or "inputs" of a user's own script."""
+    """Return the unit that a record counts: "images", "texts", or "inputs" of a user's script."""
     if "unit" in record:
         return record["unit"]
     return "texts" if "max_length" in record else "images"
