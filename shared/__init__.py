@@ -13,4 +13,5 @@ if sys.argv[0] == "-m":  # Python looks for the module of `python -m`
     module = sys.orig_argv[sys.orig_argv.index("-m") + 1]
     if module.startswith(tuple(f"shared.{name}" for name in MOVED)):
         now = RENAMED.get(module) or f"shared {module.rpartition('.')[2]}"
-        sys.exit(f"python -m {module} is called python -m {now} now")
+        print(f"python -m {module} is called python -m {now} now", file=sys.stderr)
+        sys.exit(2)
