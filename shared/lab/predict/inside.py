@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from emulated_gpu import process
+from shared import errors
 from shared.lab.predict import history
 from shared.lab.predict.own import failures
 from shared.lab.predict.own.record import make_record
@@ -80,5 +81,6 @@ def _compile_seconds():
 
 if __name__ == "__main__":
     settings_file = sys.argv[1]
-    sys.argv[0] = "predict"  # messages of shared.cli begin with it
+    sys.argv[0] = "predict"  # messages begin with it
+    errors.install()
     main(settings_file)
