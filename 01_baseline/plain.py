@@ -14,9 +14,9 @@ from shared.images import cli, data, models
 from shared.metrics import Meter
 
 BATCH_SIZE = 64  # images per update
-LR = {"full": 5e-5, "tiny": 6e-4}  # the tiny preset makes few updates, so larger ones
+LR = {"full": 5e-5, "tiny": 6e-4}  # the tiny preset makes few updates, so a larger rate
 DEVICES = 1  # GPUs, or processes on a CPU
-REPORTED_AS = "32-true"  # a label for the record: nothing depends on it
+REPORTED_AS = "32-true"  # what the record calls it; the computation does not depend on it
 
 
 def make_device(args):

@@ -15,7 +15,7 @@ from shared.images import cli, data, models
 from shared.metrics import Meter
 
 BATCH_SIZE = 64  # images per update
-LR = {"full": 5e-5, "tiny": 6e-4}  # the tiny preset makes few updates, so larger ones
+LR = {"full": 5e-5, "tiny": 6e-4}  # the tiny preset makes few updates, so a larger rate
 DEVICES = 1  # GPUs, or processes on a CPU
 
 

@@ -30,7 +30,7 @@ from shared.metrics import Meter
 
 BATCH_SIZE = 16  # images per update
 MICRO_BATCH_SIZE = 4  # images per forward and backward pass; more are faster
-LR = {"full": 5e-5, "tiny": 6e-4}  # the tiny preset makes few updates, so larger ones
+LR = {"full": 5e-5, "tiny": 6e-4}  # the tiny preset makes few updates, so a larger rate
 DEVICES = 1  # GPUs, or processes on a CPU
 
 

@@ -15,9 +15,9 @@ from shared.metrics import Meter
 
 BATCH_SIZE = 16  # images per update
 MICRO_BATCH_SIZE = 4  # images per forward and backward pass; more are faster
-LR = {"full": 0.01, "tiny": 0.05}  # the tiny preset makes few updates, so larger ones
+LR = {"full": 0.01, "tiny": 0.05}  # the tiny preset makes few updates, so a larger rate
 DEVICES = 1  # GPUs, or processes on a CPU
-REPORTED_AS = "bf16-true"  # a label for the record: nothing depends on it
+REPORTED_AS = "bf16-true"  # what the record calls it; the computation does not depend on it
 
 
 def make_device(args):

@@ -7,9 +7,9 @@ batch is cut into micro-batches that follow each other.
 
 The first device starts most micro-batches before the gradient of the first comes back, so it needs
 most memory. With 1F1B (one forward, one backward pass) it holds as many as there are devices; the
-second one fewer, the last one. `ScheduleGPipe` in place of `Schedule1F1B` runs all forward passes
-first: each device holds every micro-batch. PyTorch has memory for what a device receives of every
-micro-batch, from the start.
+second holds one fewer, the last a single one. `ScheduleGPipe` in place of `Schedule1F1B` runs all
+forward passes first: each device holds every micro-batch. PyTorch has memory for what a device
+receives of every micro-batch, from the start.
 
 Blocks return tensors that are laid out in another order, hence the copies in `Part`. A stage is
 made anew in each update, as the last batch may be smaller.
@@ -40,12 +40,12 @@ from shared.errors import UserError
 from shared.images import cli, data, models
 from shared.metrics import Meter
 
-# Single messages are few here: before a schedule, and in evaluation.
+# Silence NCCL's warning about single messages: here, there are few of them.
 os.environ.setdefault("TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING", "false")
 
 BATCH_SIZE = 16  # images per update
 MICRO_BATCH_SIZE = 2  # images per forward and backward pass
-LR = {"full": 0.01, "tiny": 0.05}  # the tiny preset makes few updates, so larger ones
+LR = {"full": 0.01, "tiny": 0.05}  # the tiny preset makes few updates, so a larger rate
 DEVICES = 4  # GPUs, or processes on a CPU
 
 
@@ -92,7 +92,7 @@ class Part(nn.Module):
         here = self._compute(here)
         if not self.last:
             dist.send(here, self.index + 1)
-        return self.of_last(here if self.last else None, x)
+        return self.last_logits(here if self.last else None, x)
 
     def _compute(self, x):
         if self.first:  # as in torchvision
@@ -104,7 +104,7 @@ class Part(nn.Module):
             return x.contiguous()  # it is sent
         return self.heads(self.encoder.ln(x)[:, 0]).float()
 
-    def ends(self, n):
+    def inputs_and_outputs(self, n):
         """Return what this part takes and returns for n images, as tensors without memory."""
         between = torch.empty(n, *self.tokens, dtype=self.dtype, device="meta", requires_grad=True)
         images = torch.empty(n, *self.images, device="meta")
@@ -112,10 +112,10 @@ class Part(nn.Module):
         return images if self.first else between, logits if self.last else between
 
     def micro_batch(self, images, most):
-        """Return the largest size, at most `most`, that divides a batch equally, one per device."""
+        """Return a size up to `most` that divides the batch, into no fewer parts than devices."""
         return math.gcd(len(images), len(images) // self.parts, most)
 
-    def of_last(self, logits, images):
+    def last_logits(self, logits, images):
         """Return the logits of the last part, which the other processes do not have."""
         if not self.last:
             size = len(images), self.classes
@@ -127,15 +127,15 @@ class Part(nn.Module):
 
     def whole_state(self):
         """Return the state_dict() of the whole model on the host, in the first process."""
-        mine = {name: tensor.cpu() for name, tensor in self.state_dict().items()}
-        everyone = [mine] * self.parts
+        state = {name: tensor.cpu() for name, tensor in self.state_dict().items()}
+        everyone = [state] * self.parts
         if self.parts > 1:
-            dist.gather_object(mine, everyone if self.first else None)
+            dist.gather_object(state, everyone if self.first else None)
         return {name: tensor for part in everyone for name, tensor in part.items()}
 
 
 def parallelize(model, mesh):
-    return model.to_empty(device=mesh.device_type)  # memory for the shards of this process
+    return model.to_empty(device=mesh.device_type)  # memory for the blocks of this process
 
 
 def make_fabric(args):
@@ -168,9 +168,11 @@ def build(fabric, args, loaders):
 def train_step(fabric, model, optimizer, images, labels, meter):
     part = model.module  # the blocks of this device
     size = part.micro_batch(images, MICRO_BATCH_SIZE)
-    stage = PipelineStage(part, part.index, part.parts, fabric.device, *part.ends(size))
+    stage = PipelineStage(
+        part, part.index, part.parts, fabric.device, *part.inputs_and_outputs(size)
+    )
     schedule = Schedule1F1B(stage, len(images) // size, F.cross_entropy)
-    logits = part.of_last(schedule.step(images, target=labels), images)  # trains, and sends
+    logits = part.last_logits(schedule.step(images, target=labels), images)  # trains, and sends
     optimizer.step()
     optimizer.zero_grad()  # frees the gradients, before the next forward pass needs the memory
     meter.add(F.cross_entropy(logits, labels), logits, labels)

@@ -29,7 +29,7 @@ from shared.metrics import Meter
 
 BATCH_SIZE = 16  # images per update
 MICRO_BATCH_SIZE = 4  # images per forward and backward pass; more are faster
-LR = {"full": 0.01, "tiny": 0.05}  # the tiny preset makes few updates, so larger ones
+LR = {"full": 0.01, "tiny": 0.05}  # the tiny preset makes few updates, so a larger rate
 DEVICES = 1  # GPUs, or processes on a CPU
 
 

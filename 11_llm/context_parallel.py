@@ -39,11 +39,11 @@ from shared.errors import UserError
 from shared.metrics import Meter
 from shared.text import causal, data, models
 
-# On a CPU, DTensor gathers everything in place of an exchange, and each process says so.
+# On a CPU, DTensor gathers everything in place of an exchange: silence its warning of that.
 logging.getLogger("torch.distributed.tensor._collective_utils").setLevel(logging.ERROR)
 
 BATCH_SIZE = 12  # texts per update
-LR = {"full": 5e-5, "tiny": 2e-3}  # the tiny preset makes few updates, so larger ones
+LR = {"full": 5e-5, "tiny": 2e-3}  # the tiny preset makes few updates, so a larger rate
 DEVICES = 4  # GPUs, or processes on a CPU
 
 
@@ -62,9 +62,9 @@ def all_devices(kind):
 
 
 def exchange(tensor):  # dimension 1 is divided over the devices instead of dimension 2
-    n, heads = dist.get_world_size(), tensor.shape[1]
-    if heads % n:
-        raise UserError(f"--devices {n}: they have to divide the model's {heads} heads")
+    n, size = dist.get_world_size(), tensor.shape[1]
+    if size % n:
+        raise UserError(f"--devices {n}: they have to divide the model's {size} heads")
     divided = DTensor.from_local(tensor, all_devices(tensor.device.type), [Shard(2)])
     return divided.redistribute(placements=[Shard(1)]).to_local()
 

@@ -26,7 +26,7 @@ from shared.metrics import Meter
 from shared.text import cli, data, models
 
 BATCH_SIZE = 12  # texts per update
-LR = {"full": 5e-5, "tiny": 3e-4}  # the tiny preset makes few updates, so larger ones
+LR = {"full": 5e-5, "tiny": 3e-4}  # the tiny preset makes few updates, so a larger rate
 DEVICES = 1  # GPUs, or processes on a CPU
 
 

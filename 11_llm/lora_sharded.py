@@ -32,7 +32,7 @@ from shared.text import cli, data, models
 
 BATCH_SIZE = 12  # texts per update
 MICRO_BATCH_SIZE = 3  # texts per forward and backward pass; more are faster
-LR = {"full": 5e-5, "tiny": 3e-4}  # the tiny preset makes few updates, so larger ones
+LR = {"full": 5e-5, "tiny": 3e-4}  # the tiny preset makes few updates, so a larger rate
 DEVICES = 4  # GPUs, or processes on a CPU
 
 

@@ -7,7 +7,7 @@ import importlib
 import sys
 from pathlib import Path
 
-# Of each command what --help says of it, and the module whose main() it is. A package that holds
+# For each command: its line in --help, and the module with its main(). A package that holds
 # one command has it in command.py.
 COMMANDS = {
     "measure and predict": {

@@ -109,7 +109,7 @@ def parse(
     choose(args, task)
     if args.accelerator == "cpu":
         bf16.speed_up()
-    number_of_devices.choose(args, devices, launcher)
+    number_of_devices.set_number(args, devices, launcher)
     args.shares = shares or args.world_size
     if args.resume and not args.save:
         raise UserError("--resume reads the checkpoint in --save DIR; add --save DIR")

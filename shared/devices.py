@@ -12,7 +12,7 @@ from shared.errors import UserError
 PROCESS = 550_000_000  # bytes that a process of a tiny run needs on a CPU, most of it for PyTorch
 
 
-def choose(args, default, launcher):
+def set_number(args, default, launcher):
     """Set args.devices (per machine), args.num_nodes and args.world_size; adapt args.batch_size.
 
     Args:
@@ -32,9 +32,9 @@ def choose(args, default, launcher):
         args.notes.append(f"batch size raised to {args.batch_size}: one per device")
     if args.batch_size % args.world_size:
         batch = f"a batch of {args.batch_size} {args.task.unit}"
-        raise UserError(f"{batch} does not divide by {args.world_size} devices")
+        raise UserError(f"{batch} is not divisible by {args.world_size} devices")
     if sys.platform == "linux" and (started or int(os.environ.get("LOCAL_RANK", 0))):
-        # If torchrun or Fabric's first process is killed, it cannot end the others itself.
+        # Die with the parent: if killed, torchrun or Fabric's first process cannot end the others.
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
@@ -44,7 +44,8 @@ def _number(args, default, launcher, started):
     wanted = started or args.devices or default
     if default == 1:
         if wanted > 1:
-            args.notes.append("this script uses one device; those from 08_fsdp on use several")
+            args.notes.append("this script uses one device; others, from 08_fsdp on, use several")
+        args.num_nodes = 1  # what torchrun starts on other machines trains by itself
         return 1
     if started:
         return started
@@ -59,9 +60,9 @@ def _number(args, default, launcher, started):
     return wanted
 
 
-def _alone(args, launcher):
+def _alone(args, command):
     """Return 1, after setting the environment of a single process as torchrun would set it."""
-    start = f"{launcher} {args.script}.py"
+    start = f"{command} {args.script}.py"
     if (args.devices or 1) > 1:
         raise UserError(f"this script does not start processes itself; run {start}")
     args.notes.append(f"one process; {start} starts more")

@@ -1,4 +1,4 @@
-"""Data loaders, which give each process its share of every batch in a fixed order; the cache."""
+"""Data loaders: each process gets its share of every batch, in a fixed order; a cache of files."""
 
 import dataclasses
 import itertools
@@ -36,10 +36,10 @@ def made_once(name, make):
     return path
 
 
-def split(n, shares):
-    """Return the indices of n examples in random order, in parts; shares are fractions of n."""
+def split(n, fractions):
+    """Return the indices of n examples in random order, in parts, of these fractions of n."""
     order = torch.randperm(n, generator=torch.Generator().manual_seed(SPLIT_SEED)).tolist()
-    ends = [0, *(round(n * end) for end in itertools.accumulate(shares))]
+    ends = [0, *(round(n * end) for end in itertools.accumulate(fractions))]
     parts = [order[a:b] for a, b in zip(ends, ends[1:])]
     if not all(parts):
         raise UserError(f"--data: {n} examples are too few to train, validate and test with")
@@ -59,7 +59,7 @@ class Order(DistributedSampler):
     """A sampler of the examples of this process; the order depends on seed and epoch alone.
 
     Share r of n takes every n-th example. The next pass skips the first `start` examples. With
-    `with_epoch`, it yields (epoch, position): worker processes persist over the epochs.
+    `with_epoch`, it yields (epoch, position), since persistent workers keep a copy of the data set.
     """
 
     def __init__(self, examples, args, shuffle, with_epoch):
@@ -101,7 +101,7 @@ class Loaders:
         """The three loaders, in the order of the names above."""
         return self.train, self.val, self.test
 
-    def resume(self, loader, epoch, steps):
+    def start_epoch(self, loader, epoch, steps):
         """Let a loader's next pass be what is left of an epoch; return updates done, and to do.
 
         Args:
@@ -119,7 +119,8 @@ class Loaders:
 def loaders(args, sets, dataset, classes, collate_fn=None, slow=False, **known):
     """Return Loaders of three data sets, the first of them shuffled.
 
-    The k-th batches of all shares together are the k-th batch of a single process.
+    The k-th batches of all shares together are the k-th batch of a single process. A last training
+    batch with fewer examples than devices in a share is dropped.
 
     Args:
         args: the parsed options.
@@ -129,13 +130,15 @@ def loaders(args, sets, dataset, classes, collate_fn=None, slow=False, **known):
         slow: let worker processes make the examples.
     """
     workers = min(max(os.cpu_count() // args.devices, 1), 16) if slow else 0
-    too_few = 0 < len(sets[0]) % args.batch_size < args.world_size // args.shares  # of a pipeline
+    too_few = (
+        0 < len(sets[0]) % args.batch_size < args.world_size // args.shares
+    )  # a part of a pipeline would have no image
     parts = [
         DataLoader(
             part,
             batch_size=args.batch_size // args.shares,
             sampler=Order(part, args, part is sets[0], slow and part is sets[0]),
-            # A loader draws a base seed from it, not from the global generator of dropout.
+            # Its own: each pass draws a seed, which would change dropout's in the global generator.
             generator=torch.Generator().manual_seed(args.seed),
             drop_last=part is sets[0] and too_few,
             collate_fn=collate_fn,

@@ -39,7 +39,9 @@ class Accuracy(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.register_buffer("counts", torch.zeros(2, dtype=torch.long))  # correct and all, here
+        self.register_buffer(
+            "counts", torch.zeros(2, dtype=torch.long)
+        )  # correct and all examples of this process
 
     @property
     def metric_state(self):
@@ -65,9 +67,9 @@ class Speed:
 
     def __init__(self, device):
         self.device = device
-        self.seconds = 0.0  # of all updates
-        self._untimed = 0.0  # seconds of the updates before the timed ones
-        self._timed = 0  # images or texts
+        self.seconds = 0.0  # of all updates since --resume
+        self._untimed_seconds = 0.0  # of the updates before the timed ones
+        self._timed_examples = 0  # images or texts
         self._updates = 0
         self._started = None
 
@@ -79,9 +81,9 @@ class Speed:
         """Count an update on so many examples."""
         self._updates += 1
         if self._updates == LEDGER_UPDATES:
-            self._untimed = self.seconds + self._now() - self._started
+            self._untimed_seconds = self.seconds + self._now() - self._started
         elif self._updates > LEDGER_UPDATES:
-            self._timed += examples
+            self._timed_examples += examples
 
     def leave_out(self, seconds):
         """Leave out seconds that went into something else, such as a checkpoint."""
@@ -94,7 +96,9 @@ class Speed:
     @property
     def per_second(self):
         """Images or texts per second, over all devices; None without timed updates."""
-        return self._timed / (self.seconds - self._untimed) if self._timed else None
+        if not self._timed_examples:
+            return None
+        return self._timed_examples / (self.seconds - self._untimed_seconds)
 
     def _now(self):
         if self.device.type != "cpu":
@@ -114,7 +118,7 @@ class Evaluator:
 
     @torch.no_grad()
     def value(self, model, loader):
-        """Return the metric, a number, at most of --max-steps batches."""
+        """Return the metric, a number, over at most --max-steps batches."""
         metric = self.new_metric()
         position = self.share  # of the batch's first example in the data set
         model.eval()
@@ -135,7 +139,7 @@ def shown(loader, updates, done, title, losses, hidden):
     Args:
         done: updates of the epoch before these.
         losses: Losses, which are read when the bar is drawn: each reading waits for the GPU.
-        hidden: show nothing; all processes but the first.
+        hidden: show nothing, as in all processes but the first.
     """
     how = {"unit": "update", "mininterval": 0.5, "disable": hidden or not updates}
     bar = tqdm(desc=title, total=done + updates, initial=done, **how)
@@ -152,7 +156,10 @@ class Meter:
     phases = Phases  # what measures memory; a predictor puts a class of its own here
 
     def __init__(self, args, fabric, precision=None):
-        """Print the run's settings; without Fabric, a script passes its torch.device, precision."""
+        """Print the run's settings.
+
+        Without Fabric, `fabric` is the torch.device, and the script says its precision, too.
+        """
         self.args = args
         self.device = fabric if precision else fabric.device
         self.cuda = self.device.type == "cuda"
@@ -201,7 +208,7 @@ class Meter:
         --save and --resume keep the state_dict() of the model, of an optimizer or a list of them,
         and of others, such as a scheduler.
         """
-        self.metric = self.evaluator.new_metric()
+        self.metric = self.evaluator.new_metric()  # --resume fills it; an epoch begins with another
         others += (self.scaler,) if self.scaler else ()
         self.saving = Saving(self, model, optimizer, others)
         with self.memory.train(model):
@@ -210,7 +217,7 @@ class Meter:
 
     def progress(self, loader, epoch):
         """Yield the remaining batches of an epoch, measure each update, and show a progress bar."""
-        done, left = self.loaders.resume(loader, epoch, self.steps)
+        done, left = self.loaders.start_epoch(loader, epoch, self.steps)
         if not done:
             self.metric = self.evaluator.new_metric()
         title = f"epoch {epoch + 1}/{self.loaders.epochs}"

@@ -50,7 +50,7 @@ class Record(TypedDict, total=False):
     image_px: int  # edge of the images, in pixels
     max_length: int  # tokens per text at most
     seed: int  # of the order of the data and of random weights
-    epochs: int  # passes over the data
+    epochs: int  # passes over the data, the last one maybe cut short
     steps: int  # updates
     resumed_at: int | None  # updates before the last --resume, which `steps` includes
     load: Phase
@@ -59,7 +59,7 @@ class Record(TypedDict, total=False):
     input_shapes: list  # of the first input, for each update that the ledger has logged
     images_per_second: float | None  # after the updates that the ledger has logged
     texts_per_second: float | None
-    train_seconds: float  # of all updates
+    train_seconds: float  # of the updates since the last --resume
     train_accuracy: float | None  # from 0 to 1, in the last epoch, while training
     val_accuracy: float | None  # after it
     test_accuracy: float  # at the end

@@ -33,7 +33,7 @@ MISTAKES = [
     (BASELINE, "--data cifar10", "be downloaded (<urlopen error no network>); pass --data digits"),
     ("11_llm/before", "--data imdb", "cannot be read or downloaded (<urlopen error no network>)"),
     (BASELINE, "--model vit_b_16 --data fake", "no network>); pass --no-pretrained, or put http"),
-    (FSDP, "--devices 3", "a batch of 16 images does not divide by 3 devices"),
+    (FSDP, "--devices 3", "a batch of 16 images is not divisible by 3 devices"),
     ("09_act_ckpt/plain", "--devices 2", "run torchrun --nproc-per-node 2 09_act_ckpt/plain.py"),
     ("11_llm/before", "--data {tmp} --record {tmp}", "would be written into what --data or"),
     (BASELINE, "--data {tmp} --save {tmp}/mine", "/mine would be written into what --data"),

@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 OF_SCRIPTS = {
     "0[1-9]_*/*.py": (16, 1900),
     "10_*/*.py": (16, 1900),
-    "11_llm/before.py": (20, 2200),
-    "11_llm/train.py": (20, 2200),
+    "11_llm/before.py": (20, 2250),
+    "11_llm/train.py": (20, 2250),
 }
 
 

@@ -1,4 +1,4 @@
-"""Promise: `python -m shared` is one door to all commands, from any folder, also by their old names."""
+"""Promise: `python -m shared` is one door to all commands, from any folder; old names say so."""
 
 import ast
 

@@ -50,7 +50,7 @@ def test_a_stage_that_fails_is_shown_and_the_others_run(tmp_path):
     options = [*TINY, "--devices", 3, "--max-steps", 4, "--out", tmp_path]
     printed = run("-m", "shared", "ladder", "08,06", *options, code=1)
     assert "08_fsdp/train            FAILED" in printed
-    assert "a batch of 16 images does not divide by 3" in printed
+    assert "a batch of 16 images is not divisible by 3" in printed
     assert "06_sgd/train             done" in printed
     assert [r["script"] for r in read(tmp_path / "ladder.jsonl")[0]] == ["06_sgd/train"]
 

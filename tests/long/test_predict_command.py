@@ -63,7 +63,7 @@ def test_segments_that_grow_waste_less():
     [
         (["--fits", "much"], "--fits: much is not a known card; choose from v100"),
         (["--model", "vit_tiny", "11"], "is for images, but 11_llm/before trains on"),
-        (["08", "--preset", "tiny", "--devices", "3"], "a batch of 16 images does not divide by 3"),
+        (["08", "--preset", "tiny", "--devices", "3"], "16 images is not divisible by 3"),
         (["06", "--fits", "l4", "--timeline", "out"], "--timeline is not allowed with --fits"),
         (["06", "--updates", "5"], "--updates is for a script of yours; name its path"),
         (["06", "--", "--lr", "1"], "what follows -- is for a script of yours"),
