@@ -5,6 +5,7 @@ import shlex
 from shared.lab.predict import options, selection
 from shared.lab.predict.jobs import run_jobs
 from shared.lab.predict.stage import predict
+from shared.lab.records.exercises import PREDICT
 
 
 def predictions(commands):
@@ -14,7 +15,7 @@ def predictions(commands):
     """
     runs = {}
     for command in commands:
-        args = options.parse(shlex.split(command)[3:])
+        args = options.parse(shlex.split(command.removeprefix(PREDICT)))
         runs[command] = selection.runs(args)
     jobs = list(dict.fromkeys(job for jobs in runs.values() for job in jobs))
     records = dict(zip(jobs, run_jobs([(predict, *job) for job in jobs])))

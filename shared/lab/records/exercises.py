@@ -12,6 +12,7 @@ import shlex
 from shared.lab.records import scripts
 from shared.lab.records.scripts import ROOT
 
+PREDICT = "python -m shared predict "  # how the commands of predictions begin
 # The question, the command, the options of the answer, and the reason.
 PARTS = re.compile(
     r".*?\n(.*?)```bash\n(.*?)\n```\n.*?<!-- generated: answer (.*?) -->\n.*?<!-- end -->\n"
@@ -59,7 +60,7 @@ def every():
 
 def is_prediction(command):
     """Return whether a command predicts; otherwise it runs a script."""
-    return shlex.split(command)[1:3] == ["-m", "shared", "predict"]
+    return command.startswith(PREDICT)
 
 
 def commands(exercise):
