@@ -27,6 +27,8 @@ TIMELINES = RESULTS / "timelines.json.xz"  # by the same command: of the stages
 # Measured on a CPU by `python -m shared ladder --preset tiny --side-roads`:
 TINY_MEASURED = RESULTS / "tiny-cpu.jsonl"
 TINY_SIDE_ROADS = RESULTS / "tiny-cpu-side-roads.jsonl"
+# The same by `python -m shared ladder 04-11 --preset full --dry-run`:
+FULL_CPU = RESULTS / "full-cpu.jsonl"
 # By the command of that name:
 CARD_FITS = RESULTS / "card-fits.json.xz"
 EXERCISES = RESULTS / "exercises.json.xz"
