@@ -32,7 +32,7 @@ labels[i : i + MICRO_BATCH_SIZE]) for i in range(0, len(images), MICRO_BATCH_SIZ
 06_sgd/train | SGD(model.parameters() => SGD([p.detach().clone() for p in model.parameters()] \
 | does the optimizer hold the model's own parameters?
 08_fsdp/train | [*model.encoder.layers, model] => [model] | is fully_shard called for each block
-06_sgd/train | T_max=args => args; len(x) / len(images) => (len(y) / BATCH_SIZE) |
+06_sgd/train | T_max=loaders => loaders; len(x) / len(images) => (len(y) / BATCH_SIZE) |
 06_sgd/train | SGD( => Adam( | optimizer states 1.8 MB, new: another optimizer, such as Adam
 06_sgd/train | scheduler.step() => pass | learning rate, schedule, zero_grad(), or batch size?
 06_sgd/train | optimizer.zero_grad() => pass | learning rate, schedule, zero_grad(), or batch size?

@@ -12,7 +12,7 @@ import zipfile
 
 import pytest
 from conftest import ROOT, cpu_only
-from emulated import NEEDS
+from helpers.emulated import NEEDS
 
 PROJECT = ROOT / "shared" / "emulator"
 TRAIN = """

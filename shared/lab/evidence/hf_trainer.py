@@ -116,6 +116,7 @@ def micro_batches(args):
 
 
 def main(argv=None):
+    errors.install()
     args = parse(argv)
     torch.manual_seed(args.seed)
     precision = "bf16-mixed" if args.bf16 else "32-true"
