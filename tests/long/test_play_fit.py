@@ -9,12 +9,12 @@ from shared.lab.game import command, judge, levels, sheet
 from shared.lab.records import stored
 
 HANDED = levels.get("3").text()
-FAILING = [  # line 43 is that of the step
+FAILING = [  # line 42 is that of the step
     (
         HANDED.replace("return meter", "meter"),
         "main\\(\\) has to return what meter.test\\(\\) returns",
     ),
-    (HANDED.replace("    optimizer.step()", "    exit()"), "line 43: it ended itself, with exit"),
+    (HANDED.replace("    optimizer.step()", "    exit()"), "line 42: it ended itself, with exit"),
     (HANDED.replace("    optimizer.step()", "    while True: pass"), "is there a loop without end"),
     ('"""Level 3 on rtx3060, empty."""', "has no attribute 'main'"),
 ]
