@@ -14,7 +14,7 @@ ELSEWHERE = {"PATH": "/nowhere", "CC": "no-compiler"}  # no C compiler
     [
         ("-m", "shared", "predict", "06"),
         ("-m", "shared", "predict", "06", "--fits", "l4"),
-        ("-m", "shared", "predict", ROOT / "11_llm" / "hf_trainer.py"),
+        ("-m", "shared", "predict", ROOT / "shared" / "lab" / "evidence" / "hf_trainer.py"),
         ("-m", "emulated_gpu", ROOT / "06_sgd" / "train.py"),
     ],
 )
