@@ -24,7 +24,9 @@ def set_number(args, default, launcher):
         UserError: there are fewer devices than asked for, or they do not divide the batch.
     """
     started = int(os.environ.get("LOCAL_WORLD_SIZE", 0))  # processes, set by torchrun
-    args.num_nodes = int(os.environ["WORLD_SIZE"]) // started if started else 1
+    args.num_nodes = 1
+    if started and default > 1:  # else what torchrun starts on other machines trains by itself
+        args.num_nodes = int(os.environ["WORLD_SIZE"]) // started
     args.devices = _number(args, default, launcher, started)
     args.world_size = args.devices * args.num_nodes
     if args.batch_size < args.world_size:
@@ -45,7 +47,6 @@ def _number(args, default, launcher, started):
     if default == 1:
         if wanted > 1:
             args.notes.append("this script uses one device; others, from 08_fsdp on, use several")
-        args.num_nodes = 1  # what torchrun starts on other machines trains by itself
         return 1
     if started:
         return started

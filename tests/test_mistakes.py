@@ -6,6 +6,7 @@ The exit code is 2, and there is no traceback.
 import importlib
 import json
 import re
+from types import SimpleNamespace
 from urllib.error import URLError
 
 import datasets
@@ -13,6 +14,7 @@ import pytest
 import torch
 from conftest import paint, run
 
+from shared import devices
 from shared.errors import UserError
 from shared.images import cli
 from shared.lab.records import scripts
@@ -96,6 +98,16 @@ def test_more_devices_than_there_are(monkeypatch):
     assert args.devices == 2 and "4 GPUs wanted, 2 here" in args.notes
     with pytest.raises(UserError, match="--devices 4: there are 2 GPUs"):
         cli.parse(path, ["--devices", "4"], 16, 4)
+
+
+def test_torchrun_on_two_machines(monkeypatch):
+    for name, value in {"LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "4"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(devices.ctypes, "CDLL", lambda _: SimpleNamespace(prctl=lambda *_: 0))
+    sharded = cli.parse(scripts.get(FSDP).path, ["--preset", "tiny"], 16, 4)
+    assert (sharded.devices, sharded.num_nodes, sharded.world_size) == (2, 2, 4)
+    alone = cli.parse(scripts.get(BASELINE).path, ["--preset", "tiny"], 64)
+    assert (alone.devices, alone.num_nodes, alone.world_size) == (1, 1, 1)
 
 
 @pytest.mark.parametrize("precision, said", [("bf16-true", 1), ("32-true", 0)])
