@@ -92,14 +92,6 @@ def test_the_first_difference_of_a_training_is_the_reason(changes, reason):
     assert (texts.refusal(comparison) or "").startswith(reason or "")
 
 
-def test_another_batch_is_refused(tmp_path):
-    file = tmp_path / "fit_3.py"
-    file.write_text(HANDED.replace("BATCH_SIZE = 64", "BATCH_SIZE = 32"))
-    printed = run(*GAME, file, code=1)
-    assert "refused: 32 images per update instead of 64: the batch has to stay" in printed
-    assert [*tmp_path.iterdir()] == [file]
-
-
 def test_a_record_of_something_else_is_not_changed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "fit.json").write_text("[1]")

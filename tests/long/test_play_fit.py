@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from conftest import run
 
 from shared.errors import UserError
 from shared.lab.game import command, judge, levels, sheet
@@ -106,3 +107,11 @@ def test_a_card_on_which_a_level_is_no_game(options, which, said, verdicts, tmp_
     with pytest.raises(UserError, match=said):
         command.main(options.split())
     assert not [*tmp_path.iterdir()]
+
+
+def test_another_batch_is_refused(tmp_path):
+    file = tmp_path / "fit_3.py"
+    file.write_text(HANDED.replace("BATCH_SIZE = 64", "BATCH_SIZE = 32"))
+    printed = run("-m", "shared", "game", file, code=1)
+    assert "refused: 32 images per update instead of 64: the batch has to stay" in printed
+    assert [*tmp_path.iterdir()] == [file]
