@@ -12,10 +12,10 @@ from shared.lab.records.reading import by_model, setting, unit
 CARDS = ("t4", "rtx4090", "a100")
 
 
-def ways(name, further=()):
+def ways(name):
     """Return the result of `python -m shared predict --card NAME`, a dictionary per model."""
     card = cards.CARDS[name]
-    args = options.parse(["--card", name, *further])
+    args = options.parse(["--card", name])
     records = card_fit.find(selection.runs(args), card)
     return [
         {
@@ -38,7 +38,3 @@ def main(argv=None):
     made = command_of(["-m", "shared", "card_fits"], argv)
     results = [{**result, "made_with": made} for name in CARDS for result in ways(name)]
     stored.write(stored.CARD_FITS, results)
-
-
-if __name__ == "__main__":
-    main()

@@ -14,7 +14,7 @@ from shared.lab.records import stored
 from shared.lab.records.exercises import commands, every, is_prediction
 from shared.lab.records.reading import read
 from shared.lab.records.running import run_script
-from shared.lab.records.scripts import ROOT
+from shared.record import ROOT
 
 # The fields of a record that an answer needs.
 KEPT = (
@@ -88,7 +88,3 @@ def main(argv=None):
     entries = to_store(printed)
     stored.write(stored.EXERCISES, entries)
     print(f"{stored.EXERCISES.relative_to(ROOT)}: {len(entries)} answers")
-
-
-if __name__ == "__main__":
-    main()

@@ -18,7 +18,3 @@ def main(argv=None):
     records = [{**record, **made} for record in stored.rounded(records)]
     stored.write(stored.GAME, records)
     print(f"{stored.GAME.name}: {len(records)} verdicts")
-
-
-if __name__ == "__main__":
-    main()

@@ -103,7 +103,3 @@ def main(argv=None):
     stored.write_made_by(
         "hugging_face", stored.HUGGING_FACE, [r for pair in measured() for r in pair]
     )
-
-
-if __name__ == "__main__":
-    main()

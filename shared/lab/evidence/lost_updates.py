@@ -67,7 +67,3 @@ def main(argv=None):
     }
     stored.write(stored.LOST_UPDATES, by_script)
     print(f"{stored.LOST_UPDATES.name}: {sum(map(len, by_script.values()))} runs")
-
-
-if __name__ == "__main__":
-    main()

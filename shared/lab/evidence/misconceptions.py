@@ -16,10 +16,6 @@ def every():
 def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
     commands = [command for thing in every() for command in thing.get("commands", ())]
-    printed = stored.rounded(predictions(list(dict.fromkeys(commands))))
+    printed = stored.rounded(predictions(commands))
     stored.write(stored.MISCONCEPTIONS, printed)
     print(f"{stored.MISCONCEPTIONS.name}: {len(printed)} commands")
-
-
-if __name__ == "__main__":
-    main()

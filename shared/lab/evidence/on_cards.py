@@ -95,7 +95,3 @@ def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
     with ThreadPoolExecutor(2) as pool:
         stored.write_made_by("on_cards", stored.ON_CARDS, [*pool.map(pair, ON)])
-
-
-if __name__ == "__main__":
-    main()

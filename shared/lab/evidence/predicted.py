@@ -63,7 +63,3 @@ def main(argv=None):
         made = {"command": "python -m shared predicted"}
         stored.store_predicted(group, [{**record, **made} for record in records])
         print(f"{group}: {len(records)} records", flush=True)
-
-
-if __name__ == "__main__":
-    main()

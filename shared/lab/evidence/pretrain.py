@@ -112,7 +112,3 @@ def main(argv=None):
     os.replace(part, out)
     megabytes = out.stat().st_size / 1e6
     print(f"{accuracy:.1%} of new characters recognized; {out} has {megabytes:.2f} MB")
-
-
-if __name__ == "__main__":
-    main()

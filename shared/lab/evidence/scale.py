@@ -72,7 +72,3 @@ def main(argv=None):
         run_jobs([(emulate, SCRIPT, wanted(model, gpus), group)])[0] for model, gpus, group in RUNS
     ]
     stored.write_made_by("scale", stored.SCALE, records)
-
-
-if __name__ == "__main__":
-    main()

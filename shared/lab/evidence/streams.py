@@ -52,7 +52,3 @@ def main(argv=None):
         entries.append({**record.new(TASK, **entry), "pieces": joined(pieces)})
     stored.write(stored.STREAMS, entries)
     print(f"{stored.STREAMS.name}: {len(entries)} records")
-
-
-if __name__ == "__main__":
-    main()

@@ -96,7 +96,3 @@ def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
     records = run_jobs([(measure, variant) for variant in MEASURED], emulated=False)
     stored.write_made_by("variants", stored.TINY_VARIANTS, records)
-
-
-if __name__ == "__main__":
-    main()

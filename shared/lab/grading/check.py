@@ -3,7 +3,6 @@
 import functools
 import os
 import re
-import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -173,7 +172,3 @@ def main(argv=None):
             break  # the other checks call these functions
     print(check_texts.conclusion(reference.name[:2], results))
     return 0 if all(result.right for result in results) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -27,7 +27,7 @@ from shared.lab.lessons import (
 )
 from shared.lab.records import scripts
 from shared.lab.records.atomic_files import write_text
-from shared.lab.records.scripts import ROOT
+from shared.record import ROOT
 
 PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 PARTS = {

@@ -10,8 +10,8 @@ from shared.lab.lessons.parts import FIGURES, pair
 from shared.lab.predict import timeline
 from shared.lab.records import bars, scripts, stored
 from shared.lab.records.reading import by_script, read
-from shared.lab.records.scripts import ROOT
 from shared.lab.records.stored import RESULTS, TINY_MEASURED
+from shared.record import ROOT
 
 
 def every():

@@ -3,7 +3,7 @@
 import os
 
 from shared.lab.records import formats, markdown, measured, reading, scripts, stored
-from shared.lab.records.scripts import ROOT
+from shared.record import ROOT
 
 
 def records():

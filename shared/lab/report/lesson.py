@@ -9,7 +9,7 @@ from markdown_it.token import Token
 from markupsafe import Markup, escape
 
 from shared.lab.records import exercises, scripts
-from shared.lab.records.scripts import ROOT
+from shared.record import ROOT
 
 SECTIONS = ("The script", "The change", "Run it", "Why the memory changes", "What it costs")
 SECTIONS += ("In your own script",)
