@@ -26,7 +26,7 @@ def summary(folder):
     groups = {"scripts of this repository": runs}
     for kind, title in OTHERS.items():
         groups[title] = others(kind)
-    for title, group in ((title, group) for title, group in groups.items() if group):
+    for title, group in groups.items():
         cells = []
         for key in compare.COUNTED:
             e = errors(group, key)
@@ -38,12 +38,11 @@ def summary(folder):
 
 def others(kind):
     """Return the runs of a kind in OTHERS, like those of compared()."""
-    keys = [*compare.COUNTED]
     runs = []
     for r in measured.lines()[1]:
         if r["kind"] == kind and "emulated_gb" in r:
             # As many digits as the emulated figures have: more would count as a difference.
-            gb = {key: round(r["counters"][key] / 1e9, 3) for key in keys}
+            gb = {key: round(r["counters"][key] / 1e9, 3) for key in compare.COUNTED}
             runs.append({**r, "measured_gb": gb})
     return runs
 
@@ -77,12 +76,7 @@ def elsewhere(folder):
     for kind in OTHERS:
         for run in others(kind):
             if any(abs(errors([run], key)[0]) > NEAR for key in compare.COUNTED):
-                cells = [
-                    f"{run[where][key]:.3f}"
-                    for key in compare.COUNTED
-                    for where in ("measured_gb", "emulated_gb")
-                ]
-                table.append((run["name"], *cells))
+                table.append((run["name"], *compare.cells(run)))
     return markdown.text(table)
 
 

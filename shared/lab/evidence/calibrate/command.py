@@ -6,6 +6,7 @@ emulates what a file has measured, here or elsewhere.
 """
 
 import json
+import lzma
 import os
 import time
 
@@ -17,7 +18,8 @@ from shared.lab.evidence.calibrate import compare, files, measure
 from shared.lab.evidence.calibrate.runs import GROUPS, LARGE_GB, every, of_record
 from shared.lab.predict.jobs import Failed, run_jobs
 from shared.lab.records import scripts, stored
-from shared.lab.records.atomic_files import write_text
+from shared.lab.records.atomic_files import write_bytes, write_text
+from shared.lab.records.formats import aligned
 from shared.record import git_commit
 
 LARGEST_GB = 55  # reserved by the largest script, with what a process needs beside it
@@ -53,7 +55,7 @@ def measure_all(names, file):
     lines = []
     if file.exists():
         before, lines = files.read(file)
-        if differences := [key for key in files.DECIDES if before[key] != machine[key]]:
+        if differences := [key for key in files.IDENTITY if before[key] != machine[key]]:
             different = differences[0]
             raise UserError(f"{file} is of another {different}; choose another folder with --out")
     # Anew, without a last line that an interruption has cut.
@@ -103,7 +105,7 @@ def main(argv=None):
     lines = args.out / "measured.jsonl"
     compressed = args.out / "measured.jsonl.xz"
     measure_all(names, lines)
-    files.compress(lines, compressed)
+    write_bytes(compressed, lzma.compress(lines.read_bytes(), preset=9))
     print(f"{compressed}: all of it, in one file to send")
     print(f"python -m shared calibrate --compare {compressed}: emulates the same")
 
@@ -128,5 +130,5 @@ def compare_file(file, folder):
     }
     into = folder / f"{file.name.partition('.')[0]}-emulated.json"
     stored.write(into, [header, *compared])
-    compare.show(compared)
+    print("", *aligned(compare.HEADING, compare.rows(compared)), sep="\n")
     print(f"{into}: the comparison")

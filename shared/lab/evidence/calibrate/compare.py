@@ -10,12 +10,11 @@ from shared.lab.evidence.calibrate import files, measure
 from shared.lab.evidence.calibrate.runs import of_record
 from shared.lab.predict.jobs import Failed, run_jobs
 from shared.lab.proof.traces.compare_events import in_order
-from shared.lab.records.formats import aligned
 
 HEADING = ("script", "allocated GB", "emulated", "reserved GB", "emulated", "events equal")
 COUNTED = {"allocated": "peak", "reserved": "reserved"}  # {counter: its name in a record}
 # The packages whose versions decide how many bytes a script takes.
-DECIDE = ("torch", "torchvision", "transformers", "torchao", "bitsandbytes")
+DECISIVE = ("torch", "torchvision", "transformers", "torchao", "bitsandbytes")
 
 
 def card_of(machine):
@@ -36,14 +35,14 @@ def card_of(machine):
 
 def check_versions(machine):
     """Raise a UserError if packages that decide about bytes have other versions here."""
-    installed = {name: str(version) for name, version in files.versions().items()}
-    measured = {name: machine["versions"][name] for name in DECIDE if name in machine["versions"]}
     # What follows the plus, such as cu128, names the build; the code is the same.
-    public = {name: installed[name].partition("+")[0] for name in DECIDE}
-    wanted = {name: version.partition("+")[0] for name, version in measured.items()}
-    if different := [name for name in wanted if wanted[name] != public[name]]:
+    installed, wanted = (
+        {name: versions[name].partition("+")[0] for name in DECISIVE if name in versions}
+        for versions in (files.versions(), machine["versions"])
+    )
+    if different := [name for name in wanted if wanted[name] != installed[name]]:
         install = " ".join(f"{name}=={wanted[name]}" for name in wanted)
-        differ = ", ".join(f"{name} is {public[name]}" for name in different)
+        differ = ", ".join(f"{name} is {installed[name]}" for name in different)
         raise UserError(
             f"the file was measured with other versions ({differ} here); in an environment of its "
             f"own, install them: pip install {install} -r requirements.txt"
@@ -115,13 +114,12 @@ def more(measured, emulated):
 
 def rows(compared):
     """Return the rows of a table of peaks while training, in GB: measured beside emulated."""
-    table = []
-    for r in compared:
-        cells = [
-            f"{r[where][key]:.3f}" for key in COUNTED for where in ("measured_gb", "emulated_gb")
-        ]
-        table.append((title(r), *cells, events(r)))
-    return table
+    return [(title(r), *cells(r), events(r)) for r in compared]
+
+
+def cells(r):
+    """Return the peaks of a run, each measured and emulated, as texts."""
+    return [f"{r[where][key]:.3f}" for key in COUNTED for where in ("measured_gb", "emulated_gb")]
 
 
 def title(r):
@@ -136,8 +134,3 @@ def events(r):
         return ""
     equal, num_measured, num_emulated = r["events"]
     return "all" if equal == num_measured == num_emulated else f"{equal:,} of {num_measured:,}"
-
-
-def show(compared):
-    """Print a table of a comparison."""
-    print("", *aligned(HEADING, rows(compared)), sep="\n")

@@ -3,7 +3,6 @@
 import importlib.metadata
 import json
 import lzma
-import os
 import platform
 import time
 from pathlib import Path
@@ -14,7 +13,7 @@ from emulated_gpu import launch
 from shared.record import device_name, git_commit
 
 # A file has runs of one machine and one state of the code.
-DECIDES = ("gpu", "emulated", "versions", "git_commit")
+IDENTITY = ("gpu", "emulated", "versions", "git_commit")
 
 PACKAGES = "torch torchvision lightning transformers torchao bitsandbytes peft accelerate".split()
 
@@ -57,21 +56,10 @@ def read(file):
     opened = lzma.open if file.suffix == ".xz" else open
     with opened(file, "rt") as lines:
         try:
-            machine, *runs = map(json.loads, _whole(lines))
+            # An interruption may have cut the last line.
+            machine, *runs = (json.loads(line) for line in lines if line.endswith("\n"))
         except (lzma.LZMAError, EOFError, ValueError) as error:  # ValueError: no JSON, or no text
             raise ValueError(f"{file} is not a file of a calibration: {error}") from None
     if not isinstance(machine, dict) or machine.get("kind") != "machine":
         raise ValueError(f"{file} is not a file of a calibration")
     return machine, runs
-
-
-def _whole(lines):
-    """Return lines without a last one that an interruption has cut."""
-    return [line for line in lines if line.endswith("\n")]
-
-
-def compress(file, into):
-    """Write a file of lines as one to send, whole or not at all."""
-    part = into.with_name(f"{into.name}.part")
-    part.write_bytes(lzma.compress(file.read_bytes(), preset=9))
-    os.replace(part, into)
