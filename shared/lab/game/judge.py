@@ -184,7 +184,7 @@ def figures(record):
     """Return the figures of a verdict, from the record of a run at full size."""
     return {
         "needs_gb": tables.needs(record),
-        "ms": record["bound"]["ms"] * record["world_size"] / record["batch_size"],
+        "ms": reading.least_ms(record),
         "on_host": reading.computes_on_host(record),
         **{name: record[name] for name in KEPT},
     }

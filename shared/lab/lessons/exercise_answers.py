@@ -9,7 +9,7 @@ SMALL = 0.02  # a category that changes by at most this share is not listed on i
 LARGE = 0.25  # unless it makes up more than this share of the peak
 
 
-def changes(record, against, phase="train", place="device"):
+def changes(record, against, phase, place):
     """Return the categories at a peak, as (category, GB before, GB now).
 
     The record of a run without a GPU has no figures of the host.

@@ -19,7 +19,7 @@ def part(folder):
     sharded = ("`fsdp=True`", "`FullyShardedDataParallelPlugin(fsdp_version=2)`")
     table.append(("sharding", *sharded, "not measured", ""))
     note = "One figure where both are equal."
-    return markdown.with_origin(table, records, stored.HUGGING_FACE, note)
+    return markdown.text(table, note, markdown.sources(records, stored.HUGGING_FACE))
 
 
 def _if_equal(in_trainer, in_before):

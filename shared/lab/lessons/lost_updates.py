@@ -21,4 +21,4 @@ def part(folder):
         f"Adam with a learning rate of {r['lr']:.0e}, {r['steps']} updates of {r['batch_size']} "
         f"images; means over {seeds} seeds. *Changed* counts the weights of the blocks."
     )
-    return markdown.with_origin(table, records, stored.LOST_UPDATES, note)
+    return markdown.text(table, note, markdown.sources(records, stored.LOST_UPDATES))

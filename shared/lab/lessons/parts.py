@@ -5,8 +5,8 @@ from pathlib import Path
 
 from shared.lab.predict.tables import needs
 from shared.lab.records import formats, markdown, measured, reading, scripts, stored
-from shared.lab.records.scripts import ROOT
 from shared.memory.blocks import CATEGORIES
+from shared.record import ROOT
 
 FASTEST = "03_bf16/train"  # of the ladder, per image
 FIGURES = ROOT / "shared" / "lab" / "evidence" / "figures"  # a picture per stage
@@ -60,15 +60,15 @@ def glance(folder):
     return markdown.text([heading, *lines])
 
 
-def _most_changed(phases, count=2):
-    """Return the categories that change most from the first phase to the last, most first.
+def _most_changed(phases):
+    """Return the two categories that change most from the first phase to the last, most first.
 
     With a single phase, these are the largest.
     """
     last = phases[-1]["breakdown_gb"]
     before = phases[0]["breakdown_gb"] if len(phases) > 1 else {}
     change = {label: abs(last.get(label, 0) - before.get(label, 0)) for label in CATEGORIES}
-    most = sorted(change, key=change.get, reverse=True)[:count]
+    most = sorted(change, key=change.get, reverse=True)[:2]
     return [label for label in most if change[label]]
 
 

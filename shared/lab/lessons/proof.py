@@ -11,7 +11,7 @@ from shared.lab.proof.published import time_factors
 from shared.lab.proof.published.show import error, reached
 from shared.lab.proof.published.sources import REPORTS, SOURCES
 from shared.lab.records import formats, markdown, stored
-from shared.lab.records.scripts import ROOT
+from shared.record import ROOT
 
 NEAR = 0.02  # relative errors
 FAIR = 0.05
@@ -65,10 +65,7 @@ def misses(folder):
             causes.setdefault(rows[r["source"], r["what"]]["cause"], []).append(error(r))
     lines = [("cause", "figures", "errors")]
     for cause, errors in sorted(causes.items(), key=lambda item: -len(item[1])):
-        span = f"{min(errors):+.0%}"
-        if len(errors) > 1:
-            span = f"{span} to {max(errors):+.0%}"
-        lines.append((cause, str(len(errors)), span))
+        lines.append((cause, str(len(errors)), _span(errors, 0)))
     return markdown.text(lines)
 
 
@@ -80,12 +77,11 @@ def part(folder):
         errors = [error(r) for r in records if r["source"] == source["title"]]
         if not errors:
             continue  # it has published times alone
-        span = f"{min(errors):+.1%}"
-        if len(errors) > 1:
-            span = f"{span} to {max(errors):+.1%}"
         link = "[{title}]({url})".format(**source)
-        lines.append((link, str(len(errors)), span))
-    return markdown.text(lines, _origin(stored.read(stored.PUBLISHED)))
+        lines.append((link, str(len(errors)), _span(errors, 1)))
+    published = stored.read(stored.PUBLISHED)
+    commands = formats.listed(f"`{r['command']}`" for r in published)
+    return markdown.text(lines, _origin(f"{commands};", published, stored.PUBLISHED))
 
 
 def traces(folder):
@@ -99,12 +95,9 @@ def traces(folder):
         events, equal = (sum(r[key] for r in runs) for key in ("events", "equal"))
         lines.append((link, what, f"{events:,}", str(events - equal or "")))
     seconds = sum(r["seconds"] for r in records)
-    dates, commits = (formats.listed(r[key] for r in records) for key in ("date", "git_commit"))
-    torch = formats.listed(r["torch"] for r in records)
-    made = f"Made with `python -m shared traces --folder DIR`, torch {torch}"
-    made += f", {seconds / 60:.0f} minutes, {dates}, commit {commits}"
-    file = stored.TRACES.relative_to(ROOT)
-    return markdown.text(lines, markdown.folded(markdown.ORIGIN, [f"{made}; records in `{file}`."]))
+    duration = f", {seconds / 60:.0f} minutes"
+    command = "`python -m shared traces --folder DIR`,"
+    return markdown.text(lines, _origin(command, records, stored.TRACES, duration))
 
 
 def unedited(folder):
@@ -171,10 +164,19 @@ def _sources(records):
     return " and ".join(counts)
 
 
-def _origin(records):
-    commands = formats.listed(f"`{r['command']}`" for r in records)
-    torch = formats.listed(r["torch"] for r in records)
-    dates, commits = (formats.listed(r[key] for r in records) for key in ("date", "git_commit"))
-    file = stored.PUBLISHED.relative_to(ROOT)
-    made = f"Made with {commands}; torch {torch}, {dates}, commit {commits}"
-    return markdown.folded(markdown.ORIGIN, [f"{made}; records in `{file}`."])
+def _span(errors, digits):
+    """Return the lowest and the highest of relative errors, as text."""
+    lowest, highest = (f"{error:+.{digits}%}" for error in (min(errors), max(errors)))
+    return f"{lowest} to {highest}" if len(errors) > 1 else lowest
+
+
+def _origin(commands, records, file, duration=""):
+    """Return how the records in a file were made, as a collapsible section.
+
+    These records have one version, PyTorch's, where origin() expects several.
+    """
+    torch, dates, commits = (
+        formats.listed(r[key] for r in records) for key in ("torch", "date", "git_commit")
+    )
+    made = f"Made with {commands} torch {torch}{duration}, {dates}, commit {commits}"
+    return markdown.folded(markdown.ORIGIN, [f"{made}; records in `{file.relative_to(ROOT)}`."])

@@ -22,13 +22,13 @@ def part(folder):
         model = r["model"].rpartition("/")[-1]
         gpus = f"{r['world_size']}, in groups of {r['group']}" if r["group"] else r["world_size"]
         rows.append((model, str(gpus), *map(number, sizes), effort))
-    return f"{markdown.with_origin(rows, records, stored.SCALE)}\n\n{titan()}"
+    return markdown.text(rows, markdown.sources(records, stored.SCALE), titan())
 
 
 def titan():
-    """Return the table of torchtitan's figures with more than FSDP."""
+    """Return the rows of a table: torchtitan's figures with more than FSDP."""
     rows = [("torchtitan, reserved", "published", "emulated")]
     for r in stored.read(stored.PUBLISHED):
         if r["source"] == TITAN and r["what"] in SHOWN:
             rows.append((r["what"], number(r["published_gb"]), number(r["emulated_gb"])))
-    return "\n".join(markdown.table(rows))
+    return rows

@@ -63,4 +63,5 @@ def grown(folder):
             lines.append((title, *map(number, reserved), markdown.compared(*reserved)))
     heading = ("GB reserved", "by default", "expandable", "change")
     ladder = ("01 to 10", "", "", f"{max(shares):+.1%} to {min(shares):+.1%}")
-    return markdown.with_origin([heading, ladder, *lines], [*expandable.values()], stored.PREDICTED)
+    sources = markdown.sources([*expandable.values()], stored.PREDICTED)
+    return markdown.text([heading, ladder, *lines], sources)

@@ -59,10 +59,10 @@ def change(before, now):
     return f"{now / before - 1:+.1%}"
 
 
-def one_line(text, most=80):
+def one_line(text):
     """Return a name from outside in a form that can be shown: one line, printable, not too long."""
     text = text if text.isprintable() else ascii(text)[1:-1]
-    return text if len(text) <= most else f"{text[: most - 20]}...{text[-17:]}"
+    return text if len(text) <= 80 else f"{text[:60]}...{text[-17:]}"  # 80 again
 
 
 def listed(texts):

@@ -5,6 +5,7 @@ import difflib
 from shared.lab.records import scripts
 from shared.lab.records.formats import change, less
 from shared.lab.records.origin import origin
+from shared.lab.records.reading import on_gpu
 
 ORIGIN = "Where these figures come from"
 
@@ -23,12 +24,6 @@ def folded(summary, lines):
 def sources(records, file, what=None):
     """Return the origin of figures as a collapsible section; `what` is as in origin()."""
     return folded(ORIGIN, [origin(records, file, what)])
-
-
-def with_origin(rows, records, file, *notes):
-    """Return a table, the notes below it, and the origin of a file's records, as text."""
-    below = [line for note in notes for line in ("", note)]
-    return "\n".join([*table(rows), *below, "", *sources(records, file)])
 
 
 def text(*pieces):
@@ -86,5 +81,5 @@ def compared(before, now):
 def device(record):
     """Return the device of a record, with the number of GPUs if there are several."""
     # Several processes on one CPU share it; only GPUs are counted.
-    several = record["world_size"] > 1 and record["train"]["device_reserved_gb"] is not None
+    several = record["world_size"] > 1 and on_gpu(record)
     return f"{record['world_size']} x {record['device']}" if several else record["device"]

@@ -50,17 +50,17 @@ class Updates:
 
 
 @functools.cache
-def lines(file=GPU):
-    """Return the machine's line of a file, and the others."""
-    with lzma.open(file, "rt") as text:
+def lines():
+    """Return the machine's line of the file of the GPU, and the others."""
+    with lzma.open(GPU, "rt") as text:
         machine, *runs = map(json.loads, text)
     return machine, runs
 
 
 @functools.cache
-def compared(file=EMULATED):
-    """Return the header of a comparison, and its runs."""
-    header, *runs = stored.read(file)
+def compared():
+    """Return the header of the comparison with an emulated GPU, and its runs."""
+    header, *runs = stored.read(EMULATED)
     return header, runs
 
 

@@ -78,6 +78,11 @@ def on_host(record):
     return (record["train"]["host_peak_gb"] or 0) > 0.01 * record["train"]["device_peak_gb"]
 
 
+def on_gpu(record):
+    """Return whether a run was on a GPU, real or emulated: only there is memory reserved."""
+    return record["train"]["device_reserved_gb"] is not None
+
+
 def computes_on_host(record):
     """Return whether the host computes a part of an update, such as the optimizer step.
 

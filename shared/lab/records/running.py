@@ -23,14 +23,14 @@ from shared.record import ROOT
 PRELOADED = ["shared.metrics", "shared.images.cli", "shared.text.cli", "lightning.fabric"]
 
 
-def forks(preload=PRELOADED):
+def forks():
     """Return a multiprocessing context that forks processes from one with all imports done.
 
-    The first call starts the server and imports `preload`, which takes seconds; later processes
+    The first call starts the server and imports PRELOADED, which takes seconds; later processes
     are forked from it and start at once.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(preload)
+    context.set_forkserver_preload(PRELOADED)
     if threading.current_thread() is threading.main_thread():  # others cannot set a handler
         # Threads of OpenMP that wait for each other keep their cores busy, unless this is set when
         # PyTorch is imported. Where other programs run, too, a stage then takes many times as long.

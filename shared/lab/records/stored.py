@@ -204,6 +204,6 @@ def results():
     return [(file, by_script(read_lines(file)[0])) for file in files]
 
 
-def text_records(group=TEXT):
+def text_records():
     """Return the predictions for language models, {model: list of records}."""
-    return {records[0]["model"]: records for records in by_model(predicted(group))}
+    return {records[0]["model"]: records for records in by_model(predicted(TEXT))}

@@ -149,8 +149,7 @@ def texts(records, predicted, measured):
     """Return the note below the bars, and the origins of the predictions beside measurements."""
     # Only on a GPU is there something reserved. A CPU's tensors have no workspaces or rounding, so
     # a prediction for a GPU beside them would differ for reasons that are not errors.
-    on_gpu = records[0]["train"]["device_reserved_gb"] is not None
-    if not (measured and on_gpu):
+    if not (measured and reading.on_gpu(records[0])):
         return "", []
     return nearest_prediction.note(records, predicted)
 

@@ -5,7 +5,7 @@ import re
 from shared.lab.records import stored
 from shared.lab.records.formats import listed
 from shared.lab.records.origin import origin
-from shared.lab.records.reading import is_prediction, setting
+from shared.lab.records.reading import is_prediction, on_gpu, setting
 
 GROUPS = (stored.STAGES, stored.SIDE_ROADS, stored.VITS, stored.TEXT)
 
@@ -17,15 +17,11 @@ def predictions(records):
     """
     predicted = [p for p in stored.predicted(*GROUPS) if not p.get("technique")]
     nearest = {}
-    for r in (r for r in records if not is_prediction(r) and _on_gpu(r)):
+    for r in (r for r in records if not is_prediction(r) and on_gpu(r)):
         same = [p for p in predicted if _same(r, p)]
         if same:  # of several groups with these settings, the first in GROUPS
             nearest[r["script"]] = same[0]
     return nearest
-
-
-def _on_gpu(record):
-    return record["train"]["device_reserved_gb"] is not None
 
 
 def _same(measured, predicted):

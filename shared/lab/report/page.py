@@ -78,7 +78,7 @@ def models():
 
 
 @functools.cache
-def diffs(others=()):
+def diffs(others):
     """Return the diffs between every two stages, and between other scripts and their parents.
 
     The result is {(before, after): rows of side_by_side.rows()}.
