@@ -64,15 +64,14 @@ def save(figure, file, shown):
         warnings.filterwarnings("ignore", "Glyph .* missing from")  # in a name, such as CJK
         figure.savefig(drawn, format="png", dpi=130)
     plt.close(figure)
-    write_bytes(file, with_palette(Image.open(drawn), {"Description": json.dumps(shown)}))
+    write_bytes(file, with_palette(Image.open(drawn), json.dumps(shown)))
 
 
-def with_palette(image, metadata):
+def with_palette(image, description):
     """Return an image as a PNG file with a palette, which has a third of the bytes."""
     colors = image.convert("RGB").quantize(COLORS_OF_A_PICTURE, dither=Image.Dither.NONE)
     information = PngImagePlugin.PngInfo()
-    for key, value in metadata.items():
-        information.add_text(key, value)
+    information.add_text("Description", description)
     file = io.BytesIO()
     colors.save(file, "PNG", optimize=True, pnginfo=information)
     return file.getvalue()

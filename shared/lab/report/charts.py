@@ -9,7 +9,7 @@ from shared.lab.report import nearest_prediction
 from shared.memory.blocks import CATEGORIES
 
 
-def datasets(own=()):
+def datasets(files):
     """Return the choices of the chart: a dictionary for each model of each file of records.
 
     Predictions for a GPU come first, side roads after the ladder, the user's own files last.
@@ -21,10 +21,10 @@ def datasets(own=()):
         published = {name: gb for name, gb in stored.ARTICLE.items() if name in names}
         name = f"{reading.setting(group[0])}, predicted for {gpus}"
         choices.append(dataset(group, name, origin(group, stored.PREDICTED), published))
-    files = [file for file, _ in stored.results()]
-    for file in sorted(files, key=lambda file: file == stored.TINY_SIDE_ROADS):
+    stored_files = [file for file, _ in stored.results()]
+    for file in sorted(stored_files, key=lambda file: file == stored.TINY_SIDE_ROADS):
         choices += measurements(file)
-    for file in own:
+    for file in files:
         choices += measurements(file, f" ({file.name})")
     return choices
 
@@ -140,7 +140,9 @@ def bar(record, axes):
     return {
         "peak": formats.size(train["device_peak_gb"]),
         "at": axes.at(train["device_peak_gb"]),
-        "parts": [(label, gb, formats.size(gb), share) for label, gb, share in held(train)],
+        "parts": [
+            (label, gb, formats.size(gb), share) for label, gb, share in visible_parts(train)
+        ],
         "reserved": axes.mark(train["device_reserved_gb"]),
     }
 
@@ -154,8 +156,8 @@ def texts(records, predicted, measured):
     return nearest_prediction.note(records, predicted)
 
 
-def held(phase):
-    """Return the visible parts of what a phase held at its peak, as (category, GB, share)."""
+def visible_parts(phase):
+    """Return the parts of a phase's peak that can be seen in a bar, as (category, GB, share)."""
     peak = phase["device_peak_gb"]
     least = max(5e-5 * peak, formats.LEAST)
     parts = [(label, phase["breakdown_gb"].get(label, 0)) for label in CATEGORIES]

@@ -11,8 +11,14 @@ from markupsafe import Markup, escape
 from shared.lab.records import exercises, scripts
 from shared.record import ROOT
 
-SECTIONS = ("The script", "The change", "Run it", "Why the memory changes", "What it costs")
-SECTIONS += ("In your own script",)
+SECTIONS = (
+    "The script",
+    "The change",
+    "Run it",
+    "Why the memory changes",
+    "What it costs",
+    "In your own script",
+)
 # The page draws diffs itself, including the folded one of page 01.
 FOLD = r"(<details><summary>[^\n]*\n\n)?{}(\n</details>\n)?"
 DIFF = re.compile(FOLD.format(r"<!-- generated: diff.*?<!-- end -->\n"), re.DOTALL)
@@ -20,8 +26,10 @@ LINK = r"\[[^]]*\]\([^)]*\)"
 # A sentence that only leads elsewhere.
 POINTER = re.compile(rf"(?:(?<=[.!?])|^) ?{LINK}(?:, and {LINK})*\.(?=\s|$)", re.MULTILINE)
 # Sections of other pages that are parts of this one.
-PARTS = {("shared", "how-memory-is-measured"): "#words"}
-PARTS |= {("shared/memory", "which-line-is-wrong"): "#wrong"}
+PARTS = {
+    ("shared", "how-memory-is-measured"): "#words",
+    ("shared/memory", "which-line-is-wrong"): "#wrong",
+}
 COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 PART = r"<!-- generated: {} -->\n(.*?)<!-- end -->"
 HEAD = re.compile(
@@ -78,10 +86,10 @@ def target(link, folder):
     if re.match(r"\w+:", link):
         return link
     path, _, anchor = link.partition("#")
-    there = posixpath.normpath(posixpath.join(folder, path.removesuffix("README.md")))
-    if there not in scripts.folders():
-        return PARTS.get((there.rstrip("/"), anchor))
-    return f"#{place(there, anchor)}" if not anchor or anchor in _anchors(there) else None
+    page = posixpath.normpath(posixpath.join(folder, path.removesuffix("README.md")))
+    if page not in scripts.folders():
+        return PARTS.get((page, anchor))
+    return f"#{place(page, anchor)}" if not anchor or anchor in _anchors(page) else None
 
 
 def without_pointers(text, folder):

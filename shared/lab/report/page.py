@@ -29,10 +29,9 @@ SIZES = (8, 12, 16, 24, 40, 80, 141)  # GB
 FIRST_CARD = "rtx4090"  # chosen when the page opens
 TEMPLATE = Path(__file__).parent / "template"
 # In this order: a later file may use what an earlier one defines.
-STYLES = "base ladder diff stages timeline quiz mistakes ways "
-STYLES += "present print"
-SCRIPTS = "base address ladder stages canvas timeline quiz compare "
-SCRIPTS += "mistakes ways theme present paper touch"
+STYLES = "base ladder diff stages timeline quiz mistakes ways present print".split()
+SCRIPTS = """base address ladder stages canvas timeline quiz compare mistakes ways theme present
+paper touch""".split()
 
 
 def configurations():
@@ -60,9 +59,8 @@ def configurations():
 def models():
     """Return the models, and what fits of them on cards: a list of dictionaries."""
     groups = stored.VITS, stored.TEXT
-    records = [
-        r for r in stored.predicted(stored.STAGES) if "image_px" in r
-    ]  # else among the texts
+    # The stages' language model is in the group of texts as well, and comes from there.
+    records = [r for r in stored.predicted(stored.STAGES) if "image_px" in r]
     first = [
         group[0] for g in (records, *map(stored.predicted, groups)) for group in reading.by_model(g)
     ]
@@ -147,14 +145,14 @@ def number(script):
     return folder[:2] if file == "train" else f"{folder[:2]} {file}"
 
 
-def embedded(what):
+def embedded(value):
     """Return JSON that can be embedded in a script element of a page."""
-    text = json.dumps(what, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c"))
 
 
-def render(files, own=()):
-    """Return the page; files and own are the user's records and timelines."""
+def render(record_files, timeline_files=()):
+    """Return the page; it also shows the records and the timelines in files of the user."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATE),
         autoescape=True,
@@ -169,8 +167,8 @@ def render(files, own=()):
         "inline": lambda source: Markup(text.renderInline(source)),
         "id": lambda script: script.replace("/", "-"),
     }
-    chosen = charts.datasets(files)
-    every = timelines.with_own(own)
+    chosen = charts.datasets(record_files)
+    every = timelines.with_files(timeline_files)
     questions_of_code, origins = mistakes.questions()
     parts = [part(scripts.get(script), chosen) for script in scripts.stages()]
     names = [p["script"] for p in parts]
@@ -203,6 +201,6 @@ def render(files, own=()):
         repository=os.environ.get("GITHUB_REPOSITORY"),  # when GitHub publishes the page
         commit=git_commit(),
         date=datetime.date.today().isoformat(),
-        style=Markup("".join((TEMPLATE / f"style/{x}.css").read_text() for x in STYLES.split())),
-        scripts=[Markup((TEMPLATE / f"script/{x}.js").read_text()) for x in SCRIPTS.split()],
+        style=Markup("".join((TEMPLATE / f"style/{x}.css").read_text() for x in STYLES)),
+        scripts=[Markup((TEMPLATE / f"script/{x}.js").read_text()) for x in SCRIPTS],
     )

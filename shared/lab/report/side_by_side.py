@@ -43,7 +43,7 @@ def rows(before, after):
                 continue
             for i, j in together(a[i1:i2], b[j1:j2]):
                 kind = "added" if i is None else "removed" if j is None else "changed"
-                marks = words(a[i1 + i], b[j1 + j]) if kind == "changed" else ((), ())
+                marks = changed_spans(a[i1 + i], b[j1 + j]) if kind == "changed" else ((), ())
                 left = _cell(old, None if i is None else i1 + i + old_start, marks[0])
                 right = _cell(new, None if j is None else j1 + j + new_start, marks[1])
                 rows.append((kind, *left, *right))
@@ -78,7 +78,7 @@ def likeness(old, new):
     return matcher.ratio() if matcher.quick_ratio() >= ALIKE else 0.0
 
 
-def words(old, new):
+def changed_spans(old, new):
     """Return the spans, (start, end), of the words that differ, for each of two lines.
 
     Differences in indentation do not count.

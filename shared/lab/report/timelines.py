@@ -25,7 +25,7 @@ def of_all():
     return {moments["script"]: moments for moments in stored.timelines()}
 
 
-def with_own(files):
+def with_files(files):
     """Return the moments of every stage and those in files of timelines, {title: moments}.
 
     A title is the name of the script; if that is taken, the model and its inputs follow.
