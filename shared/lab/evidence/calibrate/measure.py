@@ -50,8 +50,7 @@ def measured(run, file):
     try:
         if run.devices > 1:
             fake_ranks.begin(run.devices)
-        with _empty_cache():
-            append(file, {**run.settings, **_figures(run)})
+        _append_figures(run, file)
     except Exception:
         with file.with_suffix(".failed.txt").open("a") as log:
             log.write(f"{run}\n{traceback.format_exc()}\n")
@@ -71,16 +70,14 @@ def emulated(run, card, file):
     gb = None if run.kind == "out of memory" else PLENTY_GB
     process.become(launch.settings(card, run.devices, alone=several, memory_gb=gb))
     torch.set_num_threads(1)
-    with _empty_cache():
-        append(file, {**run.settings, **_figures(run)})
+    _append_figures(run, file)
 
 
-@contextlib.contextmanager
-def _empty_cache():
-    """Let torch.compile() begin with an empty cache: a full one changes the peak by 0.3 %."""
+def _append_figures(run, file):
+    # torch.compile() begins with an empty cache: a full one changes the peak by 0.3 %.
     with tempfile.TemporaryDirectory(prefix="calibrate-", ignore_cleanup_errors=True) as folder:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
-        yield
+        append(file, {**run.settings, **_figures(run)})
 
 
 def append(file, fields):
@@ -112,19 +109,19 @@ def _script(run):
     for constant in ("BATCH_SIZE", "MICRO_BATCH_SIZE"):
         if size := getattr(run, constant.lower()):
             setattr(script, constant, size)
-    words = ["--devices", "1"] if script.DEVICES > 1 and run.devices == 1 else []
+    options = ["--devices", "1"] if script.DEVICES > 1 and run.devices == 1 else []
     if run.kind == "tiny":
-        return {"record": script.main(["--preset", "tiny", *words])}
+        return {"record": script.main(["--preset", "tiny", *options])}
     timed = SLOW.get(run.name, TIMED)
     updates = WARM_UP + timed + PROFILED if run.kind == "time" else UPDATES
-    words += ["--preset", "full", "--dry-run", "--max-steps", str(updates)]
+    options += ["--preset", "full", "--dry-run", "--max-steps", str(updates)]
     with wrapped(phases.Phases, "load", _load_quickly):
         if run.kind == "time":
-            return _timed(script, words, timed)
+            return _timed(script, options, timed)
         if run.kind != "out of memory":
-            return {"record": script.main(words)}
+            return {"record": script.main(options)}
         try:
-            script.main(words)
+            script.main(options)
         except torch.OutOfMemoryError as error:
             return {"said": str(error)}
         raise UserError(f"{run}: there was memory enough")
@@ -149,7 +146,7 @@ def _load_quickly(original, meter_phases):
         yield stack.enter_context(original(meter_phases))
 
 
-def _timed(script, words, timed):
+def _timed(script, options, timed):
     """Run a script without the ledger; return its record, the times and a profile of updates."""
     metrics.LEDGER_UPDATES = phases.LEDGER_UPDATES = 0
     figures = {"update_ms": [], "launch_ms": []}
@@ -171,7 +168,7 @@ def _timed(script, words, timed):
         profile.close()
 
     with wrapped(metrics.Meter, "progress", progress):
-        figures["record"] = script.main(words)
+        figures["record"] = script.main(options)
     if hasattr(profile, "profiler"):
         figures["profile"] = _busy(profile.profiler.events(), PROFILED)
     return figures

@@ -87,16 +87,15 @@ def every(names, large):
     for name in names:
         stage = not scripts.get(name).side_road
         several = ranks(name)
-        for devices in {several, 1} if stage else {several}:
-            runs.append(Run("memory", name, devices, large=name in large))
+        # Stages from 08 on twice: on one GPU with NCCL, and as one of several without it.
+        counts = sorted({several, 1}) if stage else [several]
+        runs += [Run("memory", name, devices, large=name in large) for devices in counts]
         if name in EXPANDABLE:
             runs.append(Run("memory", name, several, expandable=True, large=name in large))
         if scripts.get(name).plain:
             continue
         if stage or name in TIMED:
-            # Stages from 08 on twice: on one GPU with NCCL, and as one of several without it.
-            alone = {1} if stage else set()
-            runs += [Run("time", name, devices) for devices in sorted({several, *alone})]
+            runs += [Run("time", name, devices) for devices in counts]
         for batch_size, micro_batch_size in SIZES.get(name, ()):
             sizes = {"batch_size": batch_size, "micro_batch_size": micro_batch_size}
             runs.append(Run("time", name, **sizes))
