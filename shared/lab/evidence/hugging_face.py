@@ -69,14 +69,14 @@ TECHNIQUES = (
 )
 
 
-def theirs(technique, *options):
+def trainer_record(technique, *options):
     """Return the record of a few updates by the Trainer; run it in a process of its own."""
     from shared.lab.evidence import hf_trainer  # here: the Trainer takes seconds to import
 
     return _quiet(hf_trainer.main, [*UPDATES, *options, *technique.trainer])
 
 
-def ours(technique, *options):
+def script_record(technique, *options):
     """Return the record of before.py with the same change; run it in a process of its own."""
     module = scripts.changed(BEFORE, technique.replaced).load()
     return _quiet(module.main, [*UPDATES, *options])
@@ -93,7 +93,7 @@ def _quiet(main, argv):
 
 def measured(techniques=TECHNIQUES, *options):
     """Return [(record of the Trainer, record of before.py)]; both get the further options."""
-    jobs = [(run, t, *options) for t in techniques for run in (theirs, ours)]
+    jobs = [(run, t, *options) for t in techniques for run in (trainer_record, script_record)]
     records = run_jobs(jobs, emulated=False)
     return list(zip(records[::2], records[1::2]))
 

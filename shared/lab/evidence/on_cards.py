@@ -38,11 +38,10 @@ ON = {
 
 
 def command(name, card, options):
-    """Return the words of the command that runs a script on emulated cards, after "python"."""
+    """Return the arguments of the "python" that runs a script on emulated cards."""
     devices = scripts.get(name).load().DEVICES
     several = ["--devices", str(devices), "--alone"] if devices > 1 else []
-    words = ["-m", "emulated_gpu", "--card", card, *several, f"{name}.py", "--dry-run"]
-    return [*words, *options]
+    return ["-m", "emulated_gpu", "--card", card, *several, f"{name}.py", "--dry-run", *options]
 
 
 def run(name, card, options):
@@ -51,12 +50,19 @@ def run(name, card, options):
     Raises:
         UserError: it failed, but had memory enough.
     """
-    words = command(name, card, options)
+    arguments = command(name, card, options)
     with tempfile.TemporaryDirectory() as folder:
         reports = Path(folder, "reports.json")
         record_file = Path(folder, "record.jsonl")
         # The page shows the command without these two options, which only write files.
-        to_run = [*words[:2], "--json", str(reports), *words[2:], "--record", str(record_file)]
+        to_run = [
+            *arguments[:2],
+            "--json",
+            str(reports),
+            *arguments[2:],
+            "--record",
+            str(record_file),
+        ]
         done = subprocess.run(
             [sys.executable, *to_run], cwd=record.ROOT, capture_output=True, text=True
         )
@@ -67,7 +73,7 @@ def run(name, card, options):
         measured, _ = reading.read(record_file)  # none if it ran out of memory
     return {
         "script": name,
-        "command": " ".join(["python", *words]),
+        "command": " ".join(["python", *arguments]),
         "message": message and message[0],
         "numbers": message and numbers(message[0]),
         "peak": {kind: peak[kind] for kind in ("allocated", "reserved")},

@@ -217,8 +217,8 @@ def make_parser():
 
 def main(argv=None):
     parser = make_parser()
-    given = sys.argv[1:] if argv is None else argv
-    if "--card" in given:  # until the next release: it was an option of the ladder
+    arguments = sys.argv[1:] if argv is None else argv
+    if "--card" in arguments:  # until the next release: it was an option of the ladder
         parser.error("the ladder measures; python -m shared predict 01-11 --fits CARD predicts")
     args = parser.parse_args(argv)
     if args.one_gpu:

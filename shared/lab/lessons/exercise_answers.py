@@ -65,7 +65,7 @@ def title(record, other, short=False):
     With `short`, a script that both have in common is left out.
     """
     differs = [setting(record)] if setting(record) != setting(other) else []
-    for key, words in (
+    for key, form in (
         ("batch_size", "batch of {}"),
         ("micro_batch_size", "micro-batch of {}"),
         ("world_size", "{} devices"),
@@ -77,7 +77,7 @@ def title(record, other, short=False):
         if value != other.get(key) and value is not None:
             if isinstance(value, bool):
                 value = "yes" if value else "no"
-            text = words.format(value)
+            text = form.format(value)
             differs.append(text.removesuffix("s") if value == 1 else text)
     if short and differs and record["script"] == other["script"]:
         return ", ".join(differs)

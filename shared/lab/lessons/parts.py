@@ -35,8 +35,8 @@ def glance(folder):
     peaks = (f"**{peak}**" for peak in _amounts(train, "device_peak_gb"))
     lines.append((f"**peak, allocated{on_each}**", *peaks))
     for label in _most_changed(train):
-        held = (phase["breakdown_gb"].get(label) for phase in train)
-        lines.append((f"of that, {label}", *map(formats.amount, held)))
+        sizes = (phase["breakdown_gb"].get(label) for phase in train)
+        lines.append((f"of that, {label}", *map(formats.amount, sizes)))
     lines.append(("reserved", *_amounts(train, "device_reserved_gb")))
     lines.append(("a card needs", *(formats.size(needs(r)) for r in rows)))
     # The host holds a few numbers in each stage; a row of them would look like a finding.

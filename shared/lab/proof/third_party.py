@@ -16,16 +16,16 @@ def repository(folder, url, commit):
         UserError: it cannot be fetched.
     """
     name = "+".join(url.rstrip("/").split("/")[-2:])
-    there = folder.resolve() / f"{name}-{commit[:7]}"
-    if not there.exists():
+    checkout = folder.resolve() / f"{name}-{commit[:7]}"
+    if not checkout.exists():
         git = ["git", "-c", "advice.detachedHead=false"]
         for command in (
-            [*git, "clone", "-q", "--no-checkout", "--filter=blob:none", url, there],
-            [*git, "-C", there, "checkout", "-q", commit],
+            [*git, "clone", "-q", "--no-checkout", "--filter=blob:none", url, checkout],
+            [*git, "-C", checkout, "checkout", "-q", commit],
         ):
             if subprocess.run(command).returncode:
-                raise UserError(f"{url} cannot be fetched into {there}")
-    return there
+                raise UserError(f"{url} cannot be fetched into {checkout}")
+    return checkout
 
 
 def python(folder, torch, packages=()):
@@ -39,15 +39,15 @@ def python(folder, torch, packages=()):
     home = folder.resolve() / f"torch-{torch}"
     python = home / "bin/python"
     record = home / "packages.json"  # the packages that are installed, as they were asked for
-    have = json.loads(record.read_text()) if record.exists() else {}
+    installed = json.loads(record.read_text()) if record.exists() else {}
     # Of two versions of a package, the one that is asked for last is there.
     wanted = {re.match(r"[\w.-]+", text)[0]: text for text in (f"torch=={torch}", *packages)}
-    if wanted.items() <= have.items():
+    if wanted.items() <= installed.items():
         return str(python)
     if not python.exists():
         venv.create(home, with_pip=True)
     command = [python, "-m", "pip", "install", "-q", *wanted.values()]
     if subprocess.run(command, env={**os.environ, "PIP_NO_COMPILE": "1"}).returncode:
         raise UserError(f"{home}: pip cannot install {', '.join(wanted.values())}")
-    record.write_text(json.dumps({**have, **wanted}, indent=1))
+    record.write_text(json.dumps({**installed, **wanted}, indent=1))
     return str(python)

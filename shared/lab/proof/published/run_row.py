@@ -96,9 +96,8 @@ def measured(row, folder):
     options = ["--card", row["card"]]
     options += ["--devices", str(row["devices"]), "--alone"] if row["devices"] > 1 else []
     options += ["--clock", row["clock"]] if "clock" in row else []
-    runner = (
-        [HERE / "older_pytorch.py"] if "script" in row else []
-    )  # which ends it after a few updates
+    # A script of others would train for days; the runner ends it after a few updates.
+    runner = [HERE / "older_pytorch.py"] if "script" in row else []
     with tempfile.TemporaryDirectory() as out:
         peaks = Path(out, "peaks.json")
         command = [python, "-m", "emulated_gpu", *options, "--json", peaks, *runner]

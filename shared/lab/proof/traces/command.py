@@ -68,9 +68,8 @@ def unedited_records(rows, folder):
             print(f"{group[0]['name']:28} {error}", flush=True)
 
 
-def line(record):
-    """Return the line that is printed for a script of others."""
-    r = record
+def line(r):
+    """Return the line that is printed for a record of a script of others."""
     reserved = "same bytes reserved"
     if r["reserved"] != r["emulated_reserved"]:
         reserved = f"{r['emulated_reserved'] / r['reserved'] - 1:+.2%} reserved"
@@ -115,12 +114,12 @@ def parse(argv):
     return parser.parse_args(argv)
 
 
-def chosen(words, names):
-    """Return the names that contain one of the words, all without words."""
-    for word in words:
-        if not any(word in name for name in names):
-            raise UserError(f"{word} is in none of {', '.join(names)}")
-    return [name for name in names if not words or any(word in name for word in words)]
+def chosen(fragments, names):
+    """Return the names that contain one of the fragments, all without fragments."""
+    for fragment in fragments:
+        if not any(fragment in name for name in names):
+            raise UserError(f"{fragment} is in none of {', '.join(names)}")
+    return [name for name in names if not fragments or any(part in name for part in fragments)]
 
 
 def main(argv=None):

@@ -34,13 +34,13 @@ def notebook(source, script):
 
 def tinyllama(folder):
     """Write the configuration, and a sparse file of weights in bf16, into a folder."""
-    there, c = Path(folder), TINYLLAMA
+    path, c = Path(folder), TINYLLAMA
     width, hidden = c["hidden_size"], c["intermediate_size"]
     keys = width // c["num_attention_heads"] * c["num_key_value_heads"]
     shapes = dict.fromkeys(("lm_head", "model.embed_tokens"), [c["vocab_size"], width])
     shapes["model.norm"] = [width]
     for n in range(c["num_hidden_layers"]):
-        own = {
+        layer = {
             "input_layernorm": [width],
             "post_attention_layernorm": [width],
             "mlp.down_proj": [width, hidden],
@@ -51,7 +51,7 @@ def tinyllama(folder):
             "self_attn.v_proj": [keys, width],
             "self_attn.o_proj": [width, width],
         }
-        shapes |= {f"model.layers.{n}.{name}": shape for name, shape in own.items()}
+        shapes |= {f"model.layers.{n}.{name}": shape for name, shape in layer.items()}
     header, end = {"__metadata__": {"format": "pt"}}, 0
     for name, shape in sorted(shapes.items()):
         start, end = end, end + 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
@@ -59,9 +59,9 @@ def tinyllama(folder):
         header[f"{name}.weight"] = tensor
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    there.mkdir(parents=True, exist_ok=True)
-    (there / "config.json").write_text(json.dumps(c))
-    with (there / "model.safetensors").open("wb") as file:
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "config.json").write_text(json.dumps(c))
+    with (path / "model.safetensors").open("wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         file.truncate(8 + len(text) + end)
 

@@ -113,15 +113,15 @@ def run_2026(mode, tokens, cast):  # recorded after five rounds: the sixth
 
 
 if __name__ == "__main__":
-    ask = argparse.ArgumentParser()
-    ask.add_argument("course", choices=["2025", "2026"])
-    ask.add_argument("mode", choices=["forward", "train"])
-    ask.add_argument("tokens", type=int)
-    ask.add_argument("--bf16", action="store_true")
-    ask.add_argument("--out", type=argparse.FileType("w"), default=sys.stdout)
-    asked = ask.parse_args()
-    cast = torch.autocast("cuda", torch.bfloat16) if asked.bf16 else contextlib.nullcontext()
-    held = (run_2025 if asked.course == "2025" else run_2026)(asked.mode, asked.tokens, cast)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("course", choices=["2025", "2026"])
+    parser.add_argument("mode", choices=["forward", "train"])
+    parser.add_argument("tokens", type=int)
+    parser.add_argument("--bf16", action="store_true")
+    parser.add_argument("--out", type=argparse.FileType("w"), default=sys.stdout)
+    args = parser.parse_args()
+    cast = torch.autocast("cuda", torch.bfloat16) if args.bf16 else contextlib.nullcontext()
+    tensors = (run_2025 if args.course == "2025" else run_2026)(args.mode, args.tokens, cast)
     for event in torch.cuda.memory._snapshot()["device_traces"][0]:
         if event["action"] in LETTER:
-            print(LETTER[event["action"]], event["size"], file=asked.out)
+            print(LETTER[event["action"]], event["size"], file=args.out)

@@ -63,33 +63,33 @@ def run(group, folder):
         RuntimeError: it wrote no snapshot.
     """
     row = group[0]
-    there = third_party.repository(folder, row["repository"], row["commit"])
+    checkout = third_party.repository(folder, row["repository"], row["commit"])
     python = third_party.python(folder, row["torch"], row["packages"])
     for command in row["prepare"]:
-        words = [sys.executable, Path(__file__).with_name("prepare.py"), *command]
-        subprocess.run(words, cwd=there, check=True)
-    written = [there / each["writes"] for each in group]
+        preparation = [sys.executable, Path(__file__).with_name("prepare.py"), *command]
+        subprocess.run(preparation, cwd=checkout, check=True)
+    written = [checkout / each["writes"] for each in group]
     for file in written:
         file.unlink(missing_ok=True)  # the real one may lie there
-    for needed in [*(file.parent for file in written), *(there / name for name in row["make"])]:
+    for needed in [*(file.parent for file in written), *(checkout / name for name in row["make"])]:
         needed.mkdir(parents=True, exist_ok=True)
-    path = [EMULATOR, *(there / name for name in row["path"]), *distributions(row, folder)]
+    path = [EMULATOR, *(checkout / name for name in row["path"]), *distributions(row, folder)]
     for other in row["also"]:
         elsewhere = third_party.repository(folder, other["repository"], other["commit"])
         path += [elsewhere / name for name in other["path"]]
     env = {**os.environ, **row["environment"], "PYTHONPATH": os.pathsep.join(map(str, path))}
     # A script is run by the emulator; Python's own -c needs the interpreter before it.
-    words = row["command"] if row["command"][0] != "-c" else [python, *row["command"]]
-    command = [python, "-m", "emulated_gpu", "--card", row["card"], *words]
+    program = row["command"] if row["command"][0] != "-c" else [python, *row["command"]]
+    command = [python, "-m", "emulated_gpu", "--card", row["card"], *program]
     began = time.perf_counter()
     done = subprocess.run(
-        command, cwd=there / row["folder"], env=env, capture_output=True, text=True
+        command, cwd=checkout / row["folder"], env=env, capture_output=True, text=True
     )
     seconds = (time.perf_counter() - began) / len(group)
     for each, file in zip(group, written):
         if not file.exists():
             raise RuntimeError(f"{each['name']} wrote no snapshot: {done.stderr.strip()[-500:]}")
-        real, reserved = history(snapshot(there, each))
+        real, reserved = history(snapshot(checkout, each))
         emulated, emulated_reserved = history(file.read_bytes())
         yield {
             **{key: each[key] for key in ("name", "what", "repository", "commit", "torch", "card")},
@@ -102,11 +102,11 @@ def run(group, folder):
         }
 
 
-def snapshot(there, row):
+def snapshot(checkout, row):
     """Return the real snapshot, out of the commit that has it."""
     name = f"{row.get('snapshot_commit', row['commit'])}:{row['snapshot']}"
     return subprocess.run(
-        ["git", "-C", there, "show", name], check=True, capture_output=True
+        ["git", "-C", checkout, "show", name], check=True, capture_output=True
     ).stdout
 
 
