@@ -3,6 +3,7 @@
 python -m pytest -q tests/lab/test_road.py
 """
 
+import functools
 import json
 
 import pytest
@@ -57,6 +58,16 @@ def test_a_measurement_is_put_in_its_place(tmp_path, monkeypatch):
         file.write_text(text)
         stored.insert_measured(measured)
         assert file.read_text() == whole
+
+
+def test_the_last_measurement_counts(tmp_path, monkeypatch):
+    """The ladder appends, so the file also has what earlier calls have measured."""
+    records = read(stored.TINY_SIDE_ROADS)[0][:2]
+    add = functools.partial(record.append, tmp_path / road.OUT / "ladder.jsonl")
+    monkeypatch.setattr(road, "ROOT", tmp_path)
+    for new in records:
+        monkeypatch.setattr(road.ladder, "main", lambda argv, new=new: add(new))
+        assert road.measurement(new["script"]) == new
 
 
 def test_each_road_is_predicted_once_in_a_group():
