@@ -30,8 +30,10 @@ def draw(records, file):
     groups = by_model(records)
     for group in groups:
         most = max(r["train"]["device_peak_gb"] for r in group)
+        # Below a fifth of the highest bar, the categories of a bar cannot be told apart.
         parts += [group, [r for r in group if r["train"]["device_peak_gb"] < most / 5]]
     parts = [part for part in parts if part]
+    # Widths by the number of bars, so that all bars are equally wide.
     widths = [len(part) for part in parts]
     size = (max(8.5, 0.5 * sum(widths)), 4.5)  # so that the names below the bars have room
     ratios = {"width_ratios": widths, "layout": "constrained", "squeeze": False}
@@ -39,6 +41,7 @@ def draw(records, file):
     for ax, part in zip(axes[0], parts):
         _draw_bars(ax, part)
         ax.set_title("" if part in groups else "enlarged", fontsize=9)
+    # The first part has it for all of them, since a category has one color everywhere.
     axes[0][0].legend(frameon=False, fontsize=8)
     on = [f", on {one_line(r['dataset'])}" if r.get("dataset") else "" for r, *_ in groups]
     what = "; ".join(setting(group[0]) + data for group, data in zip(groups, on))
@@ -63,12 +66,13 @@ def save(figure, file, shown):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")  # in a name, such as CJK
         figure.savefig(drawn, format="png", dpi=130)
-    plt.close(figure)
+    plt.close(figure)  # pyplot keeps every figure that is not closed
     write_bytes(file, with_palette(Image.open(drawn), json.dumps(shown)))
 
 
 def with_palette(image, description):
     """Return an image as a PNG file with a palette, which has a third of the bytes."""
+    # Dithering would put dots of other colors into areas of one color.
     colors = image.convert("RGB").quantize(COLORS_OF_A_PICTURE, dither=Image.Dither.NONE)
     information = PngImagePlugin.PngInfo()
     information.add_text("Description", description)
@@ -89,8 +93,10 @@ def _draw_bars(axes, records):
     axes.plot(positions, loading, "ko", ms=5, label="peak while loading")
     for x, r in zip(positions, records):
         peak = r["train"]["device_peak_gb"] * factor
+        # The sum of the parts may exceed the peak by a rounding error.
         at = (x, max(peak, bottoms[x]))
         above = {"xytext": (0, 3), "textcoords": "offset points"}
+        # Peaks in MB reach from less than 1 to hundreds: three digits suit all of them.
         text = f"{peak:.2f}" if factor == 1 else f"{peak:.3g}"
         axes.annotate(text, at, ha="center", fontsize=9, **above)
     names = [

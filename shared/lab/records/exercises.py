@@ -41,11 +41,13 @@ class Exercise:
 
 def of_page(folder):
     """Return the exercises on the page of a stage's folder."""
+    # Between two headings, since other sections may have collapsible parts as well.
     rest = (ROOT / folder / "README.md").read_text().partition("\n## Try it\n")[2]
     section = rest.partition("\n## ")[0]
     exercises = []
     for number, block in enumerate(section.split("\n### Exercise ")[1:], 1):
         question, command, marker, reason = map(str.strip, PARTS.match(block).groups())
+        # Only the first = separates, since a command in `against` may contain more of them.
         options = dict(option.split("=", 1) for option in shlex.split(marker))
         memory = tuple(options.pop("memory", "device").split(","))
         entry = Exercise(folder, number, question, command, reason, memory=memory, **options)
@@ -65,5 +67,6 @@ def is_prediction(command):
 
 def commands(exercise):
     """Return the commands of an exercise: its own, and the one to compare with, if any."""
+    # The name of a script begins with the number of its folder, so this is a command.
     second = [exercise.against] if exercise.against.startswith("python ") else []
     return [exercise.command, *second]

@@ -10,6 +10,7 @@ LEAST = 5e-5  # GB; smaller sizes are shown as NOTHING
 
 def learned(record):
     """Format the test accuracy or perplexity."""
+    # The accuracy on noise would look like a result.
     if record.get("dataset") == "fake":
         return "noise"
     if "test_perplexity" in record:
@@ -46,6 +47,7 @@ def number(gb):
     """Format a size in GB without its unit, for a table that names it; NOTHING as in amount()."""
     if not gb or gb < LEAST:
         return NOTHING
+    # Below 1 GB the third decimal is a MB, which matters there.
     return f"{gb:,.2f}" if gb >= 1 else f"{gb:.3f}"
 
 
@@ -61,8 +63,10 @@ def change(before, now):
 
 def one_line(text):
     """Return a name from outside in a form that can be shown: one line, printable, not too long."""
+    # A terminal would carry out the escape sequences in a file of somebody else.
     text = text if text.isprintable() else ascii(text)[1:-1]
-    return text if len(text) <= 80 else f"{text[:60]}...{text[-17:]}"  # 80 again
+    # 60 + 3 + 17 characters; the end stays, as names of one family often differ there.
+    return text if len(text) <= 80 else f"{text[:60]}...{text[-17:]}"
 
 
 def listed(texts):

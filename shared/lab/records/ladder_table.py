@@ -13,6 +13,7 @@ def parent(record, records):
     """
     script = scripts.every().get(record["script"])
     same = [r for r in records if script and r["script"] == script.parent]
+    # Beside another script than its parent, a side road would show two changes at once.
     if same or script and script.side_road:
         return same[-1] if same else None
     apart = scripts.side_roads()
@@ -34,6 +35,7 @@ def measured(records, predicted):
     def amounts(*sizes):
         return ["" if gb is None else f"{gb * factor:.2f}" for gb in sizes]
 
+    # In place of a prediction that there is not; its cells stay empty.
     nothing = {"train": {"device_peak_gb": None, "device_reserved_gb": None}}
     first = records[0]["train"]["device_peak_gb"]
     rows = []

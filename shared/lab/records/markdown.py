@@ -13,6 +13,7 @@ ORIGIN = "Where these figures come from"
 def table(rows):
     """Return rows of texts as the lines of a Markdown table; the first is the heading."""
     lines = ["| " + " | ".join(row) + " |" for row in rows]
+    # Markdown takes a heading for one only above such a line.
     return [lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]
 
 
@@ -29,7 +30,7 @@ def sources(records, file, what=None):
 def text(*pieces):
     """Join pieces with blank lines: texts, lists of lines, and tables as lists of tuples."""
     shown = []
-    for piece in filter(None, pieces):
+    for piece in filter(None, pieces):  # an empty one would leave two blank lines
         lines = [piece] if isinstance(piece, str) else piece
         shown.append("\n".join(table(lines) if isinstance(lines[0], tuple) else lines))
     return "\n\n".join(shown)

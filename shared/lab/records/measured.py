@@ -36,6 +36,7 @@ class Updates:
     @property
     def per_second(self):
         """Images or texts per second."""
+        # By the median: now and then an update waits for something else on the host.
         return self.batch_size / self.median * 1e3
 
     @property
@@ -77,10 +78,12 @@ def times():
         run = Updates(
             name=r["name"],
             batch_size=batch_size,
+            # A micro-batch that is larger than the batch is the batch.
             at_a_time=min(record["micro_batch_size"] or batch_size, batch_size),
             peak_gb=record["train"]["device_peak_gb"],
             ms=tuple(r["update_ms"]),
             launch_ms=statistics.median(r["launch_ms"]),
+            # The mean over the profiled updates, which need not be whole.
             kernels=round(r["profile"]["kernels"]),
             busy_ms=r["profile"]["busy_ms"],
         )
@@ -116,6 +119,7 @@ def gpu():
 def spread(run, number=None):
     """Format a median with its range: "239 (219-305)"; by default the ms of an update."""
     number = number or (lambda ms: ms)
+    # Sorted, since the longest update has the fewest images per second.
     low, high = sorted((number(min(run.ms)), number(max(run.ms))))
     return f"{number(run.median):.0f} ({low:.0f}–{high:.0f})"
 

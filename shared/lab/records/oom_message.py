@@ -18,6 +18,7 @@ def numbers(message):
     """Return the numbers of an out-of-memory message in bytes, by the names of NUMBERS."""
     amounts = {}
     for name, before in NUMBERS.items():
+        # A message in other words ends in an error here, and not in figures of something else.
         amount, unit = re.search(rf"{before}([\d.]+) (\w+)", message).groups()
-        amounts[name] = round(float(amount) * UNITS[unit])
+        amounts[name] = round(float(amount) * UNITS[unit])  # of two decimals, so it is near
     return amounts

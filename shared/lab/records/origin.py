@@ -11,15 +11,17 @@ def origin(records, file, what=None, commands=None):
     All are measured, or all predicted. `what` is the subject, by default their models; `commands`
     replaces the list of commands where a page shows them.
     """
+    # The ladder's own command, where there was one: it repeats all of its records.
     commands = commands or listed(f"`{r.get('ladder') or r['command']}`" for r in records)
     models = what or listed(map(setting, records))
     torch = listed(r["versions"]["torch"] for r in records)
     lightning = listed(r["versions"]["lightning"] for r in records)
     dates, commits = (listed(r[key] for r in records) for key in ("date", "git_commit"))
+    # Of a user's file only the name: its folders exist on one computer.
     where = f"`{file.relative_to(ROOT) if file.is_relative_to(ROOT) else file.name}`"
     made = f"torch {torch}, lightning {lightning}, {dates}, commit {commits}; records in {where}."
     if is_prediction(records[0]):
-        most = max(r["world_size"] for r in records)
+        most = max(r["world_size"] for r in records)  # before 08, stages use one GPU
         device = listed(r["device"] for r in records)
         gpus = f"; where GPUs share the work, on each of {most}" if most > 1 else ""
         return f"Predicted with {commands}: {models}, {device}{gpus}; {made}"

@@ -27,6 +27,7 @@ def by_script(records):
 
 def by_model(records):
     """Return the records in groups of one model and input size, which can be compared."""
+    # A dictionary keeps the order in which the models come, which a set would not.
     names = dict.fromkeys(map(setting, records))
     return [[record for record in records if setting(record) == name] for name in names]
 
@@ -75,6 +76,7 @@ def name(record):
 
 def on_host(record):
     """Return whether a run holds more on the host than a few numbers."""
+    # The host of a measurement on a CPU is the device itself: its peak is None.
     return (record["train"]["host_peak_gb"] or 0) > 0.01 * record["train"]["device_peak_gb"]
 
 
@@ -93,10 +95,12 @@ def computes_on_host(record):
 
 def at_once(record):
     """Return the number of images or texts per device in one forward pass."""
+    # Without `shares`, as in scripts of others, each device has a part of its own.
     share = record["batch_size"] // (record.get("shares") or record["world_size"])
     return min(record["micro_batch_size"] or share, share)
 
 
 def is_prediction(record):
     """Return whether a record is a prediction; else it is a measurement."""
+    # device_name() begins so on an emulated GPU, whoever runs the script.
     return record["device"].startswith("emulated")

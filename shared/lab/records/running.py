@@ -50,6 +50,7 @@ def run_script(name, options, log, processes=None, context=None):
     without a GPU; None imports everything anew. Return the record, or None, and the last line of
     output; if the script failed, the line that says why.
     """
+    # A record that an earlier run has left would be taken for that of this one.
     record_file = log.with_suffix(".jsonl")
     record_file.unlink(missing_ok=True)
     log.write_text("")
@@ -60,6 +61,7 @@ def run_script(name, options, log, processes=None, context=None):
     process.start()
     try:
         while process.exitcode is None:
+            # Often enough for a line that somebody watches.
             process.join(0.2)
             _live(f"{name:24} {time.perf_counter() - started:3.0f} s  {_last_line(log)}")
     finally:
@@ -69,9 +71,11 @@ def run_script(name, options, log, processes=None, context=None):
     record_file.unlink(missing_ok=True)
     if process.exitcode == 0 and records:
         return records[-1], _last_line(log)
+    # A process that was killed, as for want of memory, could not say why.
     if process.exitcode < 0:
         return None, f"killed by signal {-process.exitcode}"
     lines = log.read_text(errors="replace").splitlines()
+    # A script's own error begins with its name; the last line may be a worker's.
     by_script = re.compile(rf"(\S+/)?{re.escape(Path(command[0]).name)}: ")
     errors = [line for line in lines if by_script.match(line)]
     return None, errors[0] if errors else _last_line(log)
@@ -130,6 +134,7 @@ def run_python(command):
             sys.path = [str(Path(command[0]).resolve().parent), *sys.path]  # as Python does
             runpy.run_path(command[0], run_name="__main__")
     except Exception:
+        # shared.errors replaces it, and multiprocessing would never call it.
         sys.excepthook(*sys.exc_info())
         sys.exit(1)
 
@@ -140,12 +145,13 @@ def side_by_side(n, function, *arguments):
     When one of them fails, end the others.
     """
     with socket.create_server(("127.0.0.1", 0)) as free:
+        # Free when asked for; rank 0 takes it a moment later.
         port = free.getsockname()[1]
     variables = {
         "WORLD_SIZE": n,
         "LOCAL_WORLD_SIZE": n,
         "GROUP_RANK": 0,
-        "TORCHELASTIC_RUN_ID": "-",
+        "TORCHELASTIC_RUN_ID": "-",  # by which Fabric knows the processes of torchrun
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": port,
     }
@@ -162,11 +168,13 @@ def _call(rank, variables, function, arguments):
 
 
 def _last_line(log):
+    # Only the end, as progress bars fill logs; they return to the line's start with \r.
     lines = re.split(r"[\r\n]+", log.read_bytes()[-4000:].decode(errors="replace"))
     return next((line.strip() for line in reversed(lines) if line.strip()), "starting")
 
 
 def _live(text):
     if sys.stdout.isatty():
+        # Some terminals begin a new line once the last column is used.
         width = os.get_terminal_size().columns - 1
         print(f"\r{text[:width]:{width}}", end="\r", flush=True)

@@ -140,6 +140,7 @@ class Script:
         """
         spec = importlib.util.spec_from_file_location(self.name.replace("/", "_"), self.path)
         module = importlib.util.module_from_spec(spec)
+        # Not by its loader, which would read the file, where the source may be a changed one.
         exec(compile(self.source, self.path, "exec"), vars(module))
         module.TASK = task_of(module)
         return module
@@ -172,6 +173,7 @@ def every():
         parent = line["parent"] or _in_folder_before(name, docstrings)
         side_road = line["kind"] == "Side road"
         all_scripts.append(Script(name, line["title"], line["idea"], parent, side_road, docstring))
+    # The sort is stable, so names keep their order among stages and among side roads.
     all_scripts.sort(key=lambda script: (script.folder, script.side_road))
     return {script.name: script for script in all_scripts}
 
@@ -257,6 +259,7 @@ def select(texts, option):
             first = int(span[1])
             last = int(span[2] or span[1])
             wanted = [f"{n:02d}" for n in range(first, last + 1)]
+            # It is empty if a range runs backwards, such as 08-06.
             if not wanted or {*wanted} - {*numbers}:
                 stages_text = f"there are {min(numbers)} to {max(numbers)}"
                 raise UserError(f"{option} {name}: there is no stage {name}; {stages_text}")

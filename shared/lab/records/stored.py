@@ -75,7 +75,7 @@ def write(file, content):
         brackets = "[]"
     text = f"{brackets[0]}\n" + ",\n".join(entries) + f"\n{brackets[1]}\n"
     if file.suffix == ".xz":
-        strongest = 9 | lzma.PRESET_EXTREME
+        strongest = 9 | lzma.PRESET_EXTREME  # a file is written rarely, and fetched with each clone
         return write_bytes(file, lzma.compress(text.encode(), preset=strongest))
     write_text(file, text)
 
@@ -89,6 +89,7 @@ def write_made_by(command, file, records):
 
 def compact(value):
     """Return JSON without the spaces that it does not need."""
+    # Names keep their letters, which escapes would hide from a reader of a diff.
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -101,6 +102,7 @@ def predicted(*groups):
             group = fields.pop("group")
             header = fields
         elif group in groups:
+            # With the keys of a measurement, so that readers need not ask which one a record is.
             records.append({**dict.fromkeys(LEFT_OUT), **header, **fields})
     return records
 
@@ -113,6 +115,7 @@ def store_predicted(group, records):
         name = json.loads(line).get("group", name)
         if name != group:
             lines.append(line)
+    # What all have in common stands once; on each line it would hide what differs.
     header = {"group": group, **rounded(in_common(records))}
     lines += [compact(header), *(_line(record, header) for record in records)]
     write_text(PREDICTED, "\n".join(lines) + "\n")
@@ -147,6 +150,7 @@ def insert_predicted(group, record):
 def insert_measured(record):
     """Put the record of a side road among those of TINY_SIDE_ROADS, as insert_predicted() does."""
     lines = TINY_SIDE_ROADS.read_text().splitlines()
+    # With the spaces of shared.record.append(), like the lines beside it.
     write_text(TINY_SIDE_ROADS, "\n".join(_inserted(json.dumps(record), lines)) + "\n")
 
 
@@ -184,6 +188,7 @@ def rounded(value):
         return {key: rounded(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [*map(rounded, value)]
+    # The further digits of a sum are noise that would differ in every diff.
     return round(value, 9) if isinstance(value, float) else value
 
 
