@@ -27,15 +27,17 @@ def text(exercise, record, against):
     totals = []
     for place in exercise.memory:
         of = "" if exercise.memory == ("device",) else f", {place}"
+        # A measurement on a CPU has no host besides: its peak is None.
         peaks = [r[exercise.phase][f"{place}_peak_gb"] or 0 for r in (against, record)]
         rest = [0, 0]  # GB before and now of the categories that are not listed
         for label, *sizes in changes(record, against, exercise.phase, place):
             large = max(sizes) > LARGE * max(peaks)
             if abs(sizes[1] - sizes[0]) <= SMALL * max(sizes) and not large:
+                # Added up, so that the rows still make the sum below.
                 rest = [a + b for a, b in zip(rest, sizes)]
             else:
                 rows.append(_cells(label + of, *sizes))
-        if any(rest) and rows:
+        if any(rest) and rows:  # without rows, it would repeat the sum below
             rows.append(_cells(f"all other categories{of}", *rest))
         totals.append(tuple(f"**{cell}**" for cell in _cells(f"together{of}", *peaks)))
     table = [(f"at the peak while {exercise.phase}ing", *names, "change"), *rows, *totals]
@@ -46,6 +48,7 @@ def text(exercise, record, against):
 
 
 def _cells(name, before, now):
+    # A change of sizes that the table shows as nothing would puzzle.
     before, now = (gb if gb and gb >= LEAST else 0 for gb in (before, now))
     return name, amount(before), amount(now), markdown.compared(before, now)
 
@@ -75,10 +78,11 @@ def title(record, other, short=False):
     ):
         value = record.get(key)
         if value != other.get(key) and value is not None:
-            if isinstance(value, bool):
+            if isinstance(value, bool):  # True and False are Python's words
                 value = "yes" if value else "no"
             text = form.format(value)
             differs.append(text.removesuffix("s") if value == 1 else text)
+    # Without a difference the script is all that there is to say.
     if short and differs and record["script"] == other["script"]:
         return ", ".join(differs)
     return ", ".join([record["script"], *differs])

@@ -18,6 +18,7 @@ def answer(exercise):
     return exercise_answers.text(exercise, *pair), origin(pair, stored.EXERCISES)
 
 
+# The marker's other options are those of the exercise, and of_page() reads them.
 def part(folder, number, **_):
     """Return the generated part of an exercise."""
     return answer(of_page(folder.name)[number - 1])[0]

@@ -11,6 +11,7 @@ def outcome(verdict):
     gb = f"{verdict['needs_gb']:.2f} GB" if "needs_gb" in verdict else ""
     if "said" in verdict:
         return f"{gb}: {size(verdict['needs_gb'] - verdict['card_gb'])} too much"
+    # [0] is the number of changed lines.
     if verdict["printed"][1].startswith("fits"):
         return f"fits: {gb}, {verdict['ms']:.3g} ms per image"
     return verdict["printed"][1]
@@ -20,6 +21,7 @@ def part(folder, level=None):
     """Return the table of a level; without one, where the figures of all come from."""
     records = stored.read(stored.GAME)
     if not level:
+        # A script that is refused has not been run on a card.
         return origin([r for r in records if "device" in r], stored.GAME, what="the levels")
     rows = [("tried", "changed lines", "outcome", "why")]
     records = [r for r in records if r["level"] == int(level)]

@@ -16,6 +16,7 @@ def part(folder):
         peak = _if_equal(*(size(r["train"]["device_peak_gb"]) for r in both))
         loss = _if_equal(*(f"{r['last_loss']:.4f}" for r in both))
         table.append((t.title, option, t.accelerate, peak, loss))
+    # It needs several GPUs, and the stored runs are of one process.
     sharded = ("`fsdp=True`", "`FullyShardedDataParallelPlugin(fsdp_version=2)`")
     table.append(("sharding", *sharded, "not measured", ""))
     note = "One figure where both are equal."
@@ -29,6 +30,7 @@ def _if_equal(in_trainer, in_before):
 
 def _argument(option):
     name, *value = option
-    value = value[0] if value else "True"
+    value = value[0] if value else "True"  # a switch, such as --bf16
     name = name.removeprefix("--").replace("-", "_")
+    # As Python code: numbers and True without quotes.
     return f"{name}={value}" if value == "True" or value.isdigit() else f'{name}="{value}"'

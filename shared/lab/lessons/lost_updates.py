@@ -15,7 +15,8 @@ def part(folder):
         means = (f"{statistics.mean(values):.1%}" for values in (changed, accuracies))
         table.append((name, *means, f"{min(accuracies):.1%} to {max(accuracies):.1%}"))
     records = [r for of_script in by_script.values() for r in of_script]
-    seeds = len(records) // len(by_script)
+    seeds = len(records) // len(by_script)  # the same for every script
+    # Learning rate, updates and batch are the same in all.
     r = records[0]
     note = (
         f"Adam with a learning rate of {r['lr']:.0e}, {r['steps']} updates of {r['batch_size']} "

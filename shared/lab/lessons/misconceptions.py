@@ -39,12 +39,14 @@ def part(folder):
     pieces = []
     for number, thing in enumerate(misconceptions.every(), 1):
         commands = thing.get("commands", [])
+        # A sentence counts the records of its commands in order: {0.peak}, {1.peak}.
         shown = [Shown(record) for command in commands for record in printed[command]]
         error = None
+        # An entry about an error takes its figures from a run that ends with one.
         if stage := thing.get("on_card"):
             before = on_cards.stored_pairs()[stage]["before"]
             sizes = {name: size(n / 1e9) for name, n in before["numbers"].items()}
-            error = types.SimpleNamespace(**sizes)
+            error = types.SimpleNamespace(**sizes)  # for {error.free} in a sentence
             commands = [before["command"], *commands]
         says = thing["says"].format(*shown, error=error)
         pieces += [f"**{number}. {thing['title']}.** {says}", ["```text", *commands, "```"]]

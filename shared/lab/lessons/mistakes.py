@@ -47,7 +47,7 @@ def grown(records, before, after):
 def wrong(before, after):
     """Return the function that contains a change, as a list of (line, whether it is new)."""
     delta = difflib.ndiff(before.splitlines(), after.splitlines())
-    lines = [(line[2:], line[0] == "+") for line in delta if line[0] in " +"]
+    lines = [(line[2:], line[0] == "+") for line in delta if line[0] in " +"]  # those of `after`
     # A change may add lines in two places, such as a list and its use: the function with the last.
     last = max(n for n, (_, new) in enumerate(lines, 1) if new)
     functions = [node for node in ast.parse(after).body if isinstance(node, ast.FunctionDef)]

@@ -12,12 +12,15 @@ from shared.lab.records import formats, markdown, scripts
 def part(folder):
     """Return the commands of a stage's page, what PyTorch says, and what holds the card."""
     entry = stored_pairs()[f"{folder.name}/train"]
+    # 01 has no stage before it.
     runs = [entry[when] for when in ("before", "after") if entry[when]]
     lines = []
     for r in runs:
+        # PyTorch says all of it on one line, which a page would cut.
         says = textwrap.wrap(r["message"], 100) if r["message"] else ["(it fits)"]
         lines += [f"$ {r['command']}", *says, ""]
     notes = []
+    # The reason why these stages run another model than the rest of their page.
     if ON[entry["stage"]][1] == LARGE:
         notes.append("ViT-L/16 would fit with both.")
     if scripts.get(entry["stage"]).load().DEVICES > 1:
@@ -39,7 +42,7 @@ def table(entry, runs):
     if any(r["message"] for r in runs):
         tried = (gb(r["numbers"]["tried"]) if r["numbers"] else formats.NOTHING for r in runs)
         rows.append(("tried to allocate", *tried))
-    hosts = [r["load_host_gb"] for r in runs]
+    hosts = [r["load_host_gb"] for r in runs]  # None: the run failed, and has no record
     if None not in hosts and hosts[0] != hosts[-1]:
         rows.append(("while loading, on the host", *map(formats.amount, hosts)))
     return rows

@@ -113,6 +113,7 @@ def gist(folder):
     _, runs = measured.compared()
     timed = {run.name.partition("/")[0] for run in measured.times()}
     ladder = [run for run in runs if run["name"].partition("/")[0] in timed]
+    # With expandable segments, some run a second time.
     stages = [run for run in ladder if run["name"].endswith("/train") and not run["expandable"]]
     roads = len({run["name"] for run in ladder if scripts.get(run["name"]).side_road})
     worst, of_all = (max(map(abs, errors(group, "allocated"))) for group in (stages, ladder))
@@ -123,5 +124,6 @@ def gist(folder):
         f"{roads} of their side roads within {of_all:.1%} "
         f"([measured beside emulated](shared/lab/evidence/measured.md)). "
         f"At the peak no category differs in any of {len(runs)} runs, but the unused rest of "
+        # By hand, since no record tells what has not been measured.
         f"blocks. 07, 09, 10 and the stages of 11 have not been measured, nor several GPUs."
     )

@@ -29,6 +29,7 @@ from shared.lab.records import scripts
 from shared.lab.records.atomic_files import write_text
 from shared.record import ROOT
 
+# The shortest text up to an end, since a page has several parts.
 PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 PARTS = {
     "answer": exercises.part,
@@ -98,6 +99,7 @@ def pages():
 def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
     for page in pages():
+        # A page that stays as it is keeps its time, and is not listed.
         if (filled := fill(page)) != page.read_text():
             write_text(page, filled)
             print(f"{page.relative_to(ROOT)} written")

@@ -96,6 +96,7 @@ def picture(folder):
     peaks = [
         f"{r['script']}, {formats.size(r['train']['device_peak_gb'])} at the peak" for r in rows
     ]
+    # Links are relative to the page that they are on.
     file = os.path.relpath(FIGURES / f"{folder.name}.png", folder)
     return f"![What holds the memory during one update: {' beside '.join(peaks)}]({file})"
 
@@ -111,6 +112,7 @@ def diff(folder, plain="no"):
     """
     names = pair(folder)
     if len(names) == 1:
+        # 01 has no parent; beside plain.py it shows what Fabric takes over.
         names.insert(0, f"{folder.name}/plain")
     lines, size = markdown.diff(*names)
     folded = ()
@@ -139,6 +141,7 @@ def ladder(folder):
         if run := measured.updates(r["script"]):
             speed = (measured.images_per_second(run), f"{run.per_second / fastest:.0%}")
         time = published.get(r["script"])
+        # Relative to the article's fastest, as the column before to the fastest here.
         real = f"{min(published.values()) / time:.0%}" if time else ""
         table.append((_link(script), script.idea, lines, *_per_gpu(r), *speed, real))
     # 11 does not continue the ladder, so its row says where it comes from.
@@ -212,6 +215,7 @@ def language_models(folder):
     everything = []
     for model, records in stored.text_records().items():
         before = records[0]
+        # Both runs of train.py have all techniques; they differ in the number of GPUs.
         trained = {r["world_size"]: r for r in records if r["script"].endswith("/train")}
         # With four GPUs what is on the host is a part of the answer: that is where states went.
         after = trained[4]
@@ -227,9 +231,11 @@ def one_by_one(folder):
     """Return a table of each technique's effect on the peaks, from before.py to train.py."""
     columns = {}
     for model, records in stored.text_records().items():
+        # The group also has train.py on one GPU, which names no technique.
         steps = [r for r in records if r["technique"] or r["script"].endswith("/before")]
         columns[model.rpartition("/")[2]] = steps
     table = [("GB; arithmetic and bytes, ms per text (bound)", *columns)]
+    # Every model has the same steps in the same order.
     for rows in zip(*columns.values()):
         technique = rows[0]["technique"]
         cells = []

@@ -19,6 +19,7 @@ def every():
     predicted = stored.predictions()
     measured = by_script(read(TINY_MEASURED)[0])
     ladder = scripts.ladder()
+    # 01 to 07 use one GPU anyway; in place of 08 to 10 come other scripts.
     one_gpu = [predicted[name] for name in ladder[:7]] + stored.predicted(stored.ONE_GPU)
     for name, records in (
         ("predicted-full", [predicted[name] for name in ladder]),
@@ -26,6 +27,7 @@ def every():
         ("tiny-cpu", [measured[name] for name in scripts.stages()]),
     ):
         file = RESULTS / f"{name}.png"
+        # A function, since drawing takes long and most pictures are up to date.
         yield file, bars.peaks(records), functools.partial(bars.draw, records, file)
     moments = by_script(stored.timelines())
     for folder in scripts.folders():
@@ -41,6 +43,7 @@ def every():
 def draw():
     """Draw the pictures that are missing, and those whose records have changed."""
     for file, shown, function in every():
+        # bars.save() has stored the values there.
         drawn = json.loads(Image.open(file).info["Description"]) if file.exists() else None
         # Compared by values, since the same picture has other bytes with another matplotlib.
         if drawn != shown:

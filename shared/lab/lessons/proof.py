@@ -25,10 +25,12 @@ def how_right(folder):
     same = sum(r["reserved"] == r["emulated_reserved"] for r in traces)
     lines = [("compared with", "", "equal or near", "median error", "worst")]
     of = f"{len(traces)} snapshots of {len({r['repository'] for r in traces})} repositories"
+    # Events may come in another order; the bytes reserved are what a card has to have.
     near = f"{equal:,} of {events:,} events; {same} reserve the same bytes"
     share = f"{max(1 - r['equal'] / r['events'] for r in traces):.1%} of the events"
     lines.append(("[traces of GPUs](#traces-of-real-gpus)", of, near, "–", share))
     records = _sized()
+    # Reports are of cases that surprised somebody, so they are counted apart.
     reports = [r for r in records if r["source"] == REPORTS["title"]]
     published = [r for r in records if r["source"] != REPORTS["title"]]
     # Where a source leaves a setting open, an error may be that of an assumption.
@@ -62,6 +64,7 @@ def misses(folder):
     causes = {}
     for r in _sized():
         if abs(error(r)) > NEAR:
+            # A KeyError here asks for the cause of a new miss.
             causes.setdefault(rows[r["source"], r["what"]]["cause"], []).append(error(r))
     lines = [("cause", "figures", "errors")]
     for cause, errors in sorted(causes.items(), key=lambda item: -len(item[1])):
@@ -90,9 +93,11 @@ def traces(folder):
     lines = [("repository", "runs", "events", "not equal")]
     for repository in dict.fromkeys(r["repository"] for r in records):
         runs = [r for r in records if r["repository"] == repository]
+        # To the commit that was run: the repository goes on.
         link = f"[{urlsplit(repository).path[1:]}]({repository}/tree/{runs[0]['commit']})"
         what = formats.listed(r["what"] for r in runs)
         events, equal = (sum(r[key] for r in runs) for key in ("events", "equal"))
+        # An empty cell in place of 0, so that the few numbers catch the eye.
         lines.append((link, what, f"{events:,}", str(events - equal or "")))
     seconds = sum(r["seconds"] for r in records)
     duration = f", {seconds / 60:.0f} minutes"
@@ -134,6 +139,7 @@ def speeds(folder):
     # Times on other cards, which had no part in the factors.
     fitted, held_out = time_factors.halves(records)
     rest = [r for r in records if "work_ms" in r and r not in (*fitted, *held_out)]
+    # An error is estimate / time - 1, and the sentence is about time / estimate.
     elsewhere = [1 / (1 + time_factors.error(r)) for r in rest]
     others = (
         f"The other {len(elsewhere)}, on other cards, took {min(elsewhere):.1f} to "
@@ -147,7 +153,7 @@ def _sized():
     by_size = {}
     for r in stored.read(stored.PUBLISHED):
         if r["published_gb"]:
-            by_size.setdefault((r["source"], r["published_gb"]), r)
+            by_size.setdefault((r["source"], r["published_gb"]), r)  # the first row stays
     return [*by_size.values()]
 
 

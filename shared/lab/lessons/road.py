@@ -34,7 +34,9 @@ def checked(name):
         raise UserError(f"{script.name} is a stage; python -m shared predicted makes its records")
     for key in ("cost", "losses", "memory"):
         getattr(script, key)  # raises UserError if the docstring lacks it
+    # git_commit() does not count files that git has never seen as changes.
     tracked = ["git", "ls-files", "--error-unmatch", str(script.path)]
+    # Without git there is no commit, and ls-files fails below.
     commit = record.git_commit() or ""
     if subprocess.run(tracked, cwd=ROOT, capture_output=True).returncode:
         raise UserError(f"commit {script.name}.py first, since its records name a commit")
@@ -45,6 +47,7 @@ def checked(name):
 
 def predictions(name):
     """Return the predictions of a road, {group: record}."""
+    # job[1] is the script, after the function.
     jobs = [(group, job) for group in GROUPS for job in predicted.jobs(group) if job[1] == name]
     records = run_jobs([job for _, job in jobs])
     command = f"python -m shared road {name}"
@@ -67,6 +70,7 @@ def main(argv=None):
     print(f"- predicting {name} at full size", flush=True)
     predicted_records = predictions(name)
     measured = measurement(name)
+    # Only when all is made: a run that fails leaves the stored records as they were.
     for group, prediction in predicted_records.items():
         stored.insert_predicted(group, prediction)
     stored.insert_measured(measured)

@@ -19,6 +19,7 @@ def part(folder):
     for r in records:
         sizes = (r["train"][peak] for peak in ("device_peak_gb", "device_reserved_gb"))
         effort = f"{r['seconds']:.0f} s, {r['here_gb']:.1f} GB"  # of the emulating computer
+        # Without the organization that has published it.
         model = r["model"].rpartition("/")[-1]
         gpus = f"{r['world_size']}, in groups of {r['group']}" if r["group"] else r["world_size"]
         rows.append((model, str(gpus), *map(number, sizes), effort))

@@ -17,6 +17,7 @@ def table(folder):
     tiny = reading.by_script(measurements)
     predicted = records()
     names = scripts.side_roads({folder.name})
+    # Without a road that was timed, the column would be empty.
     timed = any(map(measured.updates, names))
     heading = ["file", "lines", "peak", "change"]
     if timed:
@@ -31,6 +32,7 @@ def table(folder):
         times = [reading.least_ms(x) for x in (parent, r)]
         link = f"[{script.file}.py]({script.file}.py): {script.idea}"
         stage, _, file = script.parent.removesuffix("/train").partition("/")
+        # A stage is known by its number, a parent that is a side road by its file.
         lines = f"{markdown.changed(script.parent, name)} from {file or stage[:2]}"
         cells = [lines, formats.size(peaks[1])]
         least = formats.duration(times[1])

@@ -36,6 +36,7 @@ def hidden(pieces, kind):
     # Products run on one stream. Work of this kind on the same stream waits for them, so it cannot
     # overlap, and does not count.
     main = next(stream for kind, stream, *_ in pieces if kind == "product")
+    # Other kernels of this stream hide work elsewhere just as products do.
     computing = [piece[2:] for piece in pieces if piece[1] == main and piece[0] != kind]
     moving = [piece[2:] for piece in pieces if piece[0] == kind and piece[1] != main]
     overlap = sum(max(0, min(b, d) - max(a, c)) for a, b in moving for c, d in computing)
@@ -61,8 +62,10 @@ def picture(entry):
 def draw(entry, file):
     """Draw the streams of an entry, a row each, over time."""
     busy_ms = by_stream(entry["pieces"])
+    # matplotlib counts rows from the bottom, and the first stream shall be at the top.
     rows = sorted(busy_ms, reverse=True)
     figure, axes = plt.subplots(figsize=(8.5, 0.9 + 0.45 * len(rows)), layout="constrained")
+    # Kind by kind, as broken_barh() draws the spans of one color.
     for kind, (label, color) in KINDS.items():
         for place, row in enumerate(rows):
             spans = [(a, b - a) for k, s, a, b in entry["pieces"] if (k, s) == (kind, row)]
@@ -104,6 +107,7 @@ def embedded(script):
     """Return the picture of a script's streams as a data URI, and its caption, None if none is."""
     for entry in stored_entries():
         if entry["script"] == script:
+            # The workshop page is a single file, so it contains its pictures.
             data = base64.b64encode(picture(entry).read_bytes()).decode()
             return f"data:image/png;base64,{data}", caption(entry)
     return None

@@ -33,6 +33,7 @@ def table(folder):
         run = measured.updates(name, batch_size, at_a_time)
         sizes = map(str, (run.batch_size, run.at_a_time))
         cells = measured.spread(run), f"{run.kernels:,}", f"{run.per_second:.0f}"
+        # The number of the stage is enough: all of these are train.py.
         link = f"[{name.partition('_')[0]}](../{name}.py)"
         rows.append((link, *sizes, f"{run.peak_gb:.2f}", *cells))
     return markdown.text(rows)
@@ -42,7 +43,7 @@ def every(folder):
     """Return the table of all timed updates."""
     rows = [(f"{measured.gpu()}: script", "images", "at a time", "ms per update")]
     rows[0] += ("started by the host in", "kernels", "GPU busy, ms", "images/s")
-    for run in sorted(measured.times(), key=lambda run: run.name[:2]):
+    for run in sorted(measured.times(), key=lambda run: run.name[:2]):  # within a stage as measured
         sizes = str(run.batch_size), str(run.at_a_time)
         cells = measured.spread(run), f"{run.launch_ms:.0f}", f"{run.kernels:,}"
         last = f"{run.busy_ms:.0f}", f"{run.per_second:.0f}"
@@ -101,6 +102,7 @@ def which_first(folder):
     four = times("05_grad_accum/train", "04_batchsize/train")
     bits = times("06_sgd/adam_8bit_bnb", "05_grad_accum/train")
     host = times("06_sgd/adam_on_host", "05_grad_accum/train")
+    # Texts by hand, as they advise; figures only where an update was timed.
     table = [("most of the peak is", "first", "an update on an H200", "then")]
     table += [
         (

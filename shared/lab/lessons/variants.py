@@ -26,6 +26,7 @@ def part(folder, table=None):
         heading.append("reserved")
     if host:
         heading.append("host")
+    # A group is of mistakes or of choices: a mistake's price is not worth a column.
     heading.append("correction" if shown[0].tiny else "ms (bound)")
     rows = [tuple(heading)]
     for v in shown:
@@ -36,12 +37,13 @@ def part(folder, table=None):
             before = records[v.against]["train"]["device_peak_gb"]
             cells.append(markdown.against(before, peak))
         elif compared:
+            # The first of the group, with which the others are compared.
             cells.append("")
         if tight:
             cells.append(number(train["device_reserved_gb"]))
         if host:
             cells.append(number(train["host_peak_gb"]))
-        ms = duration(least_ms(records[v.title])).removesuffix(" ms")
+        ms = duration(least_ms(records[v.title])).removesuffix(" ms")  # the unit is in the heading
         cells.append((v.mend or "") if v.tiny else ms)
         rows.append(tuple(cells))
     return markdown.text(rows)
