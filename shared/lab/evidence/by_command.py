@@ -17,6 +17,7 @@ def predictions(commands):
     for command in commands:
         args = options.parse(shlex.split(command.removeprefix(PREDICT)))
         runs[command] = selection.runs(args)
+    # In one call, so that runs of different commands go side by side.
     jobs = list(dict.fromkeys(job for jobs in runs.values() for job in jobs))
     records = dict(zip(jobs, run_jobs([(predict, *job) for job in jobs])))
     return {

@@ -29,6 +29,7 @@ def run_scripts(to_run, folder):
 
     def train(command):
         file, *options = shlex.split(command)[1:]
+        # By number: a command is no name of a file, and two may run the same script.
         log = folder / f"{to_run.index(command)}.log"
         record, last_line = run_script(file.removesuffix(".py"), options, log)
         if not record:
@@ -55,6 +56,7 @@ def compared(exercise, printed):
         stages = stored.predicted(stored.STAGES)
     else:
         stages, _ = read(stored.TINY_MEASURED)
+    # The command's own records come first, since they have its settings.
     return record, next(r for r in [*before, *stages] if r["script"] == exercise.against)
 
 

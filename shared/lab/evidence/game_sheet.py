@@ -12,6 +12,7 @@ def main(argv=None):
     changes = everything()
     records = [
         {"level": level.number, "title": change.title if change else START, **verdict}
+        # In the order of levels.toml, by which the page finds the reasons for each verdict.
         for (level, _, change), verdict in zip(changes, verdicts(changes))
     ]
     made = {"command": "python -m shared game_sheet"}

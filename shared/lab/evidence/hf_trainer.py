@@ -36,6 +36,7 @@ class Watched(Trainer):
         # it for a share of the update's: gradients would be too large, times the micro-batches.
         self.model_accepts_loss_kwargs = False
 
+    # The Trainer's own loader would shuffle the texts in an order of its own.
     def get_train_dataloader(self):
         return self.texts
 
@@ -63,12 +64,14 @@ class Watching(TrainerCallback):
     def on_step_begin(self, *args, **kwargs):
         labels = [batch["labels"] for batch in self.trainer.batches]
         self.update = self.meter.memory.update(self.trainer.batches, labels)
+        # By hand, as the update begins in one callback and ends in another.
         self.update.__enter__()
 
     def on_step_end(self, *args, **kwargs):
         self.trainer.batches = None
         self.update.__exit__(None, None, None)
         self.meter.steps += 1
+        # The sum of the shares is the mean over the batch, as before.py computes it.
         self.meter.losses.add(sum(self.trainer.losses))
         self.meter.losses.end()
         self.trainer.losses = []
@@ -96,6 +99,7 @@ def parse(argv):
         )
     cli.choose(args, TASK)
     args.micro_batch_size = BATCH_SIZE // steps if steps > 1 else None
+    # The rest is what cli.parse() would set, since the meter reads it.
     args.devices = args.world_size = args.shares = 1
     args.record, args.save = None, None
     return args
@@ -111,6 +115,7 @@ def micro_batches(args):
         tokens, labels = padded(examples)
         return {**tokens, "labels": labels}
 
+    # The model computes the loss itself, if it gets the labels beside the tokens.
     loader.collate_fn = with_labels
     return loader
 
@@ -125,6 +130,7 @@ def main(argv=None):
     loaders = data.loaders(args)
     with meter.loading(loaders):
         model = models.classifier(args, loaders)
+        # The file that before.py loads, so that both begin with the same weights.
         model.load_state_dict(torch.load(models.weights(args, loaders), weights_only=True))
     model.to(args.accelerator)
     wanted = TrainingArguments(
@@ -135,8 +141,8 @@ def main(argv=None):
         bf16=args.bf16,
         optim=args.optim,
         learning_rate=LR[args.preset],
-        lr_scheduler_type="constant",
-        max_grad_norm=0,
+        lr_scheduler_type="constant",  # the default falls to 0
+        max_grad_norm=0,  # before.py does not clip gradients
         max_steps=loaders.updates,
         seed=args.seed,
         use_cpu=args.accelerator == "cpu",

@@ -15,6 +15,7 @@ from shared.lab.records import scripts, stored
 
 BEFORE = "11_llm/before"
 UPDATES = ["--preset", "tiny", "--data", "fake", "--max-steps", "3"]  # texts of 512 tokens
+# Texts of before.py: scripts.changed() fails as soon as one is no longer there.
 IMPORTS = "import torch.nn.functional as F\n"
 LOADED = "    optimizer = torch.optim.Adam("
 IN_BF16 = ('"32-true"', '"bf16-mixed"')

@@ -26,6 +26,7 @@ def train(name, seed, *options):
     The record also has "lr", and "changed", the share of the blocks' weights that differ from their
     initial values.
     """
+    # Runs go side by side; with one thread each, their sums are the same every time.
     torch.set_num_threads(1)
     script = scripts.get(name).load()
     made = {}
@@ -43,6 +44,7 @@ def train(name, seed, *options):
 
     script.build = build_and_watch
     script.LR = {"tiny": RATE}
+    # What a script prints would mix with that of the others.
     nowhere = io.StringIO()
     with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
         record = script.main(["--preset", "tiny", "--seed", str(seed), *options])

@@ -40,6 +40,7 @@ ON = {
 def command(name, card, options):
     """Return the arguments of the "python" that runs a script on emulated cards."""
     devices = scripts.get(name).load().DEVICES
+    # --alone runs one of the ranks, which needs no memory of the host for the others.
     several = ["--devices", str(devices), "--alone"] if devices > 1 else []
     return ["-m", "emulated_gpu", "--card", card, *several, f"{name}.py", "--dry-run", *options]
 
@@ -66,9 +67,11 @@ def run(name, card, options):
         done = subprocess.run(
             [sys.executable, *to_run], cwd=record.ROOT, capture_output=True, text=True
         )
+        # Without the advice at its end, which is the same on every card.
         message = re.search(r"CUDA out of memory\. .* unallocated\.", done.stderr)
         if done.returncode and not message:
             raise UserError(f"{name} on {card}: {done.stderr.strip().splitlines()[-1]}")
+        # The first GPU of the only process.
         peak = json.loads(reports.read_text())[0]["peaks"]["0"]
         measured, _ = reading.read(record_file)  # none if it ran out of memory
     return {

@@ -44,6 +44,7 @@ def jobs(group):
 
 def timelines():
     """Run the stages, store their timelines, and return their records."""
+    # A timeline comes with the record of its run, so the stages run once for both.
     runs = selection.runs(parse([]))
     drawn = run_jobs([(predict_moments, *run) for run in runs])
     stored.write(stored.TIMELINES, stored.rounded(drawn))

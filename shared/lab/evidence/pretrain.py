@@ -47,9 +47,11 @@ def render(character, font, rng):
     shear = rng.uniform(-0.35, 0.35)
     rotation = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     matrix = rotation @ np.array([[1, shear], [0, 1]]) @ np.diag(rng.uniform(0.7, 1.3, 2))
+    # The center stays where it is, but for two pixels.
     shift = np.array([32, 32]) - matrix @ np.array([32, 32]) + rng.uniform(-2, 2, 2)
     affine = (*matrix[0], shift[0], *matrix[1], shift[1])
     image = image.transform(image.size, Image.Transform.AFFINE, affine, Image.Resampling.BILINEAR)
+    # Black and white, as the scans were from which the digits were counted.
     ink = np.asarray(image) > 100
     rows, columns = np.where(ink)
     if len(rows) < 20:
@@ -86,11 +88,13 @@ def pretrain():
     options = types.SimpleNamespace(model="vit_tiny", image_px=models.image_px("vit_tiny"))
     model = models.vit(options, types.SimpleNamespace(classes=CHARACTERS))
     images, labels = characters(PICTURES, seed=0)
+    # The same fonts, distorted by other random numbers.
     test_images, test_labels = characters(1000, seed=1)
     steps = EPOCHS * (PICTURES // BATCH_SIZE)
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.05)
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=2e-3, total_steps=steps)
     for _ in trange(EPOCHS, unit="epoch"):
+        # Without the last batch, a smaller one for which the schedule has no step.
         for batch in torch.randperm(PICTURES).split(BATCH_SIZE)[: steps // EPOCHS]:
             logits = model(data.enlarge(images[batch], models.image_px("vit_tiny")))
             F.cross_entropy(logits, labels[batch]).backward()

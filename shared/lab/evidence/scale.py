@@ -33,6 +33,7 @@ RUNS = (  # model, GPUs, and GPUs in a group that has all shards (HSDP), if they
 
 def wanted(model, gpus):
     """Return the settings of a run: all techniques, but nothing on the host."""
+    # The last technique is offload; at this scale the shards are small without it.
     *without_offload, _ = in_order(gpus)
     return Wanted(
         "full",
@@ -51,7 +52,7 @@ def emulate(name, options, group):
     if group:
         _shard_within(group, options.devices)
     record = predict(name, options)
-    kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts in KiB
     return {**record, "group": group, "here_gb": kib * 1024 / 1e9}
 
 

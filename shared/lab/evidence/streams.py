@@ -27,6 +27,7 @@ def joined(pieces):
         else:
             last[stream] = [kind, stream, begin, end]
             whole.append(last[stream])
+    # A microsecond is less than a pixel of the picture.
     return [[kind, stream, round(a, 3), round(b, 3)] for kind, stream, a, b in whole]
 
 
@@ -47,7 +48,7 @@ def main(argv=None):
             "launch_us": LAUNCH_US,
             "ms": max(end for *_, end in pieces),
             "busy_ms": busy(pieces),
-            "started": len(pieces),
+            "started": len(pieces),  # before pieces are joined: each was started
         }
         entries.append({**record.new(TASK, **entry), "pieces": joined(pieces)})
     stored.write(stored.STREAMS, entries)

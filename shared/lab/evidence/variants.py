@@ -46,6 +46,7 @@ def every():
     groups = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))["groups"]
     all_variants = []
     for group in groups:
+        # What is left in the group are the settings that its variants share.
         variants = group.pop("variants")
         for n, fields in enumerate(variants):
             against = {"against": variants[0]["title"]} if n else {}
@@ -71,6 +72,7 @@ def emulate(variant):
         expandable=variant.expandable,
         clock_us=variant.clock_us,
     )
+    # predict() finds a script by its name, so the changed one takes that name.
     with mock.patch.dict(scripts.every(), {variant.script: variant.changed_script}):
         return predict(variant.script, settings)
 
@@ -83,6 +85,7 @@ def measure(variant):
 def recorded():
     """Return the stored predictions, {title: record}."""
     records = stored.predicted(stored.VARIANTS)
+    # In order, since a record has its script but no title; strict finds what is stale.
     return dict(zip((variant.title for variant in VARIANTS), records, strict=True))
 
 

@@ -30,6 +30,7 @@ def known_large():
     """Return the scripts that need more than LARGE_GB, by their stored predictions."""
     groups = stored.STAGES, stored.SIDE_ROADS
     reserved = {r["script"]: r["train"]["device_reserved_gb"] for r in stored.predicted(*groups)}
+    # A plain.py has no record, but allocates what its train.py does.
     plain = {
         f"{name.partition('/')[0]}/plain": gb for name, gb in reserved.items() if "/train" in name
     }
@@ -40,6 +41,7 @@ def workers(group, gb):
     """Return how many runs of a group go side by side on a GPU of so many GB."""
     if group == "memory, large":
         return max(1, int(gb // LARGEST_GB))
+    # Small runs: as many as fit beside each other, and have a core each.
     if group in ("memory", "tiny"):
         return max(1, min(WORKERS, len(os.sched_getaffinity(0)), int(gb // LARGE_GB)))
     return 1  # time depends on what else the GPU does
@@ -75,6 +77,7 @@ def measure_all(names, file):
             run_jobs(jobs, emulated=None, workers=workers(group, gb))
         except Failed as error:
             num_failed = error.failed
+            # The others are measured; the next call repeats those that failed.
             print(*(f"  {reason}" for reason in error.reasons), sep="\n", flush=True)
         seconds = time.monotonic() - started
         print(f"  {len(runs) - num_failed} measured, {seconds:.0f} s", flush=True)

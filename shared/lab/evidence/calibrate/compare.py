@@ -53,6 +53,7 @@ def emulate(machine, runs, folder):
     """Return the lines of runs on an emulated GPU of the machine's kind; failures are printed."""
     card = cards.CARDS[card_of(machine)]
     file = folder / "emulated.jsonl"
+    # Runs of another version of the emulator may be in it.
     file.unlink(missing_ok=True)
     wanted = [of_record(r) for r in runs if r["kind"] in ("memory", "out of memory")]
     measure.append(file, machine)
@@ -88,6 +89,7 @@ def summary(measured, emulated):
     compared = []
     for r in measured:
         run = of_record(r)
+        # A run that failed on the emulated GPU has been printed, and is left out here.
         if r["kind"] == "memory" and run in by_run:
             counterpart = by_run[run]
             both = {"measured_gb": peaks(r), "emulated_gb": peaks(counterpart)}

@@ -30,6 +30,7 @@ def begin(world_size):
 
     def init_process_group(backend=None, *args, timeout=None, **kwargs):
         limit = {"timeout": timeout} if timeout else {}
+        # A store in this process: over the network it would wait for the other ranks.
         group = {"rank": 0, "world_size": world_size, "store": dist.HashStore()}
         return initialize("fake", **group, **limit)
 

@@ -15,6 +15,7 @@ from shared.record import device_name, git_commit
 # A file has runs of one machine and one state of the code.
 IDENTITY = ("gpu", "emulated", "versions", "git_commit")
 
+# Those that allocate on the GPU, or decide what does.
 PACKAGES = "torch torchvision lightning transformers torchao bitsandbytes peft accelerate".split()
 
 
@@ -38,6 +39,7 @@ def machine():
 def versions():
     """Return the versions that decide about memory, {name: version}."""
     installed = {name: importlib.metadata.version(name) for name in PACKAGES}
+    # cuDNN decides about workspaces, and a build of PyTorch belongs to one CUDA.
     libraries = {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
     return {"python": platform.python_version(), **installed, **libraries}
 

@@ -34,6 +34,7 @@ from shared.lab.records import scripts
 from shared.memory import phases
 from shared.memory.torch_private import wrapped
 
+# free_requested, as the moment of free_completed depends on other streams' speed.
 LETTERS = {"alloc": "a", "free_requested": "f", "segment_alloc": "S", "segment_free": "R"}
 LETTERS |= {"segment_map": "M", "segment_unmap": "U"}
 LIMIT = 180  # seconds for a run; one that hangs must not use up a rented GPU
@@ -46,6 +47,7 @@ LONGEST = 60  # kernels of a profile that are kept
 
 def measured(run, file):
     """Measure a run on the GPU of this process, and append a line to a file."""
+    # The signal ends the process; nothing else would end a kernel that hangs.
     signal.alarm(LIMIT)
     try:
         if run.devices > 1:
@@ -83,6 +85,7 @@ def _append_figures(run, file):
 def append(file, fields):
     """Append a line of JSON to a file that other processes append to as well."""
     with file.open("a") as lines:
+        # A line with events is written in several pieces, which must not mix.
         fcntl.flock(lines, fcntl.LOCK_EX)
         lines.write(json.dumps(fields) + "\n")
 
@@ -148,13 +151,16 @@ def _load_quickly(original, meter_phases):
 
 def _timed(script, options, timed):
     """Run a script without the ledger; return its record, the times and a profile of updates."""
+    # The ledger would take time on the host at each operation.
     metrics.LEDGER_UPDATES = phases.LEDGER_UPDATES = 0
     figures = {"update_ms": [], "launch_ms": []}
     profile = contextlib.ExitStack()
 
+    # In place of the Meter's own, which every script calls for its batches.
     def progress(original, meter, loader, epoch):
         torch.cuda.synchronize()
         for number, batch in enumerate(original(meter, loader, epoch), start=1):
+            # After all timed updates, since a profiler slows down what it watches.
             if number == WARM_UP + timed + 1 and not launch.is_emulated():
                 cuda = [torch.profiler.ProfilerActivity.CUDA]
                 profile.profiler = profile.enter_context(torch.profiler.profile(activities=cuda))
@@ -186,6 +192,7 @@ def _busy(events, updates):
         # Kernels of several streams overlap; a moment counts once.
         busy += max(end - max(start, until), 0)
         until = max(until, end)
+        # Names of kernels from templates may have thousands of characters.
         row = kernels.setdefault(event.name[:140], [0, 0.0])
         row[0] += 1 / updates
         row[1] = round(row[1] + (end - start) / updates, 2)

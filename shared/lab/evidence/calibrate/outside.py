@@ -58,7 +58,7 @@ def nccl():
     rank = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511", "RANK": "0", "WORLD_SIZE": "1"}
     os.environ.update(rank)
     dist.init_process_group("nccl")
-    dist.all_reduce(torch.ones(2**20, device="cuda"))
+    dist.all_reduce(torch.ones(2**20, device="cuda"))  # buffers come with the first exchange
     nbytes = outside()
     backend = dist.group.WORLD._get_backend(torch.device("cuda"))
     try:

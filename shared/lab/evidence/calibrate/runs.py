@@ -57,6 +57,7 @@ class Run:
     def settings(self):
         """The fields of a record that identify the run in a file."""
         fields = dataclasses.asdict(self)
+        # `large` only decides how many runs go side by side, and follows from predictions.
         return {key: value for key, value in fields.items() if key != "large"}
 
     def __str__(self):
@@ -92,6 +93,7 @@ def every(names, large):
         runs += [Run("memory", name, devices, large=name in large) for devices in counts]
         if name in EXPANDABLE:
             runs.append(Run("memory", name, several, expandable=True, large=name in large))
+        # It computes what its train.py does, so its memory is enough.
         if scripts.get(name).plain:
             continue
         if stage or name in TIMED:
@@ -103,6 +105,7 @@ def every(names, large):
             runs.append(Run("tiny", name))
         if name in TOO_LARGE:
             runs.append(Run("out of memory", name, batch_size=TOO_LARGE[name]))
+    # SIZES has the scripts whose times are missed most; within them the order stays.
     first = {name: 0 for name in SIZES}
     place = {run: (GROUPS.index(run.group), first.get(run.name, 1)) for run in runs}
     return sorted(place, key=place.get)
