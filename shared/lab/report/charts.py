@@ -47,6 +47,7 @@ def dataset(records, name, from_where, published):
 
     Positions are in % of the width. Measurements have their stored predictions beside them.
     """
+    # Empty for predictions, and for runs on a CPU, which have none to compare with.
     predicted = nearest_prediction.predictions(records)
     axes = Axes.of([*records, *predicted.values()], published)
     rows = [
@@ -159,6 +160,7 @@ def texts(records, predicted, measured):
 def visible_parts(phase):
     """Return the parts of a phase's peak that can be seen in a bar, as (category, GB, share)."""
     peak = phase["device_peak_gb"]
+    # Less than a tenth of a pixel of the bar could not be seen.
     least = max(5e-5 * peak, formats.LEAST)
     parts = [(label, phase["breakdown_gb"].get(label, 0)) for label in CATEGORIES]
     return [(label, gb, gb / peak) for label, gb in parts if gb >= least]
@@ -184,6 +186,7 @@ def table(rows, measured):
 
 def _shown(script):
     """Return the stage of the page that a script belongs to, or None."""
+    # A side road leads to the stage of its folder, which explains what it changes.
     stage = script if script in scripts.stages() else f"{script.partition('/')[0]}/train"
     return stage if stage in scripts.stages() else None
 
@@ -198,6 +201,7 @@ def costs(script, before, chosen):
     rows = []
     for data in chosen:
         records = reading.by_script(data["records"])
+        # Only runs with both: one speed without another says little.
         for name in (before, script):
             if script in records and name in records and reading.speed(records[name]):
                 r = records[name]

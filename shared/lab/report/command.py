@@ -22,6 +22,7 @@ def parse(argv):
     more += "shared predict --timeline DIR has written"
     add("--timelines", type=location, nargs="+", default=[], metavar="FILE", help=more)
     args = parser.parse_args(argv)
+    # Checked before the page is made, which takes a while.
     for file in args.records:
         if not file.is_file() or not read(file)[0]:
             right = "pass what --record or the ladder has written, such as out/ladder.jsonl"

@@ -32,6 +32,7 @@ PARTS = {
 }
 COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 PART = r"<!-- generated: {} -->\n(.*?)<!-- end -->"
+# The first sentence, and the two generated parts that a lesson begins with.
 HEAD = re.compile(
     rf"# .*?\n\n(.*?)\n\n{PART.format('on_a_card')}.*?{PART.format('glance')}", re.DOTALL
 )
@@ -83,6 +84,7 @@ def slug(title):
 
 def target(link, folder):
     """Return the target on the page of a link such as "../06_sgd/#idea", or None."""
+    # To another site, such as https://; it works from the page as well.
     if re.match(r"\w+:", link):
         return link
     path, _, anchor = link.partition("#")
@@ -123,8 +125,10 @@ def _source(folder):
 @functools.cache
 def _parsed(folder):
     """Return the tokens of a README.md's sections, {title: list}."""
+    # Diffs first: they are found by their comments.
     source = COMMENT.sub("", DIFF.sub("", _source(folder)))
     tokens = MARKDOWN.parse(without_pointers(source, folder))
+    # A heading is three tokens: it opens, has a line, and closes.
     starts = [i for i, t in enumerate(tokens) if t.type == "heading_open" and t.tag == "h2"]
     ends = [*starts[1:], len(tokens)]
     return {tokens[i + 1].content: tokens[i + 3 : end] for i, end in zip(starts, ends)}
@@ -155,11 +159,13 @@ def _inline(children, folder):
             if links[-1]:
                 kept.append(child.copy(attrs={"href": links[-1]}))
         elif child.type == "link_close":
+            # The text of a link stays, also where its target is not on the page.
             if links.pop():
                 kept.append(child)
         elif child.type == "text":
             kept.append(_made(cut(escape(child.content))))
         elif child.type == "code_inline":
+            # A name that fits into any line is not broken, so that it can be read at once.
             short = ' class="whole"' if len(child.content) < 20 else ""
             kept.append(_made(f"<code{short}>{cut(escape(child.content))}</code>"))
         elif child.type != "image":  # the page draws its own
@@ -168,4 +174,5 @@ def _inline(children, folder):
 
 
 def _made(html):
+    # HTML, since the renderer would escape the tags in a token of text.
     return Token("html_inline", "", 0, content=str(html))

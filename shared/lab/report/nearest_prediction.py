@@ -15,6 +15,7 @@ def predictions(records):
 
     A measurement without a prediction of the same settings is left out.
     """
+    # A record with a technique is of a script with some of its techniques left out.
     predicted = [p for p in stored.predicted(*GROUPS) if not p.get("technique")]
     nearest = {}
     for r in (r for r in records if not is_prediction(r) and on_gpu(r)):
@@ -38,6 +39,7 @@ def _same(measured, predicted):
 def _is_of_card(predicted, device):
     """Return whether a prediction is for a card, named as its driver does."""
     title = predicted["device"].removeprefix("emulated ").replace(" GB", "GB")
+    # A title is A100 80 GB where the driver's name is NVIDIA A100-SXM4-80GB.
     return {*title.split()} <= {*re.split("[ -]", device)}
 
 
@@ -47,6 +49,7 @@ def difference(measured_gb, predicted_gb):
     share = f"{predicted_gb / measured_gb - 1:+.1%}"
     if not more:
         return "same to the byte"
+    # 0.0% would look like equality, which is promised to the byte; so bytes are shown.
     return share if share.strip("+-0.%") else f"{more:+,} bytes"
 
 

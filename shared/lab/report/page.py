@@ -41,6 +41,7 @@ def configurations():
         title = ways["title"]
         unit = ways["unit"]
         last = ways["ways"][-1][1]
+        # origin() speaks of GPUs if one of the ways needs several.
         most = max(way["world_size"] for _, way in ways["ways"])
         record = {**ways, "device": f"emulated {title}", "world_size": most}
         card = f"{title}, {ways['gb']:.4g} GB"
@@ -83,6 +84,7 @@ def diffs(others):
     """
     pairs = [(scripts.plain()[0], scripts.ladder()[0])]
     for chain in (scripts.stages(), scripts.plain()):
+        # The page compares any two stages, but never a train.py with another's plain.py.
         pairs += [(a, b) for i, a in enumerate(chain) for b in chain[i + 1 :]]
     others = [scripts.get(name) for name in others if name in scripts.every()]
     pairs += [(script.parent, script.name) for script in others if script.parent]
@@ -93,6 +95,7 @@ def part(script, chosen):
     """Return the data of one stage for the page."""
     has_lesson = script.file == "train"
     tasks = exercise_pages.of_page(script.folder) if has_lesson else []
+    # Only the stages of the ladder have one.
     plain = next((n for n in scripts.plain() if n.startswith(f"{script.folder}/")), None)
     return {
         "script": script.name,
@@ -148,6 +151,7 @@ def number(script):
 def embedded(value):
     """Return JSON that can be embedded in a script element of a page."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    # A text with </script> would otherwise end the element that it is in.
     return Markup(text.replace("<", "\\u003c"))
 
 
@@ -156,10 +160,11 @@ def render(record_files, timeline_files=()):
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATE),
         autoescape=True,
-        undefined=jinja2.StrictUndefined,
+        undefined=jinja2.StrictUndefined,  # else a misspelled name is an empty place
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    # Origins have names from records of the user, so their HTML is shown as text.
     text = MarkdownIt("commonmark", {"html": False}).enable("table")
     environment.filters |= {"embedded": embedded, "number": number, "cut": lesson.cut}
     environment.filters |= {
@@ -172,13 +177,14 @@ def render(record_files, timeline_files=()):
     questions_of_code, origins = mistakes.questions()
     parts = [part(scripts.get(script), chosen) for script in scripts.stages()]
     names = [p["script"] for p in parts]
+    # Scripts of the user's timelines, which the page shows beside the stages.
     others = {moments["script"] for moments in every.values()} - {*names}
     neighbours = {(p["before"], p["script"]) for p in parts}
     neighbours |= {(p["plain_before"], p["plain"]) for p in parts}
     return environment.get_template("index.html.jinja").render(
         parts=parts,
         datasets=chosen,
-        diffs=diffs(tuple(sorted(others))),
+        diffs=diffs(tuple(sorted(others))),  # hashable, as diffs() is cached
         neighbours=neighbours,
         quiz=questions(),
         mistakes=questions_of_code,

@@ -28,6 +28,7 @@ def rows(before, after):
     """
     old = _lines(before)
     new = _lines(after)
+    # Colors need the whole script, as a docstring's end alone would begin a text.
     old_start = scripts.get(before).start
     new_start = scripts.get(after).start
     a = ["".join(text for _, text in line) for line in old[old_start:]]
@@ -57,6 +58,7 @@ def together(old, new):
     """
 
     @functools.cache
+    # Recursion is enough: a change of a short script has few lines.
     def best(i, j):  # how much is alike from these lines on, and the pairs
         if i == len(old) or j == len(new):
             rest = [(k, None) for k in range(i, len(old))] + [(None, k) for k in range(j, len(new))]
@@ -64,6 +66,7 @@ def together(old, new):
         choices = [(best(i + 1, j), (i, None), 0.0), (best(i, j + 1), (None, j), 0.0)]
         alike = likeness(old[i].strip(), new[j].strip())
         if alike >= ALIKE:
+            # In the first place, since max() takes the first of equal choices.
             choices.insert(0, (best(i + 1, j + 1), (i, j), alike))
         (score, rest), pair, gain = max(choices, key=lambda choice: choice[0][0] + choice[2])
         return score + gain, (pair, *rest)
@@ -75,6 +78,7 @@ def together(old, new):
 def likeness(old, new):
     """Return the similarity of two lines, from 0 to 1."""
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    # quick_ratio() is an upper bound of ratio(), and much faster.
     return matcher.ratio() if matcher.quick_ratio() >= ALIKE else 0.0
 
 
@@ -83,6 +87,7 @@ def changed_spans(old, new):
 
     Differences in indentation do not count.
     """
+    # Every character is in one of the pieces, so positions can be added up.
     split = [re.findall(r"\w+|\s+|.", line) for line in (old, new)]
     starts = [[sum(map(len, pieces[:n])) for n in range(len(pieces) + 1)] for pieces in split]
     spans = ([], [])
@@ -90,6 +95,7 @@ def changed_spans(old, new):
         if tag != "equal":
             for side, (first, last) in enumerate(((i1, i2), (j1, j2))):
                 begin, end = starts[side][first], starts[side][last]
+                # Words that touch share one mark.
                 if spans[side] and spans[side][-1][1] == begin:
                     begin = spans[side].pop()[0]
                 if begin < end and (old, new)[side][:end].strip():

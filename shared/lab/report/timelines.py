@@ -34,6 +34,7 @@ def with_files(files):
     for file in files:
         try:
             every = {each["script"]: each for each in json.loads(file.read_text())}
+        # The user may name any file: none, no JSON, or JSON of something else.
         except (OSError, ValueError, LookupError, TypeError):
             raise UserError(f"--timelines {file}: not a file of timelines; {RIGHT}") from None
         for title, moments in every.items():
@@ -61,6 +62,7 @@ def for_page(every):
             **{key: value for key, value in moments.items() if key != "record"},
             "setting": setting(record),
             "about": f"{on}; {many}",
+            # A user's timeline stands alone.
             "before": scripts.get(title).parent if title in scripts.stages() else None,
         }
     return timelines
@@ -77,12 +79,15 @@ def table(name):
     lines = scripts.get(name).lines
     labels = [label for label, column in zip(CATEGORIES, by_moment.T) if column.any()]
     rows = [("pass", "line", "most on the GPU", *labels)]
+    # At a moment outside of the script, no line of it runs.
     working = [i for i, line in enumerate(moments["lines"]) if line]
     for (phase, line), stretch in itertools.groupby(
         working, lambda i: (moments["phases"][i], moments["lines"][i])
     ):
+        # A line takes and frees memory; what limits a card is the most.
         most = max(stretch, key=lambda i: total[i])
         cells = (amount(by_moment[most, CATEGORIES.index(label)]) for label in labels)
+        # A table has no room for the comments behind the code.
         code = lines[line - 1].partition("  # ")[0].strip()
         rows.append((phase, f"{line}: {code}", size(total[most]), *cells))
     return rows
@@ -101,7 +106,7 @@ def source(name):
             inside = bool(defined) and defined[1] in SHOWN
             if inside and rows:
                 rows.append((None, Markup("")))
-        if inside and line:
+        if inside and line:  # empty lines would only take height
             rows.append((n, side_by_side.html(name, n)))
     return rows
 
@@ -124,6 +129,7 @@ def moved(before, after):
     places = [where(r) for r in records]
     if places[0] != places[1]:
         changes.append(f"the peak moves from {places[0]} to {places[1]}")
+    # A few numbers on the host count as nothing, as in the tables.
     host = [r["train"]["host_peak_gb"] if on_host(r) else 0 for r in records]
     return [*changes, _change("on the host", *host)] if any(host) else changes
 
