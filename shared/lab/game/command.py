@@ -17,6 +17,7 @@ from shared.lab.records.atomic_files import write_text
 from shared.memory import bf16
 
 RUN = "python -m shared game"
+# The figures that a player can improve, each with its form.
 BEST = {
     "needs_gb": "{:.2f} GB",
     "lines": "changed lines: {}",
@@ -78,6 +79,7 @@ def begin(level, card, folder):
     print(f"{RUN} {path.name} --hint   gives a hint, of {len(level.hints)}")
     if '"bf16' in level.text() and not cards.CARDS[card].bf16:
         print(f"\nA {cards.CARDS[card].title} has {bf16.NOTE}{bf16.SLOW}.")
+    # The script itself would take the preset's model, which the level replaces.
     model = f" --model {level.model}" if level.model else ""
     look = f"python -m emulated_gpu --card {card} {path.name} --dry-run{model}"
     print(f"\nTo see what it prints: {look}")
@@ -87,6 +89,7 @@ def suits(level, card):
     """Raise UserError if a level cannot be played on a card."""
     from shared.lab.game.sheet import verdicts
 
+    # As handed out it must not fit, and at least one solution must.
     attempts = [(level, card, change) for change in (None, *level.solutions)]
     start, *solutions = verdicts(attempts)
     title = cards.CARDS[card].title
@@ -109,6 +112,7 @@ def hint(level, number, progress):
     if number > last:
         return print(f"there are {last} hints; solutions: shared/lab/game/teacher.md")
     print(f"hint {number} of {last}: {level.hints[number - 1]}")
+    # Hint 1 once more does not take back the later ones.
     of_level["hints"] = max(of_level["hints"], number)
     progress.save()
 
@@ -125,6 +129,7 @@ def play(path, level, card, progress):
     if verdict["refused"] or "said" in verdict:
         print(f"not yet; a hint: {RUN} {path.name} --hint")
         return 1
+    # On a card with more memory the script may fit as it was handed out.
     if not verdict["lines"]:
         print("nothing is changed, so this is no solution")
         return 1
@@ -154,10 +159,12 @@ def parse(argv):
     which = "begin a level on another card than its own"
     add("--card", type=key, metavar="NAME", help=f"{which}: {', '.join(cards.CARDS)}")
     hints = "show the next of a level's hints, or hint N; nothing is judged"
+    # const is 0, which no number of a hint is: the next one.
     add("--hint", nargs="?", type=positive, const=0, metavar="N", help=hints)
     args = parser.parse_args(argv)
     if not args.what and (args.card or args.hint is not None):
         parser.error("name a level or a file")
+    # Another card than the docstring's would judge a level that was not played.
     if args.card and not args.what.isdecimal():
         parser.error("--card begins a level, by its number; a file's card is in its first line")
     return args
@@ -176,6 +183,7 @@ def main(argv=None):
     path = Path(args.what)
     if path.suffix != ".py":
         raise UserError(f"{path} is neither a level nor a .py file; see --help")
+    # By the docstring first, as a player may rename the file.
     level, card = levels.of_file(path, parts(path).docstring)
     progress = Progress(path.parent)
     if args.hint is not None:

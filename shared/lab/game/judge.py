@@ -27,7 +27,7 @@ from shared.lab.records.scripts import Script
 LIMIT = 300  # seconds of a run at full size
 SMALL_LIMIT = 120  # seconds of a run with the small model
 PROCESSES = 2  # on a CPU, of a script for several GPUs
-KEPT = "device world_size versions git_commit date".split()
+KEPT = "device world_size versions git_commit date".split()  # of a record, for the sheet
 
 
 class Play(NamedTuple):
@@ -48,6 +48,7 @@ def attempt(name, limit, function, script, *arguments):
         return function(script, *arguments)
     except UserError as error:
         return {"failed": str(error).splitlines()[-1]}
+    # A player's script may call sys.exit(), which is no Exception.
     except (Exception, SystemExit) as error:
         text = str(error).strip() or type(error).__name__
         if isinstance(error, SystemExit):
@@ -69,6 +70,7 @@ def line_of(error, script):
     """Return the number of the last line of a script in the traceback of an error, or None."""
     text = "".join(traceback.format_exception(error))
     lines = re.findall(rf'File "{re.escape(str(script.path))}", line (\d+)', text)
+    # The last, since it is the innermost of the script's own calls.
     return int(lines[-1]) if lines else None
 
 
@@ -80,6 +82,7 @@ def run(script, options):
     """
     steps = []  # one entry for each step: the number of the update that runs out of memory
     register_optimizer_step_post_hook(lambda *_: steps.append(1))
+    # predict() looks scripts up by name, and a player's file is none of the stages.
     with mock.patch.dict(scripts.every(), {script.name: script}):
         try:
             return predict(script.name, options)
@@ -98,6 +101,7 @@ def results(jobs, emulated):
     try:
         return dict(zip(jobs, run_jobs(jobs, emulated)))
     except Failed as error:
+        # The alarm has ended the process, so nothing but the signal is known.
         if "SIGALRM" in str(error):
             raise UserError("the script does not end: is there a loop without end?") from None
         raise
@@ -119,6 +123,7 @@ def judge(plays):
     """
     with tempfile.TemporaryDirectory() as folder:
         starts = {}
+        # Once for each level: the sheet has many plays of one.
         for level in {play.level for play in plays}:
             starts[level] = Path(folder, f"level_{level.number}.py")
             starts[level].write_text(level.text())
@@ -202,6 +207,7 @@ def large_job(play, path, room=False):
     """Return the job that runs a file at full size; with room, on a card that is large enough."""
     script = Script.of_file(path)
     card = CARDS[play.card]
+    # None: as much as the script takes.
     card_gb = None if room else card.gb
     options = Wanted("full", model=play.level.model, card=card, card_gb=card_gb)
     return attempt, script.name, LIMIT, run, script, options

@@ -14,6 +14,7 @@ FIRST_LINE = re.compile(r"Level (\d+) on (\S+), ")
 SHARED = "sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder"
 
 
+# Compared by identity, as are levels: the lists from levels.toml in them have no hash.
 @dataclasses.dataclass(frozen=True, eq=False)
 class Change:
     """A way to change a level's script."""
@@ -50,11 +51,14 @@ class Level:
             replaced = change.replaced
         elif change:
             replaced = (*replaced, *change.replaced)
+        # An error if a stage has changed so that a level's replacements do not fit any more.
         code = scripts.changed(script, replaced).source
         # Without the stage's docstring, which would give the solution away.
         code = code.split('"""\n', 1)[1]
+        # The line that is replaced next was all that needed it.
         code = code.replace("from pathlib import Path\n", "")
         code = code.replace(SHARED, f'sys.path.append("{ROOT}")  # for shared/')
+        # FIRST_LINE reads this when the file is judged.
         first = f"Level {self.number} on {card or self.card}, {self.title}."
         return f'"""{first}\n\n{self.story.strip()}\n"""\n{code}'
 
@@ -70,6 +74,7 @@ def _read():
     read = tomllib.loads(Path(__file__).with_name("levels.toml").read_text("utf-8"))
 
     def change(script=None, edits=(), replaced=(), **fields):
+        # Several levels begin with the same edits, which have a name in levels.toml.
         pairs = [pair for edit in edits for pair in read["edits"][edit]]
         return {**fields, "script": script, "replaced": (*pairs, *replaced)}
 
@@ -98,6 +103,7 @@ def of_file(path, docstring):
         if line[2] not in CARDS:
             raise UserError(f"{path.name}: there is no card {line[2]}; the level's is in its name")
         return get(line[1]), line[2]
+    # A player may have removed the docstring.
     number = re.search(r"\d+", path.stem)
     if not number:
         raise UserError(

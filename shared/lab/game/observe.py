@@ -21,6 +21,7 @@ OPTIONS = ["--preset", "tiny", "--max-steps", "8"]
 def observe(script, processes):
     """Train the small model on a CPU, in so many processes; return its Training."""
     with tempfile.TemporaryDirectory() as folder:
+        # Through a file: with several processes a fork of this one makes the Training.
         file = Path(folder, "training.json")
         if processes > 1:
             side_by_side(processes, observe_here, script, file)
@@ -28,6 +29,7 @@ def observe(script, processes):
             torch.set_num_threads(1)
             observe_here(script, file)
         fields = json.loads(file.read_text())
+    # JSON has lists in place of tuples.
     fields["gradient_norms"] = tuple(fields["gradient_norms"])
     fields["curve"] = tuple(fields["curve"])
     return Training(**fields)
@@ -47,6 +49,7 @@ def observe_here(script, file):
     def before_step(optimizer, *_):
         nonlocal optimizer_name
         optimizer_name = type(optimizer).__name__
+        # Before the step, as a script may free gradients right after it.
         gradient_norms.append(gradient_norm(optimizer))
 
     # A hook on all optimizers, since a learner's script may make another one, or several.
@@ -55,6 +58,7 @@ def observe_here(script, file):
     with wrapped(metrics.Meter, "training", count_weights):
         record = module.main(OPTIONS)
     hook.remove()
+    # A player may have changed main(), too.
     if not isinstance(record, dict) or "last_loss" not in record:
         raise UserError(f"{script.path.name}: main() has to return what meter.test() returns")
     training = Training.of_record(
@@ -74,5 +78,6 @@ def gradient_norm(optimizer):
     gradients = [p.grad for group in optimizer.param_groups for p in group["params"]]
     squares = sum(grad.float().square().sum() for grad in gradients if grad is not None)
     if hasattr(squares, "full_tensor"):  # a DTensor
+        # Each rank has the squares of its shard; this adds them up.
         squares = squares.full_tensor()
     return float(squares) ** 0.5

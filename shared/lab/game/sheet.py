@@ -11,6 +11,7 @@ def verdicts(attempts):
     with tempfile.TemporaryDirectory() as folder:
         plays = []
         for number, (level, card, change) in enumerate(attempts):
+            # A folder for each, since the judge's sentences name the file as a player's is named.
             path = Path(folder, str(number), f"fit_{level.number}.py")
             path.parent.mkdir()
             path.write_text(level.text(change))

@@ -18,6 +18,7 @@ def refusal(comparison):
         return None
     attempt = comparison.attempt
     level = comparison.reference
+    # Differences are in the order of Aspect, causes before what follows from them.
     match comparison.differences[0]:
         case Aspect.BATCH_SIZE:
             batch = f"{attempt.batch_size} images per update instead of {level.batch_size}"
@@ -69,9 +70,11 @@ def refusal_at_full_size(record, reference, level):
     # A learner could pass the check with the small model, and change the full size by a condition.
     if record["world_size"] > level.gpus:
         return f"{record['world_size']} GPUs: this level has {level.gpus}"
+    # What the small model's run has compared, but as it is at full size.
     for name in ("batch_size", "model", "image_px"):
         if record[name] != reference[name]:
             return f"at full size, {name} is {record[name]} instead of {reference[name]}"
+    # Of all GPUs: more of them would each do less.
     work = tflop(record)
     # More is allowed: checkpointing computes twice. Less means that a part is left out.
     expected = tflop(reference)
