@@ -29,8 +29,9 @@ def recognize(file, stage):
     """Return the Script in a file, and that of the stage it is an attempt at."""
     script = parts(file)
     number = (stage or stage_in(file.stem, script.docstring)).zfill(2)
+    # Only plain.py has it: in train.py Fabric chooses the device.
     chain = scripts.plain() if "make_device" in script.functions else scripts.ladder()
-    stages = {name[:2]: scripts.get(name) for name in chain[1:]}
+    stages = {name[:2]: scripts.get(name) for name in chain[1:]}  # 01 has no stage before it
     if number not in stages or file.suffix != ".py":
         right = f"give a .py file, and a stage from {min(stages)} to {max(stages)}: --stage 06"
         raise UserError(f"{file.name} as stage {number}: {right}")
@@ -40,6 +41,7 @@ def recognize(file, stage):
 
 def stage_in(name, docstring):
     """Return the number of a stage in the name of a file or in a docstring, "??" without one."""
+    # First, as in try2_of_06.py.
     two_digits = re.findall(r"(?<!\d)\d\d(?!\d)", name)
     in_docstring = re.findall(r"\AStage (\d\d)", docstring)
     return [*two_digits, *re.findall(r"\d+", name), *in_docstring, "??"][0]
@@ -95,9 +97,11 @@ def train_uneven(script):
 def peak(attempt, reference, parent, phase="train"):
     """Compare the peaks of a phase of three records: of attempt, stage and the stage before."""
     sizes = [record[phase]["device_peak_gb"] for record in (attempt, reference, parent)]
+    # Categories that the attempt lacks cannot have made its peak larger.
     breakdown = attempt[phase]["breakdown_gb"]
     expected = reference[phase]["breakdown_gb"]
     categories = tuple(Category(name, gb, expected.get(name)) for name, gb in breakdown.items())
+    # One process runs on the learner's own computer; several GPUs are emulated.
     device = attempt["device"] if attempt["world_size"] > 1 else None
     return Peak(phase, *sizes, reference["script"], parent["script"], device, categories)
 
@@ -114,6 +118,7 @@ def measured(script):
         in_script = rf'{re.escape(script.path.name)}", (line \d+)'  # of a traceback
         lines = re.findall(in_script, log.read_text(errors="replace"))
     if not record:
+        # The innermost line of the learner's own script.
         where = lines[-1] if lines else "meter.test() did not run"
         raise UserError(f"{script.path.name}, {where}: {last_line}")
     return record
@@ -143,6 +148,7 @@ def check(attempt, reference):
     yield peak(*records)
     yield peak(*records, "load")
     new_constants = parts(reference.path).constants.keys() - parts(parent.path).constants
+    # Only the stage that begins with micro-batches is about their shares of a loss.
     if "MICRO_BATCH_SIZE" in new_constants:
         yield uneven_losses(attempt, reference)
     if reference.load().DEVICES > 1:

@@ -19,6 +19,7 @@ HINTS = {
 @functools.singledispatch
 def line(result):
     """Return what is printed about a result."""
+    # A new kind of result needs its own sentence.
     raise TypeError(type(result))
 
 

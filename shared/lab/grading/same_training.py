@@ -79,6 +79,7 @@ def same_training(attempt, reference):
     # same losses. So a class counts only where the losses differ.
     learns = not (differs[Aspect.FIRST_LOSS] or differs[Aspect.LAST_LOSS])
     differs[Aspect.OPTIMIZER] = not learns and attempt.optimizer != reference.optimizer
+    # In the order of Aspect, where causes stand before what follows from them.
     differences = tuple(aspect for aspect in Aspect if differs[aspect])
     return Comparison(attempt, reference, differences, update)
 
@@ -99,6 +100,7 @@ def first_update_with_other_gradients(attempt, reference):
 
 def same_curve(curve, reference):
     """Return whether two lists of losses are as long, and near at each place."""
+    # zip() would compare only as many as both have.
     if len(curve) != len(reference):
         return False
     return all(near(a, b, LOSS_TOLERANCE) for a, b in zip(curve, reference))

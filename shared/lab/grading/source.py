@@ -24,6 +24,7 @@ def parts(path):
         UserError: it is not Python.
     """
     try:
+        # Bytes, in which Python finds the encoding by itself.
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError) as error:
         where = f"{path.name}, line {getattr(error, 'lineno', None) or 1}"
@@ -33,15 +34,18 @@ def parts(path):
     for node in tree.body:
         if isinstance(node, ast.Assign):
             constants[ast.unparse(node.targets[0])] = ast.unparse(node.value)
+        # A learner may annotate types, which the stages do not.
         elif isinstance(node, ast.AnnAssign) and node.value:
             constants[ast.unparse(node.target)] = ast.unparse(node.value)
     docstring = ast.get_docstring(tree)
+    # Learners explain in their own words, so docstrings are not compared.
     start = 0 if docstring is None else tree.body[0].end_lineno
     return Parts(functions, constants, docstring or "", path.read_text().splitlines()[start:])
 
 
 def num_changed(before, after):
     """Return the number of lines removed or added between two lists of lines."""
+    # Lines with a question mark only point at the characters that differ.
     return sum(line[0] in "+-" for line in difflib.ndiff(before, after))
 
 
