@@ -111,8 +111,10 @@ def choose(args, names):
             continue
         if task not in prepared:  # once: its scripts share the data and the weights
             prepared[task] = types.SimpleNamespace(**vars(args))
+            # As the user wrote it: choose_model() replaces None by what suits the model.
             prepared[task].wanted_length = args.max_length
             choose_model(prepared[task], task)
+            # Before anything is downloaded or written.
             keep_apart(prepared[task], args.out)
             task.prepare(prepared[task])
         chosen[name] = prepared[task]
@@ -127,6 +129,7 @@ def suits(task, model, data):
     presets = {preset["data"] for preset in task.presets.values()}
     on_images = task is IMAGES
     of_other_tasks = {TINY, TINY_GPT} - {task.presets["tiny"]["model"]}
+    # Models for images are named so, and none of the language models is.
     if model and (model.startswith("vit_") != on_images or model in of_other_tasks):
         return False
     if not data or data in presets | {"fake"}:
@@ -149,6 +152,7 @@ def processes(name, args):
     if on_gpu and not script.plain and not launch.is_emulated():
         return None
     wanted = args.devices or devices
+    # More than there are would fail, and a ladder shall run on any machine.
     return min(wanted, torch.cuda.device_count()) if on_gpu else wanted
 
 
@@ -156,8 +160,10 @@ def measure(args, chosen):
     """Run the chosen scripts that are not measured yet; return all records, none for failures."""
     (args.out / "logs").mkdir(parents=True, exist_ok=True)
     file = args.out / "ladder.jsonl"
+    # The file is never emptied, since measurements may have taken hours.
     earlier = [] if args.fresh else read(file)[0]
     measured = {record.get("fingerprint"): record for record in earlier}
+    # 24 as in run_script(), whose live line stands in the same place.
     width = max(24, *map(len, chosen))
     records = []
     for name, settings in chosen.items():
@@ -173,9 +179,11 @@ def measure(args, chosen):
         record, last_line = _run(name, options, args, settings)
         seconds = time.perf_counter() - started
         if not record:
+            # The others still run, and a repeated command runs this one again.
             print(f"{name:{width}} FAILED in {seconds:.0f} s: {last_line}", flush=True)
             continue
         print(f"{name:{width}} done in {seconds:.0f} s", flush=True)
+        # Added here: a script knows neither the ladder nor the time of its own start.
         record.update(seconds=seconds, fingerprint=mark, ladder=args.command)
         append(file, record)
         records.append(record)
@@ -236,5 +244,6 @@ def main(argv=None):
     records = measure(args, chosen)
     if records:
         show(args, records, predictions(args, chosen))
+    # For a caller such as a CI job: not all is measured.
     if len(records) < len(chosen):
         sys.exit(1)

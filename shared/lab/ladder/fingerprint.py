@@ -26,12 +26,13 @@ def fingerprint(name, options, task):
     """
     gpus = [device_name(torch.device("cuda", i)) for i in range(torch.cuda.device_count())]
     machine = [platform.node(), os.cpu_count(), gpus]
+    # Versions of the packages of this task only: another's do not change the result.
     settings = json.dumps([options, machine, versions(task, name)])
     code = hashlib.sha256(settings.encode())
     # All of the shared code, since a change anywhere may change a measurement.
     for file in _files(name):
         code.update(file.read_bytes())
-    return code.hexdigest()[:16]
+    return code.hexdigest()[:16]  # 64 bits: enough for some hundred records
 
 
 def _files(name):
@@ -40,6 +41,7 @@ def _files(name):
     files = [scripts.get(name).path, *sorted(shared.glob("*.py"))]
     for folder in FOLDERS:
         files += sorted((shared / folder).glob("*.py"))
+    # On a real device the emulator takes no part.
     if is_emulated():
         files += sorted((shared / EMULATOR).glob("**/*.py"))
     return files
