@@ -18,6 +18,7 @@ def repository(folder, url, commit):
     name = "+".join(url.rstrip("/").split("/")[-2:])
     checkout = folder.resolve() / f"{name}-{commit[:7]}"
     if not checkout.exists():
+        # Without the contents of other commits: some of these repositories are large.
         git = ["git", "-c", "advice.detachedHead=false"]
         for command in (
             [*git, "clone", "-q", "--no-checkout", "--filter=blob:none", url, checkout],
@@ -47,7 +48,9 @@ def python(folder, torch, packages=()):
     if not python.exists():
         venv.create(home, with_pip=True)
     command = [python, "-m", "pip", "install", "-q", *wanted.values()]
+    # Bytecode of all modules would take time and disk, and few of them are imported.
     if subprocess.run(command, env={**os.environ, "PIP_NO_COMPILE": "1"}).returncode:
         raise UserError(f"{home}: pip cannot install {', '.join(wanted.values())}")
+    # At the end, so that an installation that was interrupted is tried again.
     record.write_text(json.dumps({**installed, **wanted}, indent=1))
     return str(python)

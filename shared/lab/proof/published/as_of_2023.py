@@ -14,6 +14,7 @@ def use_adam_of_2023():
 
     def new_add(tensors, other, **options):
         if isinstance(other, float) and other == 1e-8:  # epsilon
+            # Kept until the division, as the result of the addition was.
             copies.append(torch._foreach_add(tensors, other))
         return add(tensors, other, **options)
 
@@ -30,11 +31,13 @@ def use_fsdp_of_2023():
 
     Until July 2023 that was its default: https://github.com/pytorch/pytorch/pull/104900
     """
+    # Here, since Adam's rows do not need FSDP, which takes a while to import.
     from torch.distributed.fsdp import FullyShardedDataParallel
 
     begin = FullyShardedDataParallel.__init__
 
     def __init__(self, *args, **options):
+        # Only the default: a script may still ask for the limit.
         begin(self, *args, **{"limit_all_gathers": False, **options})
 
     FullyShardedDataParallel.__init__ = __init__

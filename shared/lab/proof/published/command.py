@@ -50,6 +50,7 @@ def run(sources, folder=None):
     to_run = [row for source in sources for row in rows(source)]
     if not folder:
         to_run = [row for row in to_run if not needs_folder(row)]
+    # Every row of these sources may need a folder.
     if not to_run:
         return
     by_row = {key(record): record for record in stored.read(stored.PUBLISHED)}
@@ -71,6 +72,7 @@ def emulated(to_run, folder=None):
     jobs = [(run_row.run, row, folder) for row in once.values()]
     figures = dict(zip(once, run_jobs(jobs, emulated=False)))
     common = {"git_commit": git_commit(), "date": datetime.date.today().isoformat()}
+    # Any task will do: the version of PyTorch is the same for all.
     installed = versions(TASK)["torch"]
     return [{**record_of(row, figures[run_key(row)], installed), **common} for row in to_run]
 
@@ -84,6 +86,7 @@ def record_of(row, figures, installed):
         "what": row["what"],
         "counter": row["counter"] if gb else None,
         "published_gb": gb,
+        # What a program prints of its own counts, where it prints the figure of this row.
         "emulated_gb": figures.get("printed", {}).get(row["read"], by_counter),
         "card": cards.CARDS[row["card"]].title,
         "devices": row["devices"],
@@ -140,6 +143,7 @@ def main(argv=None):
     for source in sources:
         show(source, by_source[source["title"]])
     records = [entry for entries in by_source.values() for entry in entries]
+    # --only may have left out the source that sets the factors.
     if any(time_factors.halves(records)):
         print("", time_factors.summary(records), sep="\n")
     return records

@@ -54,11 +54,13 @@ def _renamed(module):
 
 
 def main(script, *argv):
+    # A version that has the name keeps its own.
     for owner, name, old in NAMES:
         if not hasattr(owner, name):
             setattr(owner, name, old)
     for module in ("transformers.configuration_utils", "transformers.modeling_utils"):
         once_imported(module, _renamed)
+    # Before the next import, which would load the module that needs a newer PyTorch.
     sys.modules["shared.lab.predict.watch"] = SimpleNamespace(Watch=Unwatched)
     from shared.lab.predict.own.script import Run
 

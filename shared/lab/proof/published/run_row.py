@@ -31,7 +31,7 @@ def change(torch):
 
 once_imported("torch", change)
 """
-CHANGES = {"old_adam": "use_adam_of_2023", "old_fsdp": "use_fsdp_of_2023"}
+CHANGES = {"old_adam": "use_adam_of_2023", "old_fsdp": "use_fsdp_of_2023"}  # by key of a row
 
 
 def name(row):
@@ -57,6 +57,7 @@ def run(row, folder):
     that; the bound on an update's time, and its estimate, are those of the installed one.
     """
     try:
+        # A script of others would train for days, and predict ends it; programs end themselves.
         if "script" in row and "torch" not in row:
             return predicted(row, folder)
         figures = measured(row, folder)
@@ -79,6 +80,7 @@ def predicted(row, folder):
     options = ["--card", row["card"], "--json"]
     options += ["--devices", str(row["devices"])] if row["devices"] > 1 else []
     command = [sys.executable, "-m", "shared", "predict", script(row, folder), *options]
+    # With --json the record is all of standard output; the script prints on the other one.
     out, printed = _output([*command, "--", *row["args"]], row)
     record = json.loads(out)[0]
     train = record["train"]
@@ -103,6 +105,7 @@ def measured(row, folder):
         command = [python, "-m", "emulated_gpu", *options, "--json", peaks, *runner]
         printed, _ = _output([*command, script(row, folder), *row["args"]], row)
         processes = json.loads(peaks.read_text())
+    # The first of several is compared: a row has one figure for all of them.
     gpus = [gpu for process in processes for gpu in process["peaks"].values()]
     first = gpus[0] if gpus else dict.fromkeys(KINDS, 0)  # a program without GPUs reports none
     figures = {f"{kind}_gb": first[kind] / 1e9 for kind in KINDS}
@@ -120,12 +123,14 @@ def _output(command, row):
     """Run a command; return what it printed, on standard output and on the other one."""
     with tempfile.TemporaryDirectory() as startup:
         changes = (AS_OF_2023.format(function=f) for key, f in CHANGES.items() if row.get(key))
+        # Python imports this module when it starts, before it runs the script.
         Path(startup, "sitecustomize.py").write_text("".join(changes))
         path = os.pathsep.join([str(ROOT), str(EMULATOR), startup])
         env = {**os.environ, "PYTHONPATH": path, **row.get("env", {})}
         done = subprocess.run([*map(str, command)], env=env, capture_output=True, text=True)
     if done.returncode:
         errors = ERROR.findall(done.stderr) or done.stderr.strip().splitlines()[-1:]
+        # The last: it may have been raised while an earlier one was handled.
         raise Failed(errors[-1])
     return done.stdout, done.stderr
 

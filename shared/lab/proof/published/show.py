@@ -24,7 +24,7 @@ def size_rows(records):
     return [
         (
             r["what"],
-            r["torch"].partition("+")[0],
+            r["torch"].partition("+")[0],  # without the build, such as cu128
             r["counter"],
             size(r["published_gb"]),
             size(r["emulated_gb"]),

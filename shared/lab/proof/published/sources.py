@@ -13,7 +13,9 @@ from shared.lab.proof.published import run_row
 HERE = Path(__file__).parent
 SOURCES = tomllib.loads((HERE / "sources.toml").read_text("utf-8"))["sources"]
 REPORTS = tomllib.loads((HERE / "reports.toml").read_text("utf-8"))
+# Reports have one file, and are one source among the others.
 SOURCES.append(REPORTS)
+# The figure that is read has the empty name, if a program prints only one.
 DEFAULTS = {"counter": "allocated", "card": "a100", "devices": 1, "read": "", "args": []}
 
 
@@ -29,6 +31,7 @@ def needs_folder(row):
 
 def run_key(row):
     """Return a text that rows have in common if they read figures of one and the same run."""
+    # What decides about a run: a counter only reads it.
     settings = [row.get(key) for key in ("card", "devices", "torch", "old_adam", "env")]
     return json.dumps([run_row.name(row), *settings])
 

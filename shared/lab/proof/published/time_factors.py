@@ -18,6 +18,7 @@ def halves(records):
     speeds = sorted(
         (r for r in records if r["source"].startswith("timm, speeds")), key=lambda r: r["what"]
     )
+    # By turns, so that both halves have models of each family.
     return speeds[::2], speeds[1::2]
 
 
@@ -27,6 +28,7 @@ def factors(records):
     Near means: least squares of the relative error.
     """
     rows = [[r["work_ms"][kind] / r["published_ms"] for kind in FITTED] for r in records]
+    # Where an estimate is right, it is 1 times the published time.
     ones = torch.ones(len(rows), 1, dtype=torch.float64)
     fitted = torch.linalg.lstsq(torch.tensor(rows, dtype=torch.float64), ones).solution
     return dict(zip(FITTED, fitted.flatten().tolist()))

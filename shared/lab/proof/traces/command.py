@@ -46,6 +46,7 @@ def emulated(name):
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "events.txt")
         options = [year, what, tokens, *(f"--{kind}" for kind in precision), "--out", out]
+        # The emulator is loaded when Python starts, so it takes a new process.
         command = launch.python(HERE / "record_events.py", options)
         try:
             code, _ = launch.run(command, launch.environment())
@@ -60,6 +61,7 @@ def unedited_records(rows, folder):
     """Run the scripts of strangers, and yield a record of each; what fails is printed."""
     groups = {}
     for row in rows:
+        # One run may write the snapshots of several rows.
         groups.setdefault(unedited.what_runs(row), []).append(row)
     for group in groups.values():
         try:
@@ -97,6 +99,7 @@ def run(names, folder):
     for record in unedited_records([row for row in rows if row["name"] in names], folder):
         print(line(record), flush=True)
         by_name[record["name"]] = {**record, **common}
+    # In the order of scripts.toml; a row that has gone there goes here, too.
     records = [by_name[row["name"]] for row in rows if row["name"] in by_name]
     stored.write(stored.TRACES, records)
 

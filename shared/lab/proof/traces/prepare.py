@@ -54,16 +54,17 @@ def tinyllama(folder):
         shapes |= {f"model.layers.{n}.{name}": shape for name, shape in layer.items()}
     header, end = {"__metadata__": {"format": "pt"}}, 0
     for name, shape in sorted(shapes.items()):
+        # 2 bytes for each number in bf16.
         start, end = end, end + 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
         tensor = {"dtype": "BF16", "shape": shape, "data_offsets": [start, end]}
         header[f"{name}.weight"] = tensor
     text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
+    text += b" " * (-len(text) % 8)  # safetensors aligns what follows to 8 bytes
     path.mkdir(parents=True, exist_ok=True)
     (path / "config.json").write_text(json.dumps(c))
     with (path / "model.safetensors").open("wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
-        file.truncate(8 + len(text) + end)
+        file.truncate(8 + len(text) + end)  # a sparse file, which takes no disk
 
 
 if __name__ == "__main__":

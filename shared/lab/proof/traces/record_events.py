@@ -121,6 +121,7 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=argparse.FileType("w"), default=sys.stdout)
     args = parser.parse_args()
     cast = torch.autocast("cuda", torch.bfloat16) if args.bf16 else contextlib.nullcontext()
+    # The name keeps what locals() returned: freeing it would be events, too.
     tensors = (run_2025 if args.course == "2025" else run_2026)(args.mode, args.tokens, cast)
     for event in torch.cuda.memory._snapshot()["device_traces"][0]:
         if event["action"] in LETTER:

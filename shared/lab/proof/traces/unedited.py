@@ -17,8 +17,10 @@ from shared.lab import EMULATOR
 from shared.lab.proof import third_party
 from shared.lab.proof.traces import compare_events
 
+# Of the two events of a free, the one by which memory is available again.
 ACTIONS = {"alloc", "free_completed", "segment_alloc", "segment_free"}
 ACTIONS |= {"segment_map", "segment_unmap"}  # of expandable segments
+# As much as importlib.metadata needs to find a package.
 FOUND = "Metadata-Version: 2.1\nName: {}\nVersion: 1\n"
 
 
@@ -71,9 +73,11 @@ def run(group, folder):
     written = [checkout / each["writes"] for each in group]
     for file in written:
         file.unlink(missing_ok=True)  # the real one may lie there
+    # The authors' folders for results are often not in their repositories.
     for needed in [*(file.parent for file in written), *(checkout / name for name in row["make"])]:
         needed.mkdir(parents=True, exist_ok=True)
     path = [EMULATOR, *(checkout / name for name in row["path"]), *distributions(row, folder)]
+    # Some scripts import a package that is only in another repository.
     for other in row["also"]:
         elsewhere = third_party.repository(folder, other["repository"], other["commit"])
         path += [elsewhere / name for name in other["path"]]
@@ -85,8 +89,10 @@ def run(group, folder):
     done = subprocess.run(
         command, cwd=checkout / row["folder"], env=env, capture_output=True, text=True
     )
+    # A row's share: one run has written the snapshots of all of them.
     seconds = (time.perf_counter() - began) / len(group)
     for each, file in zip(group, written):
+        # The snapshot counts, not the exit code: what a script does after it is not compared.
         if not file.exists():
             raise RuntimeError(f"{each['name']} wrote no snapshot: {done.stderr.strip()[-500:]}")
         real, reserved = history(snapshot(checkout, each))
