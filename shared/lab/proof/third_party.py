@@ -29,7 +29,7 @@ def repository(folder, url, commit):
     return checkout
 
 
-def python(folder, torch, packages=()):
+def python(folder, torch, packages):
     """Return the Python of an environment with a version of PyTorch and further packages.
 
     It is made, or completed, in folder/torch-VERSION; that takes minutes and about 6 GB of disk.

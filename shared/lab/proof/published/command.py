@@ -39,7 +39,7 @@ def prepare(sources, folder):
     for source in sources:
         for row in rows(source):
             if "torch" in row:
-                third_party.python(folder, row["torch"], row.get("packages", ()))
+                third_party.python(folder, row["torch"], row["packages"])
 
 
 def run(sources, folder=None):
@@ -93,7 +93,7 @@ def record_of(row, figures, installed):
         "published_ms": published_ms(row),
         "script": run_row.name(row) if "script" in row else None,
         "command": f"{COMMAND} --folder DIR" if needs_folder(row) else COMMAND,
-        "cudnn": row.get("cudnn", False),
+        "cudnn": row["cudnn"],
         "torch": figures.get("torch") or installed,
     }
     if "why" in figures:  # it has not run, so there is nothing to compare

@@ -94,7 +94,7 @@ def measured(row, folder):
     """Run a row under the PyTorch that it names, or the installed one, and read the counters."""
     python = sys.executable
     if "torch" in row:
-        python = third_party.python(folder, row["torch"], row.get("packages", ()))
+        python = third_party.python(folder, row["torch"], row["packages"])
     options = ["--card", row["card"]]
     options += ["--devices", str(row["devices"]), "--alone"] if row["devices"] > 1 else []
     options += ["--clock", row["clock"]] if "clock" in row else []
@@ -126,7 +126,7 @@ def _output(command, row):
         # Python imports this module when it starts, before it runs the script.
         Path(startup, "sitecustomize.py").write_text("".join(changes))
         path = os.pathsep.join([str(ROOT), str(EMULATOR), startup])
-        env = {**os.environ, "PYTHONPATH": path, **row.get("env", {})}
+        env = {**os.environ, "PYTHONPATH": path, **row["env"]}
         done = subprocess.run([*map(str, command)], env=env, capture_output=True, text=True)
     if done.returncode:
         errors = ERROR.findall(done.stderr) or done.stderr.strip().splitlines()[-1:]

@@ -15,8 +15,16 @@ SOURCES = tomllib.loads((HERE / "sources.toml").read_text("utf-8"))["sources"]
 REPORTS = tomllib.loads((HERE / "reports.toml").read_text("utf-8"))
 # Reports have one file, and are one source among the others.
 SOURCES.append(REPORTS)
-# The figure that is read has the empty name, if a program prints only one.
-DEFAULTS = {"counter": "allocated", "card": "a100", "devices": 1, "read": "", "args": []}
+DEFAULTS = {
+    "counter": "allocated",
+    "card": "a100",
+    "devices": 1,
+    "read": "",  # the name of the figure, if a program prints only one
+    "args": [],
+    "packages": [],
+    "env": {},
+    "cudnn": False,
+}
 
 
 def rows(source):
