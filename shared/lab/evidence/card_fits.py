@@ -4,7 +4,7 @@ This takes about a minute per card.
 """
 
 from emulated_gpu import cards
-from shared.cli import Parser, command_of
+from shared.cli import Parser
 from shared.lab.predict import card_fit, options, selection
 from shared.lab.records import stored
 from shared.lab.records.reading import by_model, setting, unit
@@ -36,6 +36,6 @@ def ways(name):
 def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
     # Two commands: the one that a reader runs for one card, and the one that made this file.
-    made = command_of(["-m", "shared", "card_fits"], argv)
-    results = [{**result, "made_with": made} for name in CARDS for result in ways(name)]
+    made = {"made_with": "python -m shared card_fits"}
+    results = [{**result, **made} for name in CARDS for result in ways(name)]
     stored.write(stored.CARD_FITS, results)
