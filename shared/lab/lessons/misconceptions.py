@@ -10,7 +10,6 @@ from shared.lab.evidence import misconceptions, on_cards
 from shared.lab.predict.tables import needs
 from shared.lab.records import markdown, stored
 from shared.lab.records.formats import size
-from shared.lab.records.origin import origin
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,5 +51,4 @@ def part(folder):
         pieces += [f"**{number}. {thing['title']}.** {says}", ["```text", *commands, "```"]]
     records = [record for records in printed.values() for record in records]
     subject = {"what": "their models", "commands": "the commands above"}
-    made = origin(records, stored.MISCONCEPTIONS, **subject)
-    return markdown.text(*pieces, markdown.folded(markdown.ORIGIN, [made]))
+    return markdown.text(*pieces, markdown.sources(records, stored.MISCONCEPTIONS, **subject))

@@ -2,7 +2,7 @@
 
 from shared.lab.evidence.calibrate import compare
 from shared.lab.records import markdown, measured, scripts
-from shared.lab.records.formats import amount
+from shared.lab.records.formats import LEAST, amount
 
 NEAR = 0.01  # a relative error
 # Of runs outside of this repository, which gave their emulated figures as GB with three decimals.
@@ -67,7 +67,7 @@ def part(folder):
 def at_the_peak(run):
     """Return what a run had more or less at its peak than the emulated one, as text."""
     amounts = sorted(run["more_gb"].items(), key=lambda item: -abs(item[1]))
-    return ", ".join(f"{label} {gb * 1e3:+,.1f} MB" for label, gb in amounts if abs(gb) >= 5e-5)
+    return ", ".join(f"{label} {gb * 1e3:+,.1f} MB" for label, gb in amounts if abs(gb) >= LEAST)
 
 
 def elsewhere(folder):

@@ -4,6 +4,7 @@ A part stands between `<!-- generated: NAME OPTION="..." -->` and `<!-- end -->`
 functions that make what is in between. A test fails when one is stale.
 """
 
+import itertools
 import re
 import shlex
 
@@ -80,7 +81,7 @@ def options(marker):
 
 def fill(page):
     """Return the text of a page with up-to-date generated parts."""
-    answers = iter(range(1, 100))  # an answer has the number of its exercise
+    answers = itertools.count(1)  # an answer has the number of its exercise
 
     def made(match):
         name, settings = options(match[2])

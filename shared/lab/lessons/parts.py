@@ -25,7 +25,8 @@ def glance(folder):
     """
     names = pair(folder)
     rows = [stored.predictions()[name] for name in names]
-    tiny = [_tiny()[name] for name in names]
+    measurements = stored.measurements(stored.TINY_MEASURED)
+    tiny = [measurements[name] for name in names]
     train = [r["train"] for r in rows]
     several = rows[-1]["world_size"] > 1
     on_each = ", on each GPU" if several else ""
@@ -76,7 +77,7 @@ def origin(folder):
     """Return a line on how the figures of a stage's page were made, and what prints all of them."""
     name = pair(folder)[-1]
     full = stored.predictions()[name]
-    tiny = _tiny()[name]
+    tiny = stored.measurements(stored.TINY_MEASURED)[name]
     card = full["device"].removeprefix("emulated ")
     torch = full["versions"]["torch"]
     # The ledger counts tensors; gloo sends from buffers of its own, as NCCL does on GPUs.
@@ -99,10 +100,6 @@ def picture(folder):
     # Links are relative to the page that they are on.
     file = os.path.relpath(FIGURES / f"{folder.name}.png", folder)
     return f"![What holds the memory during one update: {' beside '.join(peaks)}]({file})"
-
-
-def _tiny():
-    return reading.by_script(reading.read(stored.TINY_MEASURED)[0])
 
 
 def diff(folder, plain="no"):
@@ -224,7 +221,9 @@ def language_models(folder):
         reserved.insert(2, after["train"]["host_peak_gb"])
         table.append((model, *map(formats.number, reserved)))
         everything += [before, after, alone]
-    return markdown.text(table, markdown.sources(everything, stored.PREDICTED, "language models"))
+    return markdown.text(
+        table, markdown.sources(everything, stored.PREDICTED, what="language models")
+    )
 
 
 def one_by_one(folder):

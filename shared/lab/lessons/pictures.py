@@ -9,15 +9,15 @@ from shared.lab.lessons import streams
 from shared.lab.lessons.parts import FIGURES, pair
 from shared.lab.predict import timeline
 from shared.lab.records import bars, scripts, stored
-from shared.lab.records.reading import by_script, read
-from shared.lab.records.stored import RESULTS, TINY_MEASURED
+from shared.lab.records.reading import by_script
+from shared.lab.records.stored import RESULTS
 from shared.record import ROOT
 
 
 def every():
     """Yield each picture: its file, the values in its metadata, and a function that draws it."""
     predicted = stored.predictions()
-    measured = by_script(read(TINY_MEASURED)[0])
+    measured = stored.measurements(stored.TINY_MEASURED)
     ladder = scripts.ladder()
     # 01 to 07 use one GPU anyway; in place of 08 to 10 come other scripts.
     one_gpu = [predicted[name] for name in ladder[:7]] + stored.predicted(stored.ONE_GPU)

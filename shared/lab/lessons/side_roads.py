@@ -13,8 +13,7 @@ def records():
 
 def table(folder):
     """Return a short table of a folder's side roads; their docstrings explain them."""
-    measurements, _ = reading.read(stored.TINY_SIDE_ROADS)
-    tiny = reading.by_script(measurements)
+    tiny = stored.measurements(stored.TINY_SIDE_ROADS)
     predicted = records()
     names = scripts.side_roads({folder.name})
     # Without a road that was timed, the column would be empty.

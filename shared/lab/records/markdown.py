@@ -22,9 +22,9 @@ def folded(summary, lines):
     return [f"<details><summary>{summary}</summary>", "", *lines, "", "</details>"]
 
 
-def sources(records, file, what=None):
-    """Return the origin of figures as a collapsible section; `what` is as in origin()."""
-    return folded(ORIGIN, [origin(records, file, what)])
+def sources(records, file, **about):
+    """Return the origin of figures as a collapsible section; the arguments are origin()'s."""
+    return folded(ORIGIN, [origin(records, file, **about)])
 
 
 def text(*pieces):

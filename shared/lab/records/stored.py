@@ -202,11 +202,16 @@ def timelines():
     return read(TIMELINES)
 
 
+def measurements(file):
+    """Return the measurements in a file, {script: record}."""
+    return by_script(read_lines(file)[0])
+
+
 def results():
     """Return the files of measurements, the tiny preset's first: (file, {script: record})."""
     measured = (file for file in RESULTS.glob("*.jsonl") if file != PREDICTED)
     files = sorted(measured, key=lambda file: ("tiny" not in file.name, file.name))
-    return [(file, by_script(read_lines(file)[0])) for file in files]
+    return [(file, measurements(file)) for file in files]
 
 
 def text_records():

@@ -11,7 +11,7 @@ from shared.errors import UserError
 from shared.lab.predict.history import expanded
 from shared.lab.records import markdown, scripts, stored
 from shared.lab.records.formats import LEAST, amount, size, where
-from shared.lab.records.reading import at_once, on_host, setting, unit
+from shared.lab.records.reading import at_once, by_script, on_host, setting, unit
 from shared.lab.report import side_by_side
 from shared.memory.blocks import CATEGORIES
 
@@ -22,7 +22,7 @@ RIGHT = "pass the timelines.json that python -m shared predict --timeline DIR ha
 @functools.cache
 def of_all():
     """Return the stored moments of every stage, {script: what history.condensed() returned}."""
-    return {moments["script"]: moments for moments in stored.timelines()}
+    return by_script(stored.timelines())
 
 
 def with_files(files):
@@ -33,7 +33,7 @@ def with_files(files):
     timelines = dict(of_all())
     for file in files:
         try:
-            every = {each["script"]: each for each in json.loads(file.read_text())}
+            every = by_script(json.loads(file.read_text()))
         # The user may name any file: none, no JSON, or JSON of something else.
         except (OSError, ValueError, LookupError, TypeError):
             raise UserError(f"--timelines {file}: not a file of timelines; {RIGHT}") from None
