@@ -14,6 +14,7 @@ from shared.record import ROOT, device_name, versions
 # What stages import, and what runs them.
 FOLDERS = ("memory", "images", "text", "lab/records")
 EMULATOR = "emulator/emulated_gpu"
+SOURCES = (".py", ".c", ".h", ".csv")  # of the emulator; the last has the cards
 
 
 def fingerprint(name, options, task):
@@ -43,5 +44,6 @@ def _files(name):
         files += sorted((shared / folder).glob("*.py"))
     # On a real device the emulator takes no part.
     if is_emulated():
-        files += sorted((shared / EMULATOR).glob("**/*.py"))
+        emulator = (shared / EMULATOR).rglob("*")
+        files += sorted(file for file in emulator if file.suffix in SOURCES)
     return files
