@@ -41,8 +41,9 @@ def table(folder):
 
 def every(folder):
     """Return the table of all timed updates."""
-    rows = [(f"{measured.gpu()}: script", "images", "at a time", "ms per update")]
-    rows[0] += ("started by the host in", "kernels", "GPU busy, ms", "images/s")
+    settings = (f"{measured.gpu()}: script", "images", "at a time")
+    figures = ("ms per update", "started by the host in", "kernels", "GPU busy, ms", "images/s")
+    rows = [(*settings, *figures)]
     for run in sorted(measured.times(), key=lambda run: run.name[:2]):  # within a stage as measured
         sizes = str(run.batch_size), str(run.at_a_time)
         cells = measured.spread(run), f"{run.launch_ms:.0f}", f"{run.kernels:,}"

@@ -57,8 +57,8 @@ def together(old, new):
     Return a list of (index of an old line or None, index of a new line or None), in order.
     """
 
-    @functools.cache
     # Recursion is enough: a change of a short script has few lines.
+    @functools.cache
     def best(i, j):  # how much is alike from these lines on, and the pairs
         if i == len(old) or j == len(new):
             rest = [(k, None) for k in range(i, len(old))] + [(None, k) for k in range(j, len(new))]
