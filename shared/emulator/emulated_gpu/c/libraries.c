@@ -151,6 +151,14 @@ ENTRY void cudnnGetLastErrorString(char *message, size_t size) {
 }
 
 CREATES(cudnn, cudnnCreate, cudnnHandle_t)
+ENTRY cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
+  *(cudaStream_t *)handle = stream;
+  return CUDNN_STATUS_SUCCESS;
+}
+ENTRY cudnnStatus_t cudnnGetStream(cudnnHandle_t handle, cudaStream_t *stream) {
+  *stream = *(cudaStream_t *)handle;
+  return CUDNN_STATUS_SUCCESS;
+}
 CREATES(cudnn, cudnnCreateTensorDescriptor, cudnnTensorDescriptor_t)
 CREATES(cudnn, cudnnCreateFilterDescriptor, cudnnFilterDescriptor_t)
 CREATES(cudnn, cudnnCreateConvolutionDescriptor, cudnnConvolutionDescriptor_t)
@@ -213,32 +221,6 @@ ENTRY cudnnStatus_t cudnnGetFilterNdDescriptor(const cudnnFilterDescriptor_t of,
                                                int *dimensions, int sizes[]) {
   shape_get(of, wanted, type, dimensions, sizes);
   *format = ((const shape *)of)->format;
-  return CUDNN_STATUS_SUCCESS;
-}
-
-// Convolutions: one engine, which needs no workspace. What the real ones need is not published.
-ENTRY cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
-                                                 cudnnBackendDescriptor_t *of) {
-  *of = object_new(OBJECT);
-  if (type == CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)
-    called_by_name("cudnnBackend(convolutions: their workspaces are not known and not counted)");
-  return CUDNN_STATUS_SUCCESS;
-}
-
-ENTRY cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t of) {
-  free(of);
-  return CUDNN_STATUS_SUCCESS;
-}
-
-// Every attribute has one element, which is 0: the number of the engine, no notes, no workspace.
-ENTRY cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t of,
-                                             cudnnBackendAttributeName_t attribute,
-                                             cudnnBackendAttributeType_t type, int64_t wanted,
-                                             int64_t *count, void *elements) {
-  if (count)
-    *count = 1;
-  if (elements && wanted > 0 && type != CUDNN_TYPE_BACKEND_DESCRIPTOR)
-    memset(elements, 0, 8);
   return CUDNN_STATUS_SUCCESS;
 }
 

@@ -1,0 +1,32 @@
+// A convolution as the rules of convolutions.c see it, and the workspaces of what computes it.
+#ifndef CONVOLUTIONS_H
+#define CONVOLUTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// As cuDNN names it: y = x * w. A pass computes one of them from the others; the forward pass of a
+// transposed layer computes x.
+typedef enum pass { RESULT, INPUT_GRADIENT, WEIGHT_GRADIENT } pass;
+
+typedef struct convolution {
+  pass pass;
+  int width;                         // bytes of a value: 2, or 4 for TF32; 0 if no rule is known
+  bool bfloat, last, volumes;        // bf16; channels are last; three dimensions of space
+  bool pointwise, patches;           // 1 x 1 without stride; windows do not overlap
+  int64_t images, inputs, results;   // channels are those of a group
+  int64_t groups, positions, stride; // positions of the window
+  int64_t area, rows;                // of a channel of x; of y
+  int64_t x_points, y_points;        // of a channel, in all images
+  int64_t x, y, w;                   // bytes
+  int64_t weights;                   // values of w
+} convolution;
+
+// Plans that the heuristics return. PyTorch takes the first that its settings allow. With
+// torch.backends.cudnn.benchmark it tries all, and allocates the largest workspace for that.
+typedef enum plan { FASTEST, LARGEST, WITHOUT_TENSOR_CORES } plan;
+
+size_t convolution_workspace(const convolution *c, plan plan);
+
+#endif
