@@ -111,8 +111,7 @@ static int64_t sums_product(const convolution *c) {
   bytes = c->results * up(c->inputs, 32) * 4;
   if (points < 6000)
     return 0;
-  double limit = weights < 0.5 ? 132 : 60 / weights;
-  return least(limit, points / 1390) * bytes;
+  return least(weights < 0.5 ? 132 : 60 / weights, points / 1390) * bytes;
 }
 
 // Return the bytes of copies in NHWC, of w and what else is needed, with channels padded.
@@ -178,15 +177,11 @@ static int64_t products_plain(const convolution *c) {
   bool half = c->width == 2, narrowing = c->inputs > c->results, aligned = !(area % (half ? 8 : 4));
   if (c->results % (half ? 8 : 4))
     return 0;
-  bool large = weights >= 500000;
-  bool small = area < 100 && points >= 400;
-  bool converts;
-  if (half)
-    converts = (small && (weights >= 300000 ||
-                          (!aligned && (c->pass == RESULT || (points >= 10000 && !narrowing))))) ||
-               (large && area < 256 && points >= 12544);
-  else
-    converts = !aligned && large && points >= 400;
+  bool large = weights >= 500000, small = area < 100 && points >= 400;
+  bool slow =
+      weights >= 300000 || (!aligned && (c->pass == RESULT || (points >= 10000 && !narrowing)));
+  bool converts = half ? (small && slow) || (large && area < 256 && points >= 12544)
+                       : !aligned && large && points >= 400;
   return converts ? c->x + c->y + 16 : 0;
 }
 
@@ -256,7 +251,11 @@ static int64_t windows(const convolution *c) {
                                             : sums_half(c);
   if (c->last)
     return sums;
-  if (single && forward && summed <= 64) // read as it is
+  // Few channels are read as they are.
+  if (single && c->pass != WEIGHT_GRADIENT && !c->volumes &&
+      c->inputs <= (forward ? 64
+                    : tf32  ? 128
+                            : 0))
     return 0;
   if (c->pass == WEIGHT_GRADIENT && tf32 && few && c->positions == 9 && c->stride == 1)
     return c->images * c->rows * 9 * up(c->inputs, 32) * up(c->results, 32) *
