@@ -192,12 +192,12 @@ def test_advice_is_a_diff_of_the_technique_alone(category, devices):
 
 @pytest.mark.parametrize(("gb", "convolutions"), [(13.0, False), (13.0, True), (4.5, False)])
 def test_the_smallest_card_leaves_room(gb, convolutions):
-    """Two GB, and for convolutions a fifth more, which is not emulated."""
+    """Two GB, and for convolutions what workspaces of cuDNN may need beyond the rules for them."""
     train = {"device_reserved_gb": gb, "device_peak_gb": gb, "breakdown_gb": {}}
     r = {"world_size": 1, "train": train, "load": train}
     (line,) = advice.advice(r, convolutions)
     chosen = cards.CARDS[line.rpartition(" ")[2]]
-    needed = gb * (1.2 if convolutions else 1) + cards.CONTEXT_GB + 2
+    needed = gb * (1.02 if convolutions else 1) + cards.CONTEXT_GB + 2
     assert chosen.gb >= needed
     assert not any(needed <= other.gb < chosen.gb for other in cards.CARDS.values())
 

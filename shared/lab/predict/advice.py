@@ -12,7 +12,7 @@ KEPT = "parameters", "gradients", "optimizer states"
 def advice(r, convolutions=False):
     """Return the smallest card for a script, and what to try first, as lines with options.
 
-    With `convolutions`, cuDNN's workspaces are added, which a prediction leaves out.
+    With `convolutions`, there is room for workspaces of cuDNN that a prediction has too small.
     """
     return [smallest_card(r, convolutions), *what_first(r)]
 

@@ -17,7 +17,7 @@ from shared.lab.predict.own.script import Run
 from shared.lab.predict.own.settings import Findings, Settings
 from shared.lab.predict.trace import Trace
 
-# Layers whose workspaces only cuDNN knows.
+# Layers with workspaces of cuDNN.
 LIBRARY = torch.nn.modules.conv._ConvNd, torch.nn.RNNBase
 
 

@@ -192,8 +192,8 @@ def lines(findings, too_small, eager_gb, args):
         text.append(f"Stopped in {r['stopped']}: what comes after it is not in the figures")
     if findings.has_convolutions:
         text.append(
-            "The workspaces of cuDNN are not in the figures: for networks on an H200 PyTorch "
-            f"reserved up to {tables.CUDNN:.0%} more, for single layers twice as much"
+            "The workspaces of cuDNN are as on an H200, where networks reserved what was "
+            f"predicted within {tables.CUDNN:.0%}; other cards may have others"
         )
     if findings.trained:
         text += advice(r, findings.has_convolutions)

@@ -12,9 +12,9 @@ from shared.memory.blocks import CATEGORIES
 # not measured; others report 0.5 to 0.7 GB with up to four GPUs, more with more communicators:
 # https://github.com/NVIDIA/nccl/issues/964, https://github.com/NVIDIA/nccl/issues/864.
 NCCL_GB = 0.59
-# What cuDNN's workspaces, which are not emulated, add to what PyTorch reserves for a network with
-# convolutions: at most a sixth of what was reserved on one H200, a fifth of the rest.
-CUDNN = 0.2
+# What PyTorch may reserve beyond a prediction for a network with convolutions, by cuDNN's
+# workspaces: measured on one H200, whose rules the emulated GPU has for all cards.
+CUDNN = 0.02
 OPEN_GB = 2  # to spare; with less, it is open whether something fits
 ALLOWED = "the CUDA context and NCCL's buffers are as on one H200."
 PLENTY_GB = 4000  # a card that everything fits on; expandable segments reserve addresses for it
