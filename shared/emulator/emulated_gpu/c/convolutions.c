@@ -7,7 +7,6 @@
 // Where a rule has a threshold, cuDNN's heuristics choose between kernels, by the time that they
 // expect: the threshold is the size from which the measured choices were others.
 #include "convolutions.h"
-#include "emulator.h"
 
 #define TILE ((int64_t)128 * 128 * 4) // bytes of a block's partial sums
 #define MULTIPROCESSORS 132           // of the H100 and the H200
@@ -281,14 +280,16 @@ static int64_t fastest(const convolution *c) {
   return c->pass == WEIGHT_GRADIENT ? products_plain_weights(c) : products_plain(c);
 }
 
-// Return the workspace of the plan that needs most: a kernel for the other layout, and a block on
-// each multiprocessor.
+// Return the workspace of the plan that needs most: a kernel for the other layout, with few
+// channels padded, or a block of tiles on each multiprocessor.
 static int64_t largest(const convolution *c) {
-  int64_t bytes = c->x + c->y + (c->positions == 1 ? 0 : c->w) + 16;
-  if (c->pass != WEIGHT_GRADIENT)
+  bool few = c->groups == 1 && c->inputs < 8, weights = c->pass == WEIGHT_GRADIENT;
+  int64_t bytes =
+      few ? copies(c, true, !weights || !c->last, 8) : c->x + c->y + (c->positions == 1 ? 0 : c->w);
+  if (!weights)
     return bytes;
-  int64_t sums = most((c->positions == 1 ? CLUSTERED : 2 * CLUSTERED) * TILE, c->weights * 4);
-  return (c->last ? 0 : bytes) + sums;
+  int64_t sums = most((c->positions == 1 ? CLUSTERED : 260) * TILE, c->weights * 4);
+  return (c->last && !few ? 0 : bytes) + sums;
 }
 
 size_t convolution_workspace(const convolution *c, plan plan) {

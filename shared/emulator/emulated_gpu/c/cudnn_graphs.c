@@ -17,7 +17,7 @@ typedef struct tensor {
 } tensor;
 
 typedef struct window {
-  int64_t padding[SPACE], stride[SPACE], dilation[SPACE];
+  int64_t padding[SPACE], stride[SPACE];
 } window;
 
 typedef struct operation {
@@ -161,7 +161,6 @@ ENTRY cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t object,
   case CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES:
     keep(of->window.stride, SPACE, count, elements);
     break;
-  case CUDNN_ATTR_CONVOLUTION_DILATIONS: keep(of->window.dilation, SPACE, count, elements); break;
   case CUDNN_ATTR_OPERATIONGRAPH_OPS: // a convolution, perhaps with what follows it
     for (int64_t i = 0; i < count; i++)
       if (others[i]->operation.convolves)
