@@ -60,6 +60,16 @@ def test_memory_and_events_are_equal(folder):
         assert there > 1000 and there - equal <= other and here - equal <= other
 
 
+def test_fake_ranks_average_the_gradients_of_ddp(tmp_path):
+    words = ["-m", "emulated_gpu", *COMMAND, "08_fsdp/ddp", "--out", tmp_path]
+    run(*words, limit=300, EMULATE="")
+    _, lines = files.read(tmp_path / "measured.jsonl.xz")
+    assert {(r["kind"], r["name"], r["devices"]) for r in lines if r["kind"] != "outside"} == {
+        ("memory", "08_fsdp/ddp", 4),
+        ("tiny", "08_fsdp/ddp", 1),
+    }
+
+
 def test_a_difference_is_counted():
     assert compare.equal_events("a 1\nf 1\na 2", "a 1\nf 1\na 2") == (3, 3, 3)
     assert compare.equal_events("a 1\nf 1\nf 2\na 2", "a 1\nf 2\nf 1\na 2") == (4, 4, 4)

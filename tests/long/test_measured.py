@@ -12,11 +12,10 @@ from shared.lab.evidence.calibrate import compare, files, measure
 from shared.lab.evidence.calibrate.runs import of_record
 from shared.lab.predict import command, tables
 from shared.lab.predict.jobs import run_jobs
-from shared.lab.records import measured
+from shared.lab.records import measured, scripts
 from shared.lab.records.reading import read
 
-MACHINE, LINES = measured.lines()
-STAGES = "01_baseline 02_mixed_precision 03_bf16 04_batchsize 05_grad_accum 06_sgd".split()
+LINES = measured.lines()
 
 
 def times(name, *sizes):
@@ -41,11 +40,11 @@ SAID = [
         6,
         1 / slower("02_mixed_precision/train", "01_baseline/train"),
     ),
-    ("README", "06 makes a tenth of the images per second of 03", 0.1, rate("06_sgd/train")),
+    ("README", "06 makes an eighth of the images per second of 03", 1 / 8, rate("06_sgd/train")),
     (
         "README",
-        "seven times as many with [larger micro-batches]",
-        7,
+        "six times as many with [larger micro-batches]",
+        6,
         rate("06_sgd/train", 128) / rate("06_sgd/train"),
     ),
     (
@@ -56,16 +55,16 @@ SAID = [
     ),
     (
         "02_mixed_precision/README",
-        "leaves it a third of the time",
-        1 / 3,
+        "leaves it a fifth of the time",
+        1 / 5,
         1
         - times("02_mixed_precision/bf16_mixed").launch_ms
         / times("02_mixed_precision/bf16_mixed").median,
     ),
     (
         "03_bf16/README",
-        "falls by a tenth",
-        0.1,
+        "falls by a fifth",
+        0.2,
         1 - slower("03_bf16/train", "02_mixed_precision/train"),
     ),
     (
@@ -111,10 +110,10 @@ def test_the_host_sets_the_pace_from_04_on():
     """The update ends when the host has started all of it; in 01 and 03 the GPU is the limit."""
     for run_ in measured.times():
         waits = run_.launch_ms > 0.97 * run_.median
-        if run_.name.startswith(("04", "05", "06", "02_mixed_precision/train")):
-            assert waits, run_
-        elif run_.name.startswith(("01", "03")):
+        if run_.name.startswith(("01", "03")) or run_.name[:2] == "05" and run_.at_a_time == 64:
             assert not waits, run_
+        elif run_.name.startswith(("04", "05", "06", "02_mixed_precision/train")):
+            assert waits, run_
     paced = [r.launch_us for r in measured.times() if r.name[:2] in ("04", "05", "06")]
     assert measured.LAUNCH_US == pytest.approx(sorted(paced)[len(paced) // 2], abs=4)
 
@@ -137,13 +136,13 @@ def test_real_runs_and_their_bounds():
 
 def test_allowances_are_those_measured():
     (steps,) = (r["steps"] for r in LINES if r["kind"] == "outside" and r["name"] == "context")
-    assert cards.CONTEXT_GB == round(steps["conv2d, backward"] / 1e9, 2)
-    nccl = steps["nccl, one rank"] - steps["sort, topk, nonzero, cumsum, multinomial"]
+    assert cards.CONTEXT_GB == round(steps["convolution and its backward pass"] / 1e9, 2)
+    nccl = steps["NCCL, one rank"] - steps["fft"]
     assert tables.NCCL_GB == round(nccl / 1e9, 2)
 
 
 def test_stages_have_the_emulated_peaks():
-    _, runs = measured.compared()
+    runs = measured.compared()
     by_run = {of_record(r): r for r in LINES if r["kind"] == "memory"}
     assert {*by_run} == {of_record(r) for r in runs}
     for r in runs:
@@ -151,8 +150,8 @@ def test_stages_have_the_emulated_peaks():
         assert r["measured_gb"] == compare.peaks(by_run[of_record(r)])
         for key in compare.COUNTED:
             assert r["emulated_gb"][key] == pytest.approx(r["measured_gb"][key], rel=0.013), r
-        if r["name"].removesuffix("/train") in STAGES:
-            near = pytest.approx(r["measured_gb"]["allocated"], rel=2e-4)
+        if r["name"] in scripts.stages():
+            near = pytest.approx(r["measured_gb"]["allocated"], rel=3e-4)
             assert r["emulated_gb"]["allocated"] == near
 
 
@@ -162,13 +161,20 @@ def test_stages_have_the_emulated_peaks():
 @emulated.NEEDS
 def test_emulated_peaks_are_as_stored(tmp_path):
     """Under PyTorch 2.11 alone, with the other packages of requirements.txt."""
-    _, runs = measured.compared()
+    runs = measured.compared()
     wanted = [r for r in runs if r["name"] in ("03_bf16/train", "06_sgd/train")]
     file = tmp_path / "emulated.jsonl"
-    measure.append(file, MACHINE)
+    measure.append(file, measured.machines()[0])
     run_jobs([(measure.emulated, of_record(r), cards.CARDS["h200"], file) for r in wanted])
     found = {of_record(r): compare.peaks(r) for r in files.read(file)[1]}
     assert found == {of_record(r): r["emulated_gb"] for r in wanted} and len(found) == 3
+
+
+def test_checkpointing_beats_small_micro_batches():
+    """As page 09 says of 64 images at a time beside 06 with 16."""
+    checkpointed, small = times("09_act_ckpt/one_gpu", 64, 64), times("06_sgd/train", 64, 16)
+    assert checkpointed.peak_gb == pytest.approx(small.peak_gb / 2, rel=0.1)
+    assert checkpointed.per_second == pytest.approx(1.5 * small.per_second, rel=0.2)
 
 
 @pytest.mark.parametrize("name", ["06_sgd/train", "11_llm/train"])

@@ -20,7 +20,7 @@ def errors(runs, key):
 
 def summary(folder):
     """Return how near emulated peaks are, in a table: scripts of this repository, and others."""
-    _, runs = measured.compared()
+    runs = measured.compared()
     table = [("", "runs", "allocated: equal", "within 1%", "worst", "reserved: equal")]
     table[0] += ("within 1%", "worst")
     groups = {"scripts of this repository": runs}
@@ -39,7 +39,7 @@ def summary(folder):
 def others(kind):
     """Return the runs of a kind in OTHERS, like those of compared()."""
     runs = []
-    for r in measured.lines()[1]:
+    for r in measured.lines():
         if r["kind"] == kind and "emulated_gb" in r:
             # As many digits as the emulated figures have: more would count as a difference.
             gb = {key: round(r["counters"][key] / 1e9, 3) for key in compare.COUNTED}
@@ -49,19 +49,27 @@ def others(kind):
 
 def part(folder):
     """Return the table of the scripts, measured beside emulated, with how it was made."""
-    header, runs = measured.compared()
-    machine, _ = measured.lines()
-    runs = sorted(runs, key=lambda run: (scripts.get(run["name"]).side_road, run["name"]))
-    rows = [(*row, at_the_peak(run)) for run, row in zip(runs, compare.rows(runs))]
-    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
-    made = (
-        f"Measured {machine.get('measured', 'here')}: {machine['gpu']}, {machine['host']}, "
-        f"{machine['date']}, commit {machine['git_commit']}; {versions}. Emulated with "
-        f"`{header['command']}`, torch {header['versions']['torch']}, {header['date']}, "
-        f"commit {header['git_commit']}."
+    runs = sorted(
+        measured.compared(), key=lambda run: (scripts.get(run["name"]).side_road, run["name"])
     )
+    rows = [(*row, at_the_peak(run)) for run, row in zip(runs, compare.rows(runs))]
     table = [(*compare.HEADING, "more at the peak"), *rows]
-    return markdown.text(table, markdown.folded(markdown.ORIGIN, [made]))
+    return markdown.text(table, markdown.folded(markdown.ORIGIN, [*map(_origin, measured.FILES)]))
+
+
+def _origin(file):
+    """Return how the figures of a file of measurements were made, and those beside them."""
+    machine, runs = measured.read(file)
+    header, _ = measured.comparison(file)
+    count = sum(r["kind"] == "memory" for r in runs)
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    return (
+        f"- {count} runs, measured "
+        f"{machine.get('measured', 'by [the command](calibrate/README.md), alone')}: "
+        f"{machine['gpu']}, {machine['host']}, {machine['date']}, commit {machine['git_commit']}; "
+        f"{versions}. Emulated with `{header['command']}`, torch {header['versions']['torch']}, "
+        f"{header['date']}, commit {header['git_commit']}."
+    )
 
 
 def at_the_peak(run):
@@ -83,7 +91,7 @@ def elsewhere(folder):
 def outside(folder):
     """Return the table of memory outside of PyTorch's allocator, after each first use."""
     table = [(f"after, on {measured.gpu()}", "outside of the allocator")]
-    for r in measured.lines()[1]:
+    for r in measured.lines():
         if r["kind"] == "outside":
             before = None
             for step, nbytes in r["steps"].items():
@@ -98,7 +106,7 @@ def learning(folder):
     losses = "first_loss", "last_loss"
     accuracies = "train_accuracy", "val_accuracy", "test_accuracy"
     table = [("script", "updates", *(key.replace("_", " ") for key in (*losses, *accuracies)))]
-    for r in measured.lines()[1]:
+    for r in measured.lines():
         if r["kind"] == "tiny":
             record = r["record"]
             cells = [f"{record[key]:.4f}" for key in losses]
@@ -109,21 +117,17 @@ def learning(folder):
 
 def gist(folder):
     """Return a sentence on the proof, for the first page."""
-    machine, _ = measured.lines()
-    _, runs = measured.compared()
-    timed = {run.name.partition("/")[0] for run in measured.times()}
-    ladder = [run for run in runs if run["name"].partition("/")[0] in timed]
+    gpu = measured.machines()[0]["gpu"].removeprefix("NVIDIA ")
+    runs = measured.compared()
     # With expandable segments, some run a second time.
-    stages = [run for run in ladder if run["name"].endswith("/train") and not run["expandable"]]
-    roads = len({run["name"] for run in ladder if scripts.get(run["name"]).side_road})
-    worst, of_all = (max(map(abs, errors(group, "allocated"))) for group in (stages, ladder))
-    gpu = machine["gpu"].removeprefix("NVIDIA ")
+    stages = [run for run in runs if run["name"].endswith("/train") and not run["expandable"]]
+    numbers = sorted({run["name"][:2] for run in stages})
+    roads = {run["name"] for run in runs if scripts.get(run["name"]).side_road}
+    worst, of_all = (max(map(abs, errors(group, "allocated"))) for group in (stages, runs))
+    most = max(run["devices"] for run in runs)
     return (
-        f"**On a real {gpu}, {min(timed)[:2]} to {max(timed)[:2]} allocated the emulated "
-        f"peaks within {worst:.2%}**, "
-        f"{roads} of their side roads within {of_all:.1%} "
-        f"([measured beside emulated](shared/lab/evidence/measured.md)). "
-        f"At the peak no category differs in any of {len(runs)} runs, but the unused rest of "
-        # By hand, since no record tells what has not been measured.
-        f"blocks. 07, 09, 10 and the stages of 11 have not been measured, nor several GPUs."
+        f"**On a real {gpu}, the stages {numbers[0]} to {numbers[-1]} allocated the emulated "
+        f"peaks within {worst:.2%}**, {len(roads)} side roads within {of_all:.1%} "
+        f"([measured beside emulated](shared/lab/evidence/measured.md)); those for {most} GPUs as "
+        f"rank 0 of {most}, whose others were not there. Several GPUs have not been measured."
     )

@@ -2,7 +2,7 @@
 
 import statistics
 
-from shared.lab.records import markdown, measured, scripts
+from shared.lab.records import markdown, measured
 
 # What the tables of 04, 05 and 06 show: script, images per update, at a time.
 BF16 = ("03_bf16/train", 64, 64)
@@ -13,6 +13,7 @@ MICRO_BATCHES = [
     ("06_sgd/train", 64, 16),
     ("06_sgd/train", 128, 32),
 ]
+CHECKPOINTED = ("09_act_ckpt/one_gpu", 64, 64)
 SHOWN = {
     "04_batchsize": [
         BF16,
@@ -20,7 +21,7 @@ SHOWN = {
         BATCH_OF_16,
         ("04_batchsize/train", 32, 32),
     ],
-    "05_grad_accum": [BF16, BATCH_OF_16, *MICRO_BATCHES],
+    "05_grad_accum": [BF16, BATCH_OF_16, *MICRO_BATCHES, CHECKPOINTED],
     "06_sgd": MICRO_BATCHES,
 }
 
@@ -33,8 +34,9 @@ def table(folder):
         run = measured.updates(name, batch_size, at_a_time)
         sizes = map(str, (run.batch_size, run.at_a_time))
         cells = measured.spread(run), f"{run.kernels:,}", f"{run.per_second:.0f}"
-        # The number of the stage is enough: all of these are train.py.
-        link = f"[{name.partition('_')[0]}](../{name}.py)"
+        # The number of a stage is enough.
+        short = name.partition("_")[0] if name.endswith("/train") else name
+        link = f"[{short}](../{name}.py)"
         rows.append((link, *sizes, f"{run.peak_gb:.2f}", *cells))
     return markdown.text(rows)
 
@@ -53,10 +55,9 @@ def every(folder):
 
 
 def paced():
-    """Return the runs of stages in which the host sets the pace, and the GPU waits for it."""
-    stages = [run for run in measured.times() if run.name in scripts.stages()]
-    # The host is still starting kernels when the update ends, and the GPU was idle for a tenth.
-    return [r for r in stages if r.launch_ms > 0.97 * r.median and r.busy_ms < 0.9 * r.median]
+    """Return the runs of 04 to 06 in which the host sets the pace, and the GPU waits for it."""
+    runs = [measured.updates(*sizes) for sizes in (BATCH_OF_16, *MICRO_BATCHES)]
+    return [run for run in runs if run.paced]
 
 
 def speed(folder):
@@ -65,6 +66,8 @@ def speed(folder):
     three = measured.updates("03_bf16/train")
     most = measured.updates("06_sgd/train", 128)
     fused = measured.updates("05_grad_accum/compile")
+    checkpointed = measured.updates(*CHECKPOINTED)
+    fewer = measured.updates("06_sgd/train", 64, 16)
     each = [run.median / run.passes for run in paced()]
     image = three.median / three.batch_size  # 64 at a time: here the GPU sets the pace
     median = statistics.median(each)
@@ -80,14 +83,25 @@ def speed(folder):
         f"**On your card**, a pass takes the longer of the host's time (kernels times "
         f"{measured.LAUNCH_US} µs) and the GPU's. So take at least as many images as the host's "
         f"ms for a pass, divided by the GPU's for an image: here {median:.0f} / {image:.1f}, or "
-        f"about {median / image:.0f}. Time an update with 1 image for the first, and one with as "
-        f"many as fit for the second. On a card that is twenty times slower 2 or 3 suffice.",
+        f"about {median / image:.0f}; on a card that is twenty times slower, 2 or 3.",
         f"**What to do**: the largest micro-batch that fits. 06 with {most.at_a_time} images at a "
-        f"time makes {most.per_second:.0f} images/s in {most.peak_gb:.2f} GB. Before that "
-        f"gets small, [checkpoint activations](../09_act_ckpt/one_gpu.py): that starts most of the "
-        f"forward pass again (not timed yet), not all of a pass several times. Fewer starts also "
-        f"help: `torch.compile` saved {1 - fused.median / five.median:.0%}, CUDA graphs are "
-        f"untried.",
+        f"time makes {most.per_second:.0f} images/s in {most.peak_gb:.2f} GB. **Before that gets "
+        f"small, [checkpoint](../09_act_ckpt/one_gpu.py)**: with {checkpointed.at_a_time} at a time "
+        f"that makes {checkpointed.per_second:.0f} images/s in {checkpointed.peak_gb:.2f} GB, 06 "
+        f"with {fewer.at_a_time} {fewer.per_second:.0f} in {fewer.peak_gb:.2f}. "
+        f"`torch.compile` starts {1 - fused.kernels / five.kernels:.0%} fewer kernels. {graphs()}",
+    )
+
+
+def graphs():
+    """Return what CUDA graphs save: a pass that was captured once and replayed, as a sentence."""
+    (run,) = (r["figures"]["4x1"] for r in measured.lines() if r["kind"] == "graphs")
+    # Each has the time until the host was done beside it.
+    one_by_one, replayed = (run[f"{how}_ms"][0] for how in ("eager", "graph"))
+    peaks = [run[f"{how}_peak"][0] / 1e9 for how in ("eager", "graph")]
+    return (
+        f"With a CUDA graph, which starts a pass at once, one of 4 images took {replayed:.0f} ms "
+        f"instead of {one_by_one:.0f}, and {peaks[1]:.2f} GB instead of {peaks[0]:.2f}."
     )
 
 
@@ -101,8 +115,13 @@ def which_first(folder):
 
     halves = times("02_mixed_precision/train", "01_baseline/train")
     four = times("05_grad_accum/train", "04_batchsize/train")
-    bits = times("06_sgd/adam_8bit_bnb", "05_grad_accum/train")
+    # The pace of the host differs more between two runs than these two differ.
+    bits, five = map(measured.updates, ("06_sgd/adam_8bit_bnb", "05_grad_accum/train"))
     host = times("06_sgd/adam_on_host", "05_grad_accum/train")
+    # 05 has Adam; its time, with all images at once, is that of 06 but for the optimizer's step.
+    checkpointed = measured.updates(*CHECKPOINTED)
+    kept = measured.updates("05_grad_accum/train", checkpointed.batch_size, checkpointed.at_a_time)
+    again = f"{checkpointed.median / kept.median:.1f}x with {checkpointed.at_a_time} images at once"
     # Texts by hand, as they advise; figures only where an update was timed.
     table = [("most of the peak is", "first", "an update on an H200", "then")]
     table += [
@@ -115,13 +134,13 @@ def which_first(folder):
         (
             "activations, in 16 bits",
             "[checkpointing](09_act_ckpt/one_gpu.py), with as many images at once as fit",
-            "a fifth more arithmetic; not timed",
+            again,
             f"[05](05_grad_accum/): {four} with 4 images at once, free if 4 keep the GPU busy",
         ),
         (
             "Adam's states",
             "[8 bits](06_sgd/adam_8bit_bnb.py)",
-            f"{bits} with 4 images at once",
+            f"{bits.kernels / five.kernels - 1:.0%} more kernels with 4 images at once",
             "[08](08_fsdp/)",
         ),
         (

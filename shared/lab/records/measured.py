@@ -1,6 +1,7 @@
 """Measurements on real GPUs: the files that evidence.calibrate has made, as figures.
 
 A file NAME.jsonl.xz in results/ has the runs, NAME-emulated.json the same on an emulated GPU.
+Where two files have the same run, the first of FILES counts.
 """
 
 import dataclasses
@@ -11,9 +12,11 @@ import statistics
 
 from shared.lab.records import stored
 
-GPU = stored.RESULTS / "h200.jsonl.xz"  # the one whose times the pages print
-EMULATED = GPU.with_name("h200-emulated.json")
-LAUNCH_US = 40  # that this host takes to start a kernel: the median of launch_us() of its runs
+# The first has the times that the pages print: of the command, alone on its machine. The second
+# was made by the command's prototype, and has what the first lacks.
+FILES = [stored.RESULTS / f"{name}.jsonl.xz" for name in ("h200", "h200-prototype")]
+IDENTITY = "kind name devices batch_size micro_batch_size expandable".split()  # fields of a run
+LAUNCH_US = 30  # that this host takes to start a kernel: the median of launch_us() of its runs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,31 +48,62 @@ class Updates:
         return self.batch_size // self.at_a_time
 
     @property
+    def paced(self):
+        """Whether the host sets the pace: it is still starting kernels when the GPU has ended."""
+        # And the GPU was idle for a tenth of the update.
+        return self.launch_ms > 0.97 * self.median and self.busy_ms < 0.9 * self.median
+
+    @property
     def launch_us(self):
         """Microseconds that the host takes to start a kernel, where it sets the pace."""
         return self.launch_ms / self.kernels * 1e3
 
 
 @functools.cache
-def lines():
-    """Return the machine's line of the file of the GPU, and the others."""
-    with lzma.open(GPU, "rt") as text:
+def read(file):
+    """Return the machine's line of a file of FILES, and the others."""
+    with lzma.open(file, "rt") as text:
         machine, *runs = map(json.loads, text)
     return machine, runs
 
 
 @functools.cache
-def compared():
-    """Return the header of the comparison with an emulated GPU, and its runs."""
-    header, *runs = stored.read(EMULATED)
+def comparison(file):
+    """Return the header of the comparison of a file with an emulated GPU, and its runs."""
+    name = file.name.partition(".")[0]
+    header, *runs = stored.read(file.with_name(f"{name}-emulated.json"))
     return header, runs
+
+
+def machines():
+    """Return the lines of the machines, one of each file."""
+    return [read(file)[0] for file in FILES]
+
+
+def lines():
+    """Return the lines of all files but the machines', each run once."""
+    return _each_once(read)
+
+
+def compared():
+    """Return the runs of the comparisons with an emulated GPU, each once."""
+    return _each_once(comparison)
+
+
+def _each_once(of_file):
+    """Return the runs of all files; of equal ones, that of the first file."""
+    runs = {}
+    for file in FILES:
+        for r in of_file(file)[1]:
+            runs.setdefault(tuple(r[field] for field in IDENTITY), r)
+    return [*runs.values()]
 
 
 @functools.cache
 def times():
     """Return the timed updates on the GPU whose times the pages print, in order."""
     runs = []
-    for r in lines()[1]:
+    for r in lines():
         # With faked ranks communication takes no time, so the times of several devices say nothing.
         if r["kind"] != "time" or r["devices"] > 1:
             continue
@@ -106,12 +140,12 @@ def updates(name, batch_size=None, at_a_time=None):
 @functools.cache
 def scripts():
     """Return the scripts whose memory was measured on the GPU, as set of names."""
-    return {r["name"] for r in lines()[1] if r["kind"] == "memory"}
+    return {r["name"] for r in lines() if r["kind"] == "memory"}
 
 
 def gpu():
     """Return the name of the GPU, with PyTorch's version: "H200, PyTorch 2.11.0"."""
-    machine, _ = lines()
+    machine = machines()[0]
     torch = machine["versions"]["torch"].partition("+")[0]
     return f"{machine['gpu'].removeprefix('NVIDIA ')}, PyTorch {torch}"
 

@@ -1,4 +1,4 @@
-"""Measure memory and time of every script on a GPU, in some ten minutes and one file.
+"""Measure memory and time of every script on a GPU, in some twenty minutes and one file.
 
 One process imports everything; each run is a fork of it. Memory is measured side by side, time
 with nothing beside it. A command that was interrupted resumes when it is repeated. --compare
