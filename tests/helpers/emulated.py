@@ -31,9 +31,9 @@ def emulate(code, folder, *options, words=(), limit=200, **env):
     return run("-m", "emulated_gpu", *options, script, *words, limit=limit, EMULATE="", **env)
 
 
-def run_code(code, *words, clock=0):
+def run_code(code, *words):
     """Run Python code in the environment of an emulated GPU, without the library preloaded."""
-    env = cpu_only(**launch.settings(DEFAULT, clock=clock))
+    env = cpu_only(**launch.settings(DEFAULT))
     command = [sys.executable, "-c", code, *words]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=100)
     assert not done.returncode, done.stderr

@@ -37,13 +37,13 @@ for e in (event, later):
     assert cuda.cudaEventCreate(ctypes.byref(e)) == 0
     assert cuda.cudaMemsetAsync(None, 0, ctypes.c_size_t(work), stream) == 0
     assert cuda.cudaEventRecord(e, stream) == 0
-done = 600 if sys.argv[2] != "0" else 0  # cudaErrorNotReady until the host waits
-assert cuda.cudaEventQuery(later) == cuda.cudaStreamQuery(stream) == done
+not_ready = 600  # until the host waits
+assert cuda.cudaEventQuery(later) == cuda.cudaStreamQuery(stream) == not_ready
 assert cuda.cudaEventSynchronize(event) == 0 and cuda.cudaEventQuery(event) == 0
-assert cuda.cudaEventQuery(later) == done
+assert cuda.cudaEventQuery(later) == not_ready
 assert cuda.cudaStreamSynchronize(stream) == 0 and cuda.cudaEventQuery(later) == 0
 passed = ctypes.c_float()
-assert cuda.cudaEventElapsedTime(ctypes.byref(passed), event, later) == 0 and passed.value > 0
+assert cuda.cudaEventElapsedTime(ctypes.byref(passed), event, later) == 0 and passed.value > 0.05
 print("right")
 """
 
@@ -121,7 +121,8 @@ peaks = process.restart_peaks()
 assert {*peaks} == {*process.PEAKS}
 assert peaks["allocated"] == own == torch.cuda.max_memory_allocated()
 assert process.restart_peaks()["allocated"] == torch.cuda.memory_allocated() == x.nbytes < own
-assert process.work_count() == 0 and not process.records_history()
+assert process.work_count() > 0 and not process.records_history()
+assert process.kept_by() == [] and process.allocation_failures() == {"retries": 0, "errors": 0}
 process.write_safetensors("x", {"a": torch.empty(2**28, device="meta")}, torch.float16)
 assert os.stat("x").st_size > 2**29 and os.stat("x").st_blocks * 512 < 2**20
 os.remove("x")
@@ -234,17 +235,16 @@ print("reused" if reused else "waits", torch.cuda.memory_stats()["active_bytes.a
 """
 
 
-def test_a_clock_decides_when_memory_comes_back(tmp_path):
+def test_the_pace_of_the_host_decides_when_memory_comes_back(tmp_path):
     def run(*options):
         """Return whether the block was reused, and the peak in tensors."""
         printed = emulate(OTHER_STREAM, tmp_path, *options)
         outcome, peak = re.search(r"(reused|waits) (\d+)", printed).groups()
         return outcome, int(peak) // (8192 * 8192 * 4)
 
-    assert run() == ("reused", 3)
-    assert run("--clock", "10") == run("--clock", "10") == ("waits", 4)
+    assert run() == run() == ("waits", 4)
     # A host that takes longer than the product finds it done.
-    assert run("--clock", "1e6")[0] == "reused"
+    assert run("--host", "1e6")[0] == "reused"
 
 
 @pytest.mark.parametrize("ascending", ["0", "1"])
@@ -252,10 +252,8 @@ def test_addresses_are_in_the_order_of_a_drivers(ascending, tmp_path):
     assert "right\n" in emulate(ADDRESSES, tmp_path, EMULATED_ASCENDING=ascending)
 
 
-@pytest.mark.parametrize("clock", [0, 10])
-def test_functions(clock, tmp_path):
-    code = run_code(FUNCTIONS, str(build.library()), str(clock), clock=clock)
-    assert code == "right\n"
+def test_functions():
+    assert run_code(FUNCTIONS, str(build.library())) == "right\n"
 
 
 def test_values_that_a_script_reads(tmp_path):

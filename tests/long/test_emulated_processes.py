@@ -125,7 +125,7 @@ def test_one_process_shares_memory_with_its_copies(tmp_path):
 
 def test_work_ends_even_if_the_host_only_asks(tmp_path):
     """As the thread does that watches NCCL's work, when a process group is destroyed."""
-    assert "right\n" in emulate(SHARDS, tmp_path, "--devices", "2", "--alone", "--clock", "10")
+    assert "right\n" in emulate(SHARDS, tmp_path, "--devices", "2", "--alone")
 
 
 def test_a_stage_on_one_device_for_each_image_and_more():

@@ -30,7 +30,7 @@ MISTAKES = {
     "--card a1000 train.py": "a1000 is not a known card",
     "--devices 0 train.py": "0 is not a number of devices",
     "--devices 65 train.py": "at most 64 without --alone",
-    "--clock soon train.py": "soon is not a number of microseconds",
+    "--host soon train.py": "soon is not a number of microseconds",
     "--json . train.py": ". is a folder",
     "--snapshot nowhere/x.pickle train.py": "nowhere/x.pickle: it cannot be written",
     "--crad t4 train.py": "unrecognized arguments: --crad",
@@ -85,7 +85,7 @@ def test_mistakes_are_one_line(words, elsewhere):
 
 def test_help_names_every_option(elsewhere):
     printed = emulate(elsewhere, "--help").stdout
-    assert all(f"  --{name}" in printed for name in ("card", "devices", "alone", "clock", "json"))
+    assert all(f"  --{name}" in printed for name in ("card", "devices", "alone", "host", "json"))
     assert max(map(len, printed.splitlines())) <= 100
 
 

@@ -1,4 +1,4 @@
-"""Promise: the clock's pieces of work are the same each time, and their overlap is as shown."""
+"""Promise: pieces of work are the same each time, and their overlap is as shown."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from shared.lab.predict.stage import predict_work
 def runs():
     """What predict_work() returns for 07, 08 and 10, tiny, and for 08 again."""
     names = "07_init_module/train", "08_fsdp/train", "10_offload/train", "08_fsdp/train"
-    options = Wanted("tiny", clock_us=made.LAUNCH_US)
+    options = Wanted("tiny", host_us=made.LAUNCH_US)
     jobs = [(predict_work, name, options) for name in names]
     one, *several, again = run_jobs(jobs)
     return one, *several, again
@@ -56,7 +56,7 @@ def test_overlap_and_joining():
 
 def test_the_stored_pieces_are_current():
     """Their number may differ with PyTorch, not what overlaps with what."""
-    options = Wanted("full", clock_us=made.LAUNCH_US)
+    options = Wanted("full", host_us=made.LAUNCH_US)
     jobs = [(predict_work, name, options) for name in made.SHOWN]
     for entry, pieces in zip(streams.stored_entries(), run_jobs(jobs), strict=True):
         now = made.joined(pieces)

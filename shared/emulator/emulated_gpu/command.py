@@ -23,15 +23,14 @@ from emulated_gpu.cards import CARDS, DEFAULT, get
 
 KINDS = ("allocated", "active", "reserved")
 # Options that take the next word. split() has to know them before argparse does.
-WITH_VALUE = ("--card", "--devices", "--clock", "--snapshot", "--json")
+WITH_VALUE = ("--card", "--devices", "--host", "--snapshot", "--json")
 HELP = {
     "--card": f"the GPU: {', '.join(CARDS)} (default: a100)",
     "--devices": "the number of GPUs (default: 1)",
     "--alone": "run one process, as rank 0 of --devices, which may be thousands; the other ranks "
     "count as copies of it",
-    "--clock": "let work take time: on the GPU as on the card, roughly, and US microseconds of the "
-    f"host to start each piece (such as {launch.LAUNCH}). The memory of FSDP1 and of "
-    "Tensor.record_stream() depends on it",
+    "--host": "the microseconds that the host takes to start a kernel (default: "
+    f"{launch.HOST_US}). The memory of FSDP1 and of Tensor.record_stream() depends on it",
     "--snapshot": "write the allocator's history, for https://pytorch.org/memory_viz; of further "
     "processes into FILE.rank1 and so on",
     "--json": "write the report as JSON: a list of processes, with their peaks in bytes",
@@ -60,7 +59,7 @@ def microseconds(text):
     except ValueError:
         pass
     raise argparse.ArgumentTypeError(
-        f"{text} is not a number of microseconds, such as {launch.LAUNCH}"
+        f"{text} is not a number of microseconds, such as {launch.HOST_US}"
     )
 
 
@@ -104,7 +103,7 @@ def make_parser():
     add("--card", type=get, default=DEFAULT, metavar="NAME")
     add("--devices", type=devices, default=1, metavar="N")
     add("--alone", action="store_true")
-    add("--clock", type=microseconds, default=0, metavar="US")
+    add("--host", type=microseconds, default=launch.HOST_US, metavar="US")
     add("--snapshot", type=new_file, metavar="FILE")
     add("--json", type=new_file, metavar="FILE")
     return p
@@ -152,18 +151,36 @@ def table(reports):
 
 
 def notes(reports):
-    """Yield lines on what limits the figures: values and functions that are assumptions."""
+    """Yield lines on what limits the figures: assumptions, the host's pace, and a lack of room."""
     lines = {}
     names = set()
+    kept = {}  # in order, each once
     for report in reports:
         lines |= report["lines"]
         names.update(report["called"])
+        kept |= dict.fromkeys(report["kept"])
     if lines:
         yield "no kernel computed what these lines read; 1, true or the largest size stands for it:"
         yield from (f"  {line}  ({what})" for line, what in lines.items())
     if names:
         yield "functions that were called, of which only the name is known, or whose result is an"
         yield f"assumption: {', '.join(sorted(names))}"
+    if kept:
+        fast, slow = launch.BOUNDS_US
+        yield (
+            "reserved memory can depend on the host's pace, since blocks wait for other streams: "
+            f"{', '.join(kept)}; --host {fast} and --host {slow} show the bounds"
+        )
+    retries, errors = (sum(report[name] for report in reports) for name in ("retries", "errors"))
+    if retries:
+        yield f"PyTorch gave its cache back to make room, which takes time: {times(retries)}"
+    if errors:
+        yield f"allocations failed with an out-of-memory error: {times(errors)}"
+
+
+def times(count):
+    """Return a number of events in words."""
+    return "once" if count == 1 else f"{count} times"
 
 
 def ended(code):
@@ -177,7 +194,7 @@ def main(argv=None):
     """Run the command; return its exit code: the program's, 128 more than its signal, or 2."""
     args = parse(argv)
     try:
-        variables = launch.environment(args.card, args.devices, clock=args.clock, alone=args.alone)
+        variables = launch.environment(args.card, args.devices, host_us=args.host, alone=args.alone)
     except BuildError as error:
         print(f"\nemulator: {error}", file=sys.stderr)
         return 2

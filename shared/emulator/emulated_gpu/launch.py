@@ -15,9 +15,10 @@ from pathlib import Path
 from emulated_gpu import build
 from emulated_gpu.cards import CONTEXT_GB, DEFAULT
 
-# Microseconds that a host takes to start a kernel from Python: fitted to published times of updates
-# of 2023 that were as long as the host took to launch them.
-LAUNCH = 41.5
+# Microseconds that a host takes to start a kernel from Python: 20 to 55 beside an H200, and 41.5 in
+# published times of updates of 2023 that were as long as the host took to launch them.
+HOST_US = 40
+BOUNDS_US = 5, 60  # a fast host, which starts kernels from C++ or in graphs, and a slow one
 MOST = 64  # GPUs that a process sees; DEVICES in emulator.h
 STARTUP = Path(__file__).with_name("startup")
 
@@ -66,7 +67,7 @@ def settings(
     card=DEFAULT,
     devices=1,
     *,
-    clock=0,
+    host_us=HOST_US,
     alone=False,
     rank=0,
     memory_gb=None,
@@ -77,8 +78,8 @@ def settings(
     Args:
         card: cards.Card.
         devices: number of GPUs; with alone=True that of the ranks, of which the program is `rank`.
-        clock: microseconds that the host takes to start a piece of work, which then lasts as long
-            as on the card; 0: all work is done at once.
+        host_us: microseconds that the host takes to start a piece of work, which then lasts as
+            long as on the card.
         memory_gb: the memory of each GPU in GB (1e9 bytes); None: what the card has.
         context_gb: GB of it that PyTorch's allocator does not get.
     """
@@ -93,7 +94,7 @@ def settings(
         "EMULATED_THREADS": str(card.threads),
         "EMULATED_CACHE": str(int(card.rates.cache * 2**20)),
         "EMULATED_DEVICES": str(1 if devices > MOST else devices),
-        "EMULATED_LAUNCH": str(round(clock * 1e3)),
+        "EMULATED_LAUNCH": str(round(host_us * 1e3)),
         "EMULATED_ALONE": str(int(alone)),
     }
     if rates := card.rates:
@@ -136,7 +137,9 @@ def run(command, variables, snapshot=None, **output):
         (exit code, negative for a signal; reports of its processes that used a GPU, by rank). A
         report is {"rank": number, "peaks": {device: {"allocated", "active", "reserved": bytes}},
         "lines": {"file:line" that read what nothing has computed: what that was}, "called": names
-        of functions whose results are assumptions}.
+        of functions whose results are assumptions, "kept": what recorded other streams on tensors,
+        "file:line" or in words, so that memory depends on the host's pace, "retries": how often
+        PyTorch gave its cache back to make room, "errors": allocations that failed}.
     """
     with tempfile.TemporaryDirectory(prefix="emulated-") as folder:
         variables = {**variables, "EMULATED_REPORTS": folder}

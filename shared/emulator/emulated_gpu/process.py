@@ -7,7 +7,7 @@ Anywhere else, importing this module raises ImportError. The modules of `inside`
 import contextlib
 import os
 
-from emulated_gpu.inside import alone, dynamo, host, kernels, library, memory, reads, report
+from emulated_gpu.inside import alone, dynamo, host, kernels, library, memory, reads, report, streams
 
 PEAKS = tuple(report.COUNTERS)  # "allocated", "active", "reserved"
 
@@ -87,7 +87,7 @@ def records_history():
 
 
 def work_count():
-    """Return the number of pieces of work that the GPU was given so far, 0 without a clock.
+    """Return the number of pieces of work that the GPU was given so far.
 
     The log of log_work() has them all by then.
     """
@@ -95,13 +95,27 @@ def work_count():
 
 
 def log_work(file):
-    """Log the work that the GPU is given from here on; the process has a clock.
+    """Log the work that the GPU is given from here on.
 
     Args:
         file: to be written, a line for each piece of work: its kind ("product", "kernel", "copy",
             "send"), the stream's address, its beginning and its end in ns of the virtual clock.
     """
     library.log_work(os.fsencode(file))
+
+
+def kept_by():
+    """Return what makes the memory of this process depend on the host's pace, [] if nothing does.
+
+    Lines, "file:line", that recorded a stream on a tensor whose memory the allocator has then kept
+    for that stream; or in words, where PyTorch did that itself.
+    """
+    return streams.kept_by()
+
+
+def allocation_failures():
+    """Return {"retries": how often PyTorch gave its cache back, "errors": failed allocations}."""
+    return report.failures()
 
 
 def leave_out_of_lines(folder):

@@ -1,4 +1,4 @@
-"""Work of a GPU's streams: run the stages that use several with the emulated GPU's clock.
+"""Work of a GPU's streams: run the stages that use several, beside a fast host.
 
 The pieces of work of their last update are stored; lessons/streams.py draws them.
 """
@@ -38,7 +38,7 @@ def busy(pieces):
 
 def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
-    options = Wanted("full", clock_us=LAUNCH_US)
+    options = Wanted("full", host_us=LAUNCH_US)
     jobs = [(predict_work, name, options) for name in SHOWN]
     entries = []
     for name, pieces in zip(SHOWN, run_jobs(jobs)):

@@ -10,6 +10,7 @@ from pathlib import Path
 from unittest import mock
 
 from emulated_gpu.cards import CARDS
+from emulated_gpu.launch import HOST_US
 from shared.cli import Parser
 from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.predict.stage import predict
@@ -32,7 +33,7 @@ class Variant:
     rank: int | None = None
     card: str = "a100"
     expandable: bool = False
-    clock_us: float = 0
+    host_us: float = HOST_US
     tiny: bool = False  # whether to measure the tiny model, too
     mend: str | None = None  # the correction, if the change is a mistake
 
@@ -70,7 +71,7 @@ def emulate(variant):
         rank=variant.rank,
         card=CARDS[variant.card],
         expandable=variant.expandable,
-        clock_us=variant.clock_us,
+        host_us=variant.host_us,
     )
     # predict() finds a script by its name, so the changed one takes that name.
     with mock.patch.dict(scripts.every(), {variant.script: variant.changed_script}):

@@ -17,7 +17,7 @@ def part(folder, table=None):
     shown = [v for v in VARIANTS if v.table == table]
     host = any(on_host(records[v.title]) for v in shown)
     # The memory of this card is scarce, or streams decide about what is reserved.
-    tight = shown[0].card != Variant.card or any(v.clock_us for v in shown)
+    tight = shown[0].card != Variant.card or any(v.host_us != Variant.host_us for v in shown)
     compared = any(v.against for v in shown)
     heading = ["GB", "allocated"]
     if compared:

@@ -10,7 +10,7 @@ Work takes longer than at the highest rates, by a factor for each kind of it:
 
 The first three factors follow from published speeds, by least squares of the relative error:
 `python -m shared published --stored` prints them, and how near they come to other
-published speeds. That of links is an assumption, the same as of the emulator's clock.
+published speeds. That of links is an assumption, the same as the emulator's.
 As in bound.py, streams run concurrently, and what the host does is not in it.
 """
 

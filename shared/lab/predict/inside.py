@@ -56,13 +56,11 @@ def find(run, settings):
     if settings.with_timeline and len(starts) > 1:
         since, until = (trace.index(number) for number in starts[-2:])
         moments = history.condensed(record, trace, since, until)
-    memory = torch.cuda.memory_stats()
     kinds = run.updates.module_types
     return Findings(
         record=record,
         moments=moments,
-        errors=memory.get("num_ooms", 0),
-        retries=memory.get("num_alloc_retries", 0),
+        **process.allocation_failures(),
         compile_seconds=_compile_seconds(),
         host_ms=run.host_time.milliseconds(),
         trained=run.segments.loaded is not None,

@@ -33,19 +33,23 @@ class Wanted:
     card: cards.Card = cards.DEFAULT
     card_gb: float | None = None  # what the card has; None: more than anything needs
     expandable: bool = False  # PyTorch's allocator under expandable_segments:True
-    clock_us: float = 0  # that the host takes to start a piece of work; 0: all is done at once
+    host_us: float = launch.HOST_US  # that the host takes to start a piece of work
     rank: int | None = None  # of the devices; None: the one that needs most
     words: tuple = ()  # further options of the script
 
 
 class Failed(UserError):
-    """Some runs failed: `failed` of them, for these `reasons`; `completed` are other results."""
+    """Some runs failed: `failed` of them, for these `reasons`; `completed` are other results.
+
+    `results` are those of all runs, in order, with exceptions for those that failed.
+    """
 
     def __init__(self, results):
         errors = [result for result in results if isinstance(result, Exception)]
         self.failed = len(errors)
         self.reasons = list(dict.fromkeys(map(str, errors)))  # each once
         super().__init__("; ".join(self.reasons))
+        self.results = results
         self.completed = [result for result in results if result not in errors]
 
 

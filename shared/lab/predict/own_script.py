@@ -12,7 +12,7 @@ from pathlib import Path
 from emulated_gpu import cards, launch
 from emulated_gpu.build import BuildError
 from shared.errors import UserError
-from shared.lab.predict import tables
+from shared.lab.predict import pace, tables
 from shared.lab.predict.advice import advice
 from shared.lab.predict.estimate import estimate
 from shared.lab.predict.outcome import Outcome
@@ -38,7 +38,7 @@ def predict(args):
         SystemExit: the script has failed; it has said why.
     """
     began = time.perf_counter()
-    findings = find(args, args.fits_gb or args.card.gb, is_first=True)
+    findings = first = find(args, args.fits_gb or args.card.gb, is_first=True)
     too_small = shortage(findings)
     if too_small:  # where memory is scarce, the peaks are those of the card, not of the script
         findings = find(args, tables.PLENTY_GB)
@@ -47,12 +47,15 @@ def predict(args):
         eager = find(args, tables.PLENTY_GB, WITHOUT_COMPILER)
         eager_gb = eager.record["train"]["device_peak_gb"]
     record = findings.record
+    if record["kept_by"]:
+        others = [find(args, tables.PLENTY_GB, host_us=us) for us in launch.BOUNDS_US]
+        pace.add(record, [other.record for other in others])
     record["seconds"] = time.perf_counter() - began
     record["command"] = args.command
     moments = []
     if findings.moments:
         moments = [{**findings.moments, "record": record}]
-    return Outcome([record], moments, lambda _: lines(findings, too_small, eager_gb, args))
+    return Outcome([record], moments, lambda _: [*lines(findings, too_small, eager_gb, args), *scarce(first)])
 
 
 def shortage(findings):
@@ -75,12 +78,12 @@ class Ended:
     log: str
 
 
-def find(args, card_gb, variables=None, is_first=False):
-    """Run a script on a card with so many GB; return its Findings.
+def find(args, card_gb, variables=None, is_first=False, host_us=launch.HOST_US):
+    """Run a script on a card with so many GB, beside a host of that pace; return its Findings.
 
     The first run is shown, and writes the snapshot; what others print is kept back.
     """
-    run = Run(args, card_gb, variables or {}, is_first and args.snapshot)
+    run = Run(args, card_gb, host_us, variables or {}, is_first and args.snapshot)
     ended = run.start(TIMED, is_shown=is_first)
     # In the timed updates tensors have no values, which few scripts need, and may crash on.
     if ended.code < 0 or ended.code == WITHOUT_VALUES:
@@ -97,9 +100,9 @@ def find(args, card_gb, variables=None, is_first=False):
 
 
 class Run:
-    """How to run a script on a card with so many GB."""
+    """How to run a script on a card with so many GB, beside a host of that pace."""
 
-    def __init__(self, args, card_gb, variables, snapshot):
+    def __init__(self, args, card_gb, host_us, variables, snapshot):
         """Prepare the environment; `variables` are added to it."""
         self._args = args
         self._snapshot = snapshot
@@ -108,6 +111,7 @@ class Run:
             self._variables = launch.environment(
                 args.card,
                 devices,
+                host_us=host_us,
                 alone=bool(args.devices),
                 memory_gb=card_gb,
                 context_gb=tables.set_aside(devices),
@@ -171,7 +175,7 @@ def lines(findings, too_small, eager_gb, args):
     r = findings.record
     where = r["peak_at"]["train"]["line"]
     active = formats.size(r["train"]["device_active_gb"])
-    text = [f"The peak: {formats.where(r)}; line {where}; {active} active"]
+    text = [f"The peak: {formats.where(r)}; line {where}; {active} active", *pace.lines(r)]
     title = args.card.title if args.fits in (None, args.card) else "A GPU"
     gb = args.fits_gb or args.card.gb
     needs = tables.needs(r)
@@ -198,6 +202,23 @@ def lines(findings, too_small, eager_gb, args):
     if findings.trained:
         text += advice(r, findings.has_convolutions)
     return [*text, *(f"- {note}" for note in r["notes"])]
+
+
+def scarce(findings):
+    """Return what a script's run on its card did where there was no room, as lines of text."""
+    text = []
+    if findings.retries:
+        text.append(f"PyTorch gave its cache back to make room: {_times(findings.retries)}")
+    if findings.errors:
+        text.append(
+            f"Out-of-memory errors that the script caught: {_times(findings.errors)}; what it does "
+            "then is in the figures only if it does so with room, too"
+        )
+    return text
+
+
+def _times(count):
+    return "once" if count == 1 else f"{count} times"
 
 
 def _time(record, host_ms):

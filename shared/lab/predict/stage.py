@@ -164,7 +164,7 @@ class Stage:
 
         card, gb = self.options.card, self.options.card_gb or tables.PLENTY_GB
         options, alone = self.options, self.devices > 1
-        how = {"clock": options.clock_us, "alone": alone, "rank": options.rank or 0}
+        how = {"host_us": options.host_us, "alone": alone, "rank": options.rank or 0}
         how |= {"memory_gb": gb, "context_gb": tables.set_aside(self.devices)}
         process.become(launch.settings(card, self.devices, **how))
         if self.options.expandable:
@@ -174,6 +174,7 @@ class Stage:
 
 def predicted(name, options, tries=None, with_lines=False):
     """Return a script's record, its Trace and its Stage; `tries` are a sizes.Tries, or None."""
+    from emulated_gpu import process
     from shared.lab.predict.trace import Trace
 
     started = time.perf_counter()
@@ -195,6 +196,7 @@ def predicted(name, options, tries=None, with_lines=False):
         "device": f"emulated {options.card.title}",
         "peak_at": {"load": trace.peak_at(0, first), "train": trace.peak_at(first, end)},
         **stage.own,
+        "kept_by": process.kept_by(),
         "seconds": time.perf_counter() - started,
     }
     return record, trace, stage
@@ -247,8 +249,8 @@ def predict_work(name, options):
     """Return the pieces of work of the last update: [(kind, stream, begin, end)], times in ms.
 
     Kinds are "product", "kernel" (another), "copy" (from or to the host) and "send" (to other
-    GPUs); streams are numbered in the order of their first piece. The options have a clock, and no
-    time of this machine is in the figures.
+    GPUs); streams are numbered in the order of their first piece. No time of this machine is in the
+    figures.
     """
     from emulated_gpu import process
 

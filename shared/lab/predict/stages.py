@@ -1,11 +1,15 @@
 """Predictions of this repository's scripts, each in a fork of a process with all imports done."""
 
-from shared.lab.predict import card_fit, tables
+import dataclasses
+
+from emulated_gpu.launch import BOUNDS_US
+from shared.lab.predict import card_fit, pace, tables
 from shared.lab.predict.jobs import Failed, run_jobs
 from shared.lab.predict.outcome import Outcome
 from shared.lab.predict.selection import runs
 from shared.lab.predict.stage import predict as predict_one
 from shared.lab.predict.stage import predict_moments
+from shared.lab.records.reading import name
 
 
 def predict(args):
@@ -20,21 +24,40 @@ def predict(args):
         records = card_fit.find(runs(args), args.card)
         return Outcome(records, [], lambda group: card_fit.table(group, args.card))
     if args.timeline:
-        moments, failed = completed([(predict_moments, *run) for run in runs(args)])
-        return Outcome([each["record"] for each in moments], moments, lambda group: [], failed)
-    records, failed = completed([(predict_one, *run) for run in runs(args)])
-    return Outcome(records, [], lambda group: [], failed)
+        every, moments, failed = completed(predict_moments, runs(args))
+        records = [each["record"] for each in moments]
+    else:
+        moments = []
+        every, records, failed = completed(predict_one, runs(args))
+    add_paces(every, records)
+    return Outcome(records, moments, depends, failed)
 
 
-def completed(jobs):
-    """Run jobs; return the results of those that did not fail, and a Failed, or None.
+def completed(function, every):
+    """Run a function for runs, (script, Wanted).
+
+    Return the runs that did not fail, their results, and a Failed, or None.
 
     Raises:
         Failed: all of them failed.
     """
     try:
-        return run_jobs(jobs), None
+        return every, run_jobs([(function, *run) for run in every]), None
     except Failed as failed:
         if not failed.completed:
             raise
-        return failed.completed, failed
+        done = [run for run, result in zip(every, failed.results) if result in failed.completed]
+        return done, failed.completed, failed
+
+
+def add_paces(every, records):
+    """Run again, beside a fast host and a slow one, what may depend on that; add `pace`."""
+    for (script, options), record in zip(every, records):
+        if record["kept_by"]:
+            others = [dataclasses.replace(options, host_us=us) for us in BOUNDS_US]
+            pace.add(record, run_jobs([(predict_one, script, other) for other in others]))
+
+
+def depends(records):
+    """Return how records depend on the host's pace, as lines of text."""
+    return [f"{name(record)}: {line}" for record in records for line in pace.lines(record)]

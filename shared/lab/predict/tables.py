@@ -1,6 +1,7 @@
 """Predictions as tables of text: peaks, what holds the memory, what fits on a card."""
 
 from emulated_gpu.cards import CONTEXT_GB
+from shared.lab.predict import pace
 from shared.lab.predict.estimate import estimate
 from shared.lab.records import formats, reading, scripts
 from shared.lab.records.ladder_table import parent
@@ -39,6 +40,10 @@ def predictions(records):
     def peak(phase, key):
         return lambda r: amount(r[phase][f"{key}_gb"])
 
+    def in_training(key):
+        """Return a function of a record: a figure or, if the host's pace decides, its bounds."""
+        return lambda r: " to ".join(dict.fromkeys(map(amount, pace.bounds(r, f"{key}_gb"))))
+
     def against_first(r):
         peaks = (x["train"]["device_peak_gb"] for x in (records[0], r))
         return formats.less(*peaks) if r is not records[0] else ""
@@ -56,8 +61,8 @@ def predictions(records):
         "at once": reading.at_once,
         f"load {gb_or_mb}": peak("load", "device_peak"),
         f"load: host {gb_or_mb}": peak("load", "host_peak"),
-        f"allocated {gb_or_mb}": peak("train", "device_peak"),
-        f"reserved {gb_or_mb}": peak("train", "device_reserved"),
+        f"allocated {gb_or_mb}": in_training("device_peak"),
+        f"reserved {gb_or_mb}": in_training("device_reserved"),
         f"host {gb_or_mb}": peak("train", "host_peak"),
         "allocated vs first": against_first,
         "allocated vs parent": against_parent,
@@ -131,7 +136,7 @@ def set_aside(devices):
 def needs(record):
     """Return the GB of a card that a script needs."""
     # Between loading and training, PyTorch's cache is emptied, so the larger one counts.
-    reserved = max(record[phase]["device_reserved_gb"] for phase in ("load", "train"))
+    reserved = max(record["load"]["device_reserved_gb"], pace.most_reserved(record))
     return reserved + set_aside(record["world_size"])
 
 

@@ -1,11 +1,11 @@
 // How long work lasts on the card: matrix products by their arithmetic, all else by the bytes that
-// it moves. Only the virtual clock asks.
+// it moves.
 #include "emulator.h"
 #include <cublasLt.h>
 #include <cublas_v2.h>
 
 // What cards reach of their highest rates: in products with tensor cores and without, and in
-// copies. The first two, and LAUNCH in launch.py, follow from speeds published in 2023.
+// copies. The first two follow from speeds published in 2023.
 #define OF_TENSOR_CORES 0.45
 #define OF_FP32 0.85
 #define OF_BANDWIDTH 0.8

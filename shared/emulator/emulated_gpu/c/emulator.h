@@ -23,7 +23,7 @@ extern struct card {
   int capability;                      // 80 is 8.0
   int multiprocessors, threads, cache; // threads resident on each, bytes of L2 cache
   int devices;
-  int64_t launch; // ns that the host takes to start a piece of work; 0: work is done at once
+  int64_t launch;            // ns that the host takes to start a piece of work
   double fp32, tf32, half;   // floating-point operations per ns
   double memory, link, gpus; // bytes per ns: its memory, to the host, to other GPUs
   bool ascending;            // addresses ascend, as in traces from Windows
@@ -56,6 +56,9 @@ work work_of_copying(const void *to, const void *from, size_t bytes);
 work work_of_sending(double bytes);
 // Add it to a stream.
 void stream_work(cudaStream_t stream, work piece);
+// The number of the capture that a stream takes part in, 0 for none; and the end of a capture.
+_Atomic uint64_t *stream_capture(cudaStream_t stream);
+void streams_end_capture(uint64_t number);
 
 // Remember, for the report, that a function was called of which nothing but its name is known, or
 // whose result is an assumption.

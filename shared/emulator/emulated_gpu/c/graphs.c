@@ -1,8 +1,56 @@
 // Graphs: to launch one is a short piece of work, whatever was captured. Its memory was allocated
-// during the capture.
+// during the capture, in which work is done as usual, and nothing is recorded.
 // https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__GRAPH.html
 #include "emulator.h"
 #include <stdlib.h>
+
+static _Atomic uint64_t captures;
+
+ENTRY cudaError_t cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMode mode) {
+  atomic_store(stream_capture(handle), atomic_fetch_add(&captures, 1) + 1);
+  return cudaSuccess;
+}
+
+ENTRY cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *graph) {
+  streams_end_capture(atomic_load(stream_capture(handle)));
+  *graph = object_new(8);
+  return cudaSuccess;
+}
+
+ENTRY cudaError_t cudaStreamIsCapturing(cudaStream_t handle, enum cudaStreamCaptureStatus *status) {
+  bool active = atomic_load(stream_capture(handle));
+  *status = active ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+
+#if CUDART_VERSION >= 13000
+ENTRY cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle,
+                                           enum cudaStreamCaptureStatus *status,
+                                           unsigned long long *id, cudaGraph_t *graph,
+                                           const cudaGraphNode_t **dependencies,
+                                           const cudaGraphEdgeData **edges, size_t *count) {
+  if (edges)
+    *edges = NULL;
+#else
+ENTRY cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle,
+                                           enum cudaStreamCaptureStatus *status,
+                                           unsigned long long *id, cudaGraph_t *graph,
+                                           const cudaGraphNode_t **dependencies, size_t *count) {
+#endif
+  if (id)
+    *id = atomic_load(stream_capture(handle));
+  if (graph)
+    *graph = NULL;
+  if (dependencies)
+    *dependencies = NULL;
+  if (count)
+    *count = 0;
+  return cudaStreamIsCapturing(handle, status);
+}
+
+ENTRY cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode) {
+  return cudaSuccess;
+}
 
 ENTRY cudaError_t cudaGraphInstantiate(cudaGraphExec_t *instance, cudaGraph_t graph,
                                        unsigned long long flags) {

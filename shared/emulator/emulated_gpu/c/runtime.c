@@ -46,7 +46,7 @@ __attribute__((constructor)) ENTRY void emulator_start(void) {
   card.multiprocessors = number("EMULATED_MULTIPROCESSORS", 108);
   card.threads = number("EMULATED_THREADS", 2048);
   card.cache = number("EMULATED_CACHE", 40 * MIB);
-  card.launch = number("EMULATED_LAUNCH", 0);
+  card.launch = number("EMULATED_LAUNCH", 40000);
   const char *rates = getenv("EMULATED_RATES");
   sscanf(rates ? rates : "19500 156000 312000 2039 31.5 300", "%lf %lf %lf %lf %lf %lf", &card.fp32,
          &card.tf32, &card.half, &card.memory, &card.link, &card.gpus);

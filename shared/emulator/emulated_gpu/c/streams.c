@@ -1,14 +1,16 @@
 // Streams and events: they decide when work counts as done. Nothing is computed.
+#define _GNU_SOURCE // for dladdr()
 #include "emulator.h"
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 // Time is virtual. The host's time advances by card.launch with each piece of work that it starts,
 // and to the end of the work that it waits for; a stream is busy until its last piece of work ends.
-// So results do not depend on how fast this machine is. Without a clock (card.launch is 0) time
-// stands still, and all work is done at once.
+// So results do not depend on how fast this machine is.
 // Pieces of work that a stream holds; then the host waits until one has ended. "About 1000":
 // https://forums.developer.nvidia.com/t/cuda-stream-are-blocked-when-luanch-lots-of-kernels-1000/68937
 #define QUEUE 1024
@@ -24,12 +26,10 @@ typedef struct event {
   stream *of;
   _Atomic int64_t at; // in ns
   uint64_t capture;
-  struct timespec time; // of the machine
 } event;
 
 static stream defaults[DEVICES]; // the default stream of each device
 static stream *streams;
-static uint64_t captures;
 static _Atomic int64_t host; // in ns
 
 // A log of the pieces of work, a line each: kind, stream, beginning and end in ns; and the number
@@ -51,9 +51,10 @@ static stream *stream_of(cudaStream_t handle) {
   return (uintptr_t)handle <= 2 ? &defaults[device] : (stream *)handle;
 }
 
-// When the host has last launched something. A thread that queries an event more than IDLE seconds
-// after the last launch is treated as waiting.
-#define IDLE 1 // second
+// When the host has last launched something. A thread that asks whether work is done more than IDLE
+// seconds after the last launch is treated as waiting.
+#define IDLE 1    // second
+#define ASKED 1e3 // ns of the host for an answer: so a loop that asks until work is done ends
 static _Atomic time_t busy;
 // Whether this thread has launched anything. PyTorch's watchdog of NCCL's work has not. It queries
 // every 100 ms, and PyTorch keeps the memory of work that the program does not wait for, such as
@@ -74,8 +75,6 @@ static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 void stream_work(cudaStream_t handle, work piece) {
   atomic_store(&busy, seconds());
   starts = true;
-  if (!card.launch)
-    return;
   stream *s = stream_of(handle);
   pthread_mutex_lock(&lock);
   // The oldest entry of a full queue, whose work has to end first, becomes that of this piece.
@@ -94,6 +93,20 @@ static void wait_until(int64_t time) {
   pthread_mutex_lock(&lock);
   host = later(host, time);
   pthread_mutex_unlock(&lock);
+}
+
+// Return whether a time has passed, for a thread that asks.
+static cudaError_t ask(int64_t time) {
+  bool idle = atomic_load(&ended) || seconds() - atomic_load(&busy) > IDLE;
+  if (!starts) { // its questions take the program no time
+    if (!idle)
+      atomic_store(&refused, true);
+    return idle ? cudaSuccess : cudaErrorNotReady;
+  }
+  if (time <= host)
+    return cudaSuccess;
+  wait_until(idle ? time : host + (int64_t)ASKED);
+  return idle ? cudaSuccess : cudaErrorNotReady;
 }
 
 // ---- Streams: https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__STREAM.html
@@ -130,9 +143,7 @@ ENTRY cudaError_t cudaStreamGetDevice(cudaStream_t handle, int *on) {
   return cudaSuccess;
 }
 
-ENTRY cudaError_t cudaStreamQuery(cudaStream_t handle) {
-  return stream_of(handle)->until <= host ? cudaSuccess : cudaErrorNotReady;
-}
+ENTRY cudaError_t cudaStreamQuery(cudaStream_t handle) { return ask(stream_of(handle)->until); }
 
 ENTRY cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   wait_until(stream_of(handle)->until);
@@ -194,7 +205,6 @@ ENTRY cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t on) {
   e->of = s;
   e->capture = atomic_load(&s->capture);
   e->at = later(s->until, host);
-  clock_gettime(CLOCK_MONOTONIC, &e->time);
   pthread_mutex_unlock(&lock);
   return cudaSuccess;
 }
@@ -203,18 +213,22 @@ ENTRY cudaError_t cudaEventRecordWithFlags(cudaEvent_t handle, cudaStream_t on, 
   return cudaEventRecord(handle, on);
 }
 
-static bool is_done(const event *e) { return e->at <= host; }
+// Blocks that another stream was recorded on: PyTorch's allocator keeps them, when the program has
+// freed them, until that stream's event is done. So how far the host is ahead decides about memory.
+// Only the allocator's own library queries events for that.
+static _Atomic bool kept;
+
+static bool is_allocator(const void *caller) {
+  Dl_info library;
+  return dladdr(caller, &library) && strstr(library.dli_fname, "libc10_cuda");
+}
+
+ENTRY bool emulator_kept(void) { return atomic_load(&kept); }
 
 ENTRY cudaError_t cudaEventQuery(cudaEvent_t handle) {
-  event *e = (event *)handle;
-  bool idle = atomic_load(&ended) || seconds() - atomic_load(&busy) > IDLE;
-  if (!is_done(e) && idle)
-    cudaEventSynchronize(handle);
-  if (!starts && !idle) {
-    atomic_store(&refused, true);
-    return cudaErrorNotReady;
-  }
-  return is_done(e) ? cudaSuccess : cudaErrorNotReady;
+  if (!atomic_load(&kept) && is_allocator(__builtin_return_address(0)))
+    atomic_store(&kept, true);
+  return ask(((event *)handle)->at);
 }
 
 // The program ends. PyTorch's watchdog may still keep work that it has not seen end, and must not
@@ -226,79 +240,31 @@ ENTRY void emulator_end(void) {
 }
 
 ENTRY cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
-  event *e = (event *)handle;
-  wait_until(e->at);
+  wait_until(((event *)handle)->at);
   return cudaSuccess;
 }
 
-// The time between two records: of this machine or, with a clock, of the virtual one. It is at
-// least the resolution of a GPU's events, so that programs can divide by it.
+// The time between two records is at least the resolution of a GPU's events, so that programs can
+// divide by it.
 ENTRY cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to) {
   const event *a = (event *)from, *b = (event *)to;
-  if (!is_done(a) || !is_done(b))
+  if (later(a->at, b->at) > host)
     return cudaErrorNotReady;
-  double passed = (b->time.tv_sec - a->time.tv_sec) * 1e3;
-  passed += (b->time.tv_nsec - a->time.tv_nsec) / 1e6;
-  if (card.launch)
-    passed = (b->at - a->at) / 1e6;
+  double passed = (b->at - a->at) / 1e6;
   *milliseconds = passed > -0.0005 && passed < 0.0005 ? 0.0005 : passed;
   return cudaSuccess;
 }
 
-// ---- Capturing a graph: work is done as usual, and nothing is recorded; graphs.c has the rest.
-// https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__GRAPH.html
-ENTRY cudaError_t cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMode mode) {
-  pthread_mutex_lock(&lock);
-  atomic_store(&stream_of(handle)->capture, ++captures);
-  pthread_mutex_unlock(&lock);
-  return cudaSuccess;
-}
+// ---- Streams that take part in capturing a graph: graphs.c has the rest.
+_Atomic uint64_t *stream_capture(cudaStream_t handle) { return &stream_of(handle)->capture; }
 
-ENTRY cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *graph) {
+void streams_end_capture(uint64_t number) {
   pthread_mutex_lock(&lock);
-  uint64_t ended = atomic_load(&stream_of(handle)->capture);
   for (int i = 0; i < DEVICES; i++)
-    if (atomic_load(&defaults[i].capture) == ended)
+    if (atomic_load(&defaults[i].capture) == number)
       atomic_store(&defaults[i].capture, 0);
   for (stream *s = streams; s; s = s->next)
-    if (atomic_load(&s->capture) == ended)
+    if (atomic_load(&s->capture) == number)
       atomic_store(&s->capture, 0);
   pthread_mutex_unlock(&lock);
-  *graph = object_new(8);
-  return cudaSuccess;
-}
-
-ENTRY cudaError_t cudaStreamIsCapturing(cudaStream_t handle, enum cudaStreamCaptureStatus *status) {
-  bool active = atomic_load(&stream_of(handle)->capture);
-  *status = active ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
-  return cudaSuccess;
-}
-
-#if CUDART_VERSION >= 13000
-ENTRY cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle,
-                                           enum cudaStreamCaptureStatus *status,
-                                           unsigned long long *id, cudaGraph_t *graph,
-                                           const cudaGraphNode_t **dependencies,
-                                           const cudaGraphEdgeData **edges, size_t *count) {
-  if (edges)
-    *edges = NULL;
-#else
-ENTRY cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle,
-                                           enum cudaStreamCaptureStatus *status,
-                                           unsigned long long *id, cudaGraph_t *graph,
-                                           const cudaGraphNode_t **dependencies, size_t *count) {
-#endif
-  if (id)
-    *id = atomic_load(&stream_of(handle)->capture);
-  if (graph)
-    *graph = NULL;
-  if (dependencies)
-    *dependencies = NULL;
-  if (count)
-    *count = 0;
-  return cudaStreamIsCapturing(handle, status);
-}
-
-ENTRY cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode) {
-  return cudaSuccess;
 }

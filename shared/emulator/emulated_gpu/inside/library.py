@@ -23,6 +23,7 @@ set_answers = _function("emulator_answers", None, ctypes.POINTER(ctypes.c_int64)
 # In streams.c.
 log_work = _function("emulator_log", None, ctypes.c_char_p)
 work_count = _function("emulator_issued", ctypes.c_long)
+has_kept = _function("emulator_kept", ctypes.c_bool)
 end = _function("emulator_end", None)
 # In ranks.c.
 set_split_ranks = _function("emulator_split", None, ctypes.c_int)

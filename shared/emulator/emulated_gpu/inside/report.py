@@ -1,4 +1,4 @@
-"""The report of a process: PyTorch's own peaks, lines that read assumptions, names of functions."""
+"""The report of a process: PyTorch's own counts, lines that read assumptions, what is assumed."""
 
 import atexit
 import ctypes
@@ -7,10 +7,12 @@ import os
 
 import torch
 
-from emulated_gpu.inside import library, reads
+from emulated_gpu.inside import library, reads, streams
 
 # The counters of PyTorch's allocator that are reported, by their names in the report.
 COUNTERS = {"allocated": "allocated_bytes", "active": "active_bytes", "reserved": "reserved_bytes"}
+# What PyTorch counts of allocations for which there was no room, by their names in the report.
+FAILURES = {"retries": "num_alloc_retries", "errors": "num_ooms"}
 EVENTS = 10_000_000  # of the allocator's history at most: a bound that no run has reached
 NAMES_BYTES = 1 << 20  # for the names of the functions that were called
 
@@ -18,6 +20,7 @@ NAMES_BYTES = 1 << 20  # for the names of the functions that were called
 # the script forgets stays here for the report, and what one of restart() forgets for the script.
 _peaks = {}  # device -> {name of COUNTERS: bytes}, over all that the script has reset
 _unseen_peaks = {}  # device -> {counter: bytes}, that restart() has reset, and not the script
+_failures = dict.fromkeys(FAILURES, 0)  # of all devices, those that the script has reset
 _memory_stats = torch._C._cuda_memoryStats
 _reporter = None  # id of the process that has written its report; a fork writes its own
 
@@ -32,6 +35,9 @@ def begin():
     for name in ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats"):
         if hasattr(torch._C, name):
             setattr(torch._C, name, _after(_before_reset, getattr(torch._C, name)))
+    for name in ("_cuda_resetAccumulatedMemoryStats", "_accelerator_resetAccumulatedStats"):
+        if hasattr(torch._C, name):
+            setattr(torch._C, name, _after(_keep_failures, getattr(torch._C, name)))
     if records_history():
         torch.cuda.memory._record_memory_history(max_entries=EVENTS, stacks="python")
 
@@ -60,6 +66,18 @@ def _stats_for_the_script(device):
 def _before_reset(device=0):
     keep(device)
     _unseen_peaks.pop(device, None)
+
+
+def _keep_failures(device=0):
+    stats = _memory_stats(device)
+    for name, counter in FAILURES.items():
+        _failures[name] += stats[counter]
+
+
+def failures():
+    """Return how many allocations of all devices found no room, {name of FAILURES: number}."""
+    stats = [_memory_stats(device) for device in range(torch.cuda.device_count())]
+    return {name: _failures[name] + sum(s[key] for s in stats) for name, key in FAILURES.items()}
 
 
 def keep(device=0):
@@ -109,6 +127,7 @@ def write():
     if not folder or not peaks():
         return
     report = {"rank": rank, "peaks": peaks(), "lines": reads.lines, "called": called()}
+    report |= {"kept": streams.kept_by(), **failures()}
     path = os.path.join(folder, f"{os.getpid()}.json")
     # The launcher reads all *.json at the end, also of processes that it has killed meanwhile.
     with open(f"{path}.part", "w") as part:

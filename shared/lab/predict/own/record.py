@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from emulated_gpu import cards
+from emulated_gpu import cards, process
 from shared import record as records
 from shared.lab.predict.estimate import times
 
@@ -52,6 +52,7 @@ def make_record(run, trace, settings):
         "cost": updates.totals or run.watch.cost.totals(),
         **by_operations,
         "notes": [f"{where} {text}" for text, where in run.source.notes.items()],
+        "kept_by": process.kept_by(),
         "stopped": run.limits.stopped,
     }
     return records.new(SimpleNamespace(packages=()), **fields)

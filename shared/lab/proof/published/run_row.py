@@ -97,7 +97,7 @@ def measured(row, folder):
         python = third_party.python(folder, row["torch"], row["packages"])
     options = ["--card", row["card"]]
     options += ["--devices", str(row["devices"]), "--alone"] if row["devices"] > 1 else []
-    options += ["--clock", row["clock"]] if "clock" in row else []
+    options += ["--host", row["host"]] if "host" in row else []
     # A script of others would train for days; the runner ends it after a few updates.
     runner = [HERE / "older_pytorch.py"] if "script" in row else []
     with tempfile.TemporaryDirectory() as out:

@@ -6,7 +6,7 @@ assumed. Peaks, active and reserved: 25.86 and 32.67 with all-gathers as far ahe
 until the end of the backward pass, either ("loss").
 By the defaults there: 4 texts of 2,048 tokens, blocks checkpointed, trainable leaves in units of
 their own, AdamW, and the keys and values of all blocks are returned.
-Run with --devices 4 --alone --clock 41.5.
+Run with --devices 4 --alone --host 41.5.
 """
 
 import functools
