@@ -7,7 +7,17 @@ Anywhere else, importing this module raises ImportError. The modules of `inside`
 import contextlib
 import os
 
-from emulated_gpu.inside import alone, dynamo, host, kernels, library, memory, reads, report, streams
+from emulated_gpu.inside import (
+    alone,
+    dynamo,
+    host,
+    kernels,
+    library,
+    memory,
+    reads,
+    report,
+    streams,
+)
 
 PEAKS = tuple(report.COUNTERS)  # "allocated", "active", "reserved"
 

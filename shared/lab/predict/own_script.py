@@ -55,7 +55,8 @@ def predict(args):
     moments = []
     if findings.moments:
         moments = [{**findings.moments, "record": record}]
-    return Outcome([record], moments, lambda _: [*lines(findings, too_small, eager_gb, args), *scarce(first)])
+    text = [*lines(findings, too_small, eager_gb, args), *scarce(first)]
+    return Outcome([record], moments, lambda _: text)
 
 
 def shortage(findings):
