@@ -53,8 +53,8 @@ static stream *stream_of(cudaStream_t handle) {
 
 // When the host has last launched something. A thread that asks whether work is done more than IDLE
 // seconds after the last launch is treated as waiting.
-#define IDLE 1    // second
-#define ASKED 1e3 // ns of the host for an answer: so a loop that asks until work is done ends
+#define IDLE 1     // second
+#define ASKED 1000 // ns of the host for an answer: so a loop that asks until work is done ends
 static _Atomic time_t busy;
 // Whether this thread has launched anything. PyTorch's watchdog of NCCL's work has not. It queries
 // every 100 ms, and PyTorch keeps the memory of work that the program does not wait for, such as
@@ -95,8 +95,8 @@ static void wait_until(int64_t time) {
   pthread_mutex_unlock(&lock);
 }
 
-// Return whether a time has passed, for a thread that asks.
-static cudaError_t ask(int64_t time) {
+// Return whether a time has passed, for a thread that asks, which takes the host some ns.
+static cudaError_t ask(int64_t time, int64_t ns) {
   bool idle = atomic_load(&ended) || seconds() - atomic_load(&busy) > IDLE;
   if (!starts) { // its questions take the program no time
     if (!idle)
@@ -105,7 +105,7 @@ static cudaError_t ask(int64_t time) {
   }
   if (time <= host)
     return cudaSuccess;
-  wait_until(idle ? time : host + (int64_t)ASKED);
+  wait_until(idle ? time : host + ns);
   return idle ? cudaSuccess : cudaErrorNotReady;
 }
 
@@ -143,7 +143,9 @@ ENTRY cudaError_t cudaStreamGetDevice(cudaStream_t handle, int *on) {
   return cudaSuccess;
 }
 
-ENTRY cudaError_t cudaStreamQuery(cudaStream_t handle) { return ask(stream_of(handle)->until); }
+ENTRY cudaError_t cudaStreamQuery(cudaStream_t handle) {
+  return ask(stream_of(handle)->until, ASKED);
+}
 
 ENTRY cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   wait_until(stream_of(handle)->until);
@@ -215,20 +217,26 @@ ENTRY cudaError_t cudaEventRecordWithFlags(cudaEvent_t handle, cudaStream_t on, 
 
 // Blocks that another stream was recorded on: PyTorch's allocator keeps them, when the program has
 // freed them, until that stream's event is done. So how far the host is ahead decides about memory.
-// Only the allocator's own library queries events for that.
+// Only the allocator's own library queries events for that, a few at each allocation.
 static _Atomic bool kept;
 
 static bool is_allocator(const void *caller) {
+  static _Thread_local const void *last; // the same as before, mostly: dladdr() takes long
+  static _Thread_local bool found;
   Dl_info library;
-  return dladdr(caller, &library) && strstr(library.dli_fname, "libc10_cuda");
+  if (caller != last)
+    found = dladdr(caller, &library) && strstr(library.dli_fname, "libc10_cuda");
+  last = caller;
+  return found;
 }
 
 ENTRY bool emulator_kept(void) { return atomic_load(&kept); }
 
 ENTRY cudaError_t cudaEventQuery(cudaEvent_t handle) {
-  if (!atomic_load(&kept) && is_allocator(__builtin_return_address(0)))
+  bool is_for_memory = is_allocator(__builtin_return_address(0));
+  if (is_for_memory)
     atomic_store(&kept, true);
-  return ask(((event *)handle)->at);
+  return ask(((event *)handle)->at, is_for_memory ? 0 : ASKED);
 }
 
 // The program ends. PyTorch's watchdog may still keep work that it has not seen end, and must not
