@@ -44,7 +44,8 @@ torch.distributed.fsdp._fully_shard._fsdp_param_group.FSDPParamGroup wait_for_un
 torch.distributed.tensor._sharding_prop.ShardingPropagator _propagate_tensor_meta_non_cached
 torch.ops._c10d_functional wait_tensor all_reduce
 torch.ops.mkldnn _is_mkldnn_bf16_supported
-torch.ops.aten _local_scalar_dense _unique2 _grouped_mm _coalesce _index_put_impl_
+torch.ops.aten _local_scalar_dense _unique _unique2 _grouped_mm _coalesce _to_sparse
+torch.ops.aten _sparse_sparse_matmul _nested_tensor_from_mask _padded_dense_to_jagged_forward
 torch.ops.aten _conv_depthwise2d _slow_conv2d_forward
 torch.ops.aten _to_copy _scaled_dot_product_flash_attention_for_cpu
 torchao.optim _AdamW

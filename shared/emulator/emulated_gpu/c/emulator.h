@@ -43,6 +43,8 @@ uintptr_t memory_addresses(size_t bytes);
 bool memory_on_device(const void *pointer);
 // Copy between host and device if it is small: what is large has no values.
 void memory_copy(void *to, const void *from, size_t bytes);
+// Return the next number that sizes.py has left for what reads one from the device, or another.
+int64_t memory_answer(int64_t otherwise);
 
 // A piece of work, and how many ns it takes: of a kernel of so many threads, if it moves bytes and
 // computes little, of copying bytes, and of sending them between GPUs.

@@ -359,6 +359,10 @@ ENTRY void emulator_answers(const int64_t *numbers, int count) {
     answers[i] = numbers[answers_left - 1 - i]; // they are taken from the end
 }
 
+int64_t memory_answer(int64_t otherwise) {
+  return answers_left > 0 ? answers[--answers_left] : otherwise;
+}
+
 // Write the next answer in place of what a copy from the device to the host would bring.
 static bool answer(void *to, const void *from, size_t bytes) {
   bool is_number = bytes == 4 || bytes == 8;
@@ -370,7 +374,8 @@ static bool answer(void *to, const void *from, size_t bytes) {
   }
   if (!is_number)
     return false;
-  memcpy(to, &answers[--answers_left], bytes);
+  int64_t number = memory_answer(0);
+  memcpy(to, &number, bytes);
   return true;
 }
 

@@ -5,9 +5,12 @@ import os
 
 def prepare():
     """Prepare PyTorch, which has just been imported."""
-    from emulated_gpu.inside import alone, dynamo, host, kernels, report, streams
+    from emulated_gpu.imports import once_imported
+    from emulated_gpu.inside import alone, dynamo, host, kernels, report, sizes, streams
 
     kernels.begin()
+    once_imported("torchvision", kernels.begin_nms)
+    sizes.bound_combinations()
     dynamo.leave_out("emulated_gpu")
     host.begin()
     streams.begin()

@@ -10,6 +10,7 @@ import warnings
 import torch
 
 from emulated_gpu.inside import sizes, values
+from emulated_gpu.inside.counts import NMS_COUNT
 from emulated_gpu.inside.host import is_needless
 
 aten = torch.ops.aten
@@ -20,6 +21,7 @@ CHANGE_NOTHING = {"record_stream", "resize_", "set_"}
 LEFT_OUT = ("aten::pow.Tensor_Tensor_out",)
 # Operations that have no kernel of CUDA's own, but one for all devices.
 WITHOUT_KERNEL = ("aten::copy_", "aten::lift_fresh", "aten::_linalg_check_errors")
+NMS = "torchvision::nms"
 # Operations whose result is a number in Python.
 READING = (aten._local_scalar_dense.default, aten.equal.default)
 TENSOR = ("Tensor", "Optional[Tensor]")  # types of arguments in schemas
@@ -43,16 +45,25 @@ def begin():
     with warnings.catch_warnings():  # PyTorch warns of each kernel that is replaced
         warnings.filterwarnings("ignore", "(?s).*overriding a previously registered kernel")
         if not hasattr(torch.library, "get_kernel"):  # before PyTorch 2.9: there are no values
-            for func in sizes.SIZED:
-                sizes.find_ones(func, _library(func.namespace))
+            for func in (*sizes.SIZED, aten.bincount.default):
+                if func not in sizes.SPARSE:
+                    sizes.find_most(func, _library(func.namespace))
             return
         for name in (*_registered("CUDA"), *WITHOUT_KERNEL):
             _replace(name, "CUDA", values.handle)
-        _replace("aten::_coalesce", "SparseCUDA", values.handle)
+        for func in sizes.SPARSE:
+            _replace(func.name(), "SparseCUDA", values.handle)
         on_host = ["aten::copy_", "aten::zero_", "aten::normal_", "aten::uniform_"]
         on_host += [name for name in _registered("CPU") if UPDATES.search(name)]
         for name in on_host:
             _replace(name, "CPU", run_on_host)
+
+
+def begin_nms(torchvision):
+    """Replace also torchvision's kernel, which has just been imported, if it is there."""
+    if NMS in _registered("CUDA"):
+        sizes.SIZED[torch.ops.torchvision.nms.default] = NMS_COUNT
+        _replace(NMS, "CUDA", values.handle)
 
 
 def end():
@@ -62,10 +73,11 @@ def end():
     """
     _restore()
     if hasattr(torch.library, "get_kernel"):
-        reading = {func.name() for func in (*sizes.SIZED, *sizes.MASKED, *READING)}
+        reading = {func.name() for func in (*sizes.SIZED, *READING)}
         for name in reading.intersection(_registered("CUDA")):
             _replace(name, "CUDA", sizes.as_before)
-        _replace("aten::_coalesce", "SparseCUDA", sizes.as_before)
+        for func in sizes.SPARSE:
+            _replace(func.name(), "SparseCUDA", sizes.as_before)
         _replace("aten::_linalg_check_errors", "CUDA", lambda *_: None)
 
 
@@ -124,7 +136,7 @@ def _library(namespace):
 def _replace(name, key, handler):
     """Replace a kernel by handler(func, run, args, kwargs), whose run() is the kernel."""
     namespace, _, full = name.partition("::")
-    if namespace not in NAMESPACES or name in LEFT_OUT:
+    if namespace not in NAMESPACES and name != NMS or name in LEFT_OUT:
         return
     base, _, overload = full.partition(".")
     func = getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")

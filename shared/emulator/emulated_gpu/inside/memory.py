@@ -28,8 +28,11 @@ _random_state = torch.random.get_rng_state()
 
 
 def on_gpu(t):
-    """Return whether a tensor has memory on the GPU; a sparse one consists of some that have."""
-    return t.device.type == "cuda" and t.layout == torch.strided
+    """Return whether a tensor has memory on the GPU, as one of a single size.
+
+    Sparse tensors consist of such ones, and the parts of a nested one are such.
+    """
+    return t.device.type == "cuda" and t.layout == torch.strided and not t.is_nested
 
 
 def extent(t):
@@ -52,6 +55,13 @@ def start(t):
 def state_of(t):
     """Return the State of a tensor: of the memory that it is a view of, else of the view."""
     return _states.get(start(t)) or _states.get(t.data_ptr(), State.UNKNOWN)
+
+
+def has_values(t):
+    """Return whether there are values to read, computed or assumed; on the host there are."""
+    if not on_gpu(t) or not t.numel():
+        return True
+    return not is_large(t) and state_of(t) is not State.UNKNOWN
 
 
 def mark(t, state):

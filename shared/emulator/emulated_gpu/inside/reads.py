@@ -29,12 +29,26 @@ def read(t, what):
 
 
 def line_at_work():
-    """Return "file:line" of the innermost call outside of installed packages.
+    """Return "file:line" of the innermost call outside of installed packages, "?" if there is none.
+
+    In the backward pass, PyTorch reads in threads of its own, without any lines. Then it is a line
+    of another thread, which waits for that one: the main thread if it has one.
+    """
+    if line := _line_of(sys._getframe(1)):
+        return line
+    frames = sys._current_frames()
+    main = frames.get(threading.main_thread().ident)
+    line = next(filter(None, map(_line_of, (main, *frames.values()))), "?")
+    frames.clear()  # this function's own frame is among them: a cycle, which would keep tensors
+    return line
+
+
+def _line_of(frame):
+    """Return the innermost line of a thread outside of installed packages, None if there is none.
 
     Where all calls are in packages, as of a console script, it is the innermost one outside of
-    PyTorch; "?" if there is none, as in threads of PyTorch's own.
+    PyTorch.
     """
-    frame = sys._getframe(1)
     in_package = None
     while frame:
         file = frame.f_code.co_filename
@@ -48,4 +62,4 @@ def line_at_work():
         elif not file.startswith(tuple(NOT_THE_PROGRAM)):
             return where
         frame = frame.f_back
-    return in_package or "?"
+    return in_package

@@ -1,11 +1,15 @@
 """Operations that read numbers from the GPU: scalars, and how large a result is.
 
 nonzero(), for example, counts on the GPU, copies the count to the host and allocates a result of
-that size. The CPU counts in its place, and the library answers that copy with its count.
+that size. The CPU counts in its place, and the library answers that copy with its count. Without
+values, the count is the largest that the arguments allow. Masks need no more than nonzero(), which
+PyTorch calls for them.
 """
 
 import contextlib
 import ctypes
+import functools
+import math
 import os
 import sys
 import threading
@@ -13,68 +17,76 @@ import threading
 import torch
 
 from emulated_gpu.inside import library
-from emulated_gpu.inside.memory import (
-    State,
-    alias,
-    is_large,
-    mark,
-    on_gpu,
-    state_of,
-    to_cpu,
-)
+from emulated_gpu.inside.counts import COUNT_TRUE, NONZERO, SIZED, SPARSE, on_cpu
+from emulated_gpu.inside.memory import State, alias, has_values, mark, on_gpu, state_of, to_cpu
 from emulated_gpu.inside.reads import read
 from emulated_gpu.inside.trees import tree_leaves, tree_map
 
 aten = torch.ops.aten
-# Operations that read from the device how large their result is, {operation: how to count it}.
-SIZED = {
-    aten.nonzero.default: lambda out: [len(out)],
-    aten.masked_select.default: lambda out: [len(out)],
-    aten._unique2.default: lambda out: [len(out[0])],
-    aten.unique_consecutive.default: lambda out: [len(out[0])],
-    aten.unique_dim.default: lambda out: [out[0].numel()],
-    aten.repeat_interleave.Tensor: lambda out: [len(out)],
-    aten.bincount.default: lambda out: [0, len(out) - 1],  # the smallest and the largest value
-    aten._coalesce.default: lambda out: [out._nnz()],
-}
-# Operations that take as many values as a mask has that are true.
-MASKED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
-MASKED |= {aten._index_put_impl_.default}
-
 # What was read while there were values, for the time without.
 _latest_counts = {}  # (operation, shapes) -> how large its result was
 _latest_numbers = {}  # lines -> a number
 HERE = os.path.dirname(__file__)
-_answering = threading.local()  # its `now` is true while an operation of this thread gets answers
-
-
-def is_masked(func, args):
-    """Return whether an operation takes as many values as a mask has that are true."""
-    return func in MASKED and any(
-        t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1]
-    )
+# Of this thread: `now` has the answers of an operation, `most` the bound of one inside of it.
+_answering = threading.local()
 
 
 @contextlib.contextmanager
 def answers(numbers=None, count=-1):
     """Give an operation these numbers when it reads some from the GPU, by default 0 each time."""
-    library.set_answers(numbers, count)
-    _answering.now = True
+    before = getattr(_answering, "now", (None, 0))
+    _set_answers(numbers, count)
     try:
         yield
     finally:
-        _answering.now = False
-        library.set_answers(None, 0)
+        _set_answers(*before)
+
+
+def _set_answers(*now):
+    _answering.now = now
+    library.set_answers(*now)
+
+
+def _is_answering():
+    """Return whether an operation of this thread has got answers."""
+    return getattr(_answering, "now", (None, 0)) != (None, 0)
+
+
+@contextlib.contextmanager
+def at_most(count, func):
+    """Let an operation inside of another one count no more than this, without values."""
+    _answering.most = {func: count}
+    try:
+        yield
+    finally:
+        del _answering.most
+
+
+def bound(func):
+    """Return what an operation inside of another one counts at most, None if nothing is known."""
+    return getattr(_answering, "most", {}).get(func)
+
+
+def bound_combinations():
+    """Let torch.combinations() have its length, which older versions of PyTorch count in a mask."""
+    original = torch.combinations
+
+    @functools.wraps(original)
+    def combinations(input, r=2, with_replacement=False):
+        n = len(input) + (r - 1 if with_replacement else 0)
+        with at_most(math.comb(n, r), aten.nonzero.default):
+            return original(input, r, with_replacement)
+
+    torch.combinations = combinations
 
 
 def scalar(run, t):
     """Return the number of a tensor with one element, 1 where it has no value."""
     number = run(t)
-    if not on_gpu(t) or getattr(_answering, "now", False):  # an operation counts
+    if not on_gpu(t) or _is_answering():  # an operation counts
         return number
     read(t, "a number")
-    has_value = not is_large(t) and state_of(t) is not State.UNKNOWN
-    number = alias(t).item() if has_value else torch.ones((), dtype=t.dtype).item()
+    number = alias(t).item() if has_values(t) else torch.ones((), dtype=t.dtype).item()
     lines = _lines()
     # Also for this line with any caller: without values, another one may come through it.
     _latest_numbers[lines] = _latest_numbers[lines[:2]] = number
@@ -97,67 +109,72 @@ def equal(func, run, args, kwargs, operands):
         return out
     for t in operands:
         read(t, "whether tensors are equal")
-    if any(map(is_large, operands)):
+    if not all(map(has_values, operands)):
         return operands[0].shape == operands[1].shape
     return func(*map(alias, operands))
 
 
+def is_sized(func, args):
+    """Return whether an operation reads from the GPU how large its result is."""
+    return func in SIZED and (func not in SPARSE or args[0].is_sparse)
+
+
 def sized(func, run, args, kwargs, operands):
     """Run an operation whose result has a size that it reads from the GPU."""
-    on_card = [t for t in operands if t.device.type == "cuda"]
-    if not on_card:
+    if func in NONZERO and _is_answering():  # it counts for another operation
         return run(*args, **kwargs)
-    are_strided = all(map(on_gpu, on_card))
-    if are_strided:
-        for t in operands:
-            read(t, "how many values")
-    have_values = are_strided and not any(map(is_large, on_card))
-    counts = []
-    result = None  # of the CPU
-    with contextlib.suppress(RuntimeError, IndexError):  # the GPU's own run raises the same
-        if is_masked(func, args):
-            counts = [_count_of_true(mask) for mask in args[1] if mask is not None]
-        if have_values:
-            inputs = tree_map(to_cpu, args)
-            result = func(*inputs, **tree_map(to_cpu, kwargs))
-        if not is_masked(func, args):
-            counts = _counts(func, inputs, result) if have_values else largest(func, args)
-    _latest_counts[_shapes(func, operands)] = counts
-    out = _with_counts(counts, run, args, kwargs)
-    _fill(out, result, [t for t in on_card if on_gpu(t)])
+    leaves = tree_leaves(args[SIZED[func].by])
+    deciding = [_places(t) for t in leaves if isinstance(t, torch.Tensor)]
+    for t in deciding:
+        read(t, "how many values")
+    result = None
+    if all(_tells(func, t) for t in deciding):
+        # Wrong arguments: the GPU's own run raises the same error.
+        with contextlib.suppress(RuntimeError, IndexError):
+            result = SIZED[func].exact(*tree_map(_values, args))
+    count = _count(func, args) if result is None else result
+    is_sparse = isinstance(count, torch.Tensor)
+    count = count.shape[1] if is_sparse else count
+    _latest_counts[_shapes(func, operands)] = count
+    out = _with_count(count, run, args, kwargs)
+    if is_sparse:
+        alias(out._indices()).copy_(result)
+        mark(out._indices(), State.COMPUTED)
     return out
 
 
-def _counts(func, inputs, result):
-    """Return the numbers that an operation on the GPU would read, given its result on the CPU."""
-    if func is aten._unique2.default and inputs[0].dtype == torch.bool:
-        return [int(inputs[0].sum())]  # of truth values, it counts those that are true
-    return SIZED[func](result)
+def _count(func, args):
+    """Return the largest count that the arguments allow."""
+    count = SIZED[func].largest(*args)
+    most = bound(func)
+    return count if most is None else min(count, most)
 
 
-def _fill(out, result, on_card):
-    """Put the CPU's result into small results on the GPU, which depend on these tensors there."""
-    if result is None:
-        return
-    state = State.COMPUTED
-    if any(state_of(t) is not State.COMPUTED for t in on_card):
-        state = State.ASSUMED
-    for target, source in zip(tree_leaves(out), tree_leaves(result)):
-        if not isinstance(target, torch.Tensor) or not on_gpu(target) or is_large(target):
-            continue
-        if target.shape == source.shape:
-            alias(target).copy_(source)
-            mark(target, state)
+def _places(t):
+    """Return what decides where a tensor has values: the indices of a sparse one."""
+    return t._indices() if t.is_sparse else t
 
 
-def find_ones(func, registry):
-    """Run an operation that reads how large its result is on the CPU, on tensors of ones.
+def _tells(func, t):
+    """Return whether a tensor has the values that decide how large a result is."""
+    tells = func in COUNT_TRUE or state_of(t) is State.COMPUTED or not on_gpu(t)
+    return has_values(t) and (tells or not t.numel())
+
+
+def _values(x):
+    return on_cpu(x) if isinstance(x, torch.Tensor) and x.is_sparse else to_cpu(x)
+
+
+def find_most(func, registry):
+    """Run an operation that reads how large its result is on the CPU, on values that give most.
 
     For PyTorch before 2.9, where operations have no values.
     """
+    is_alike = func in COUNT_TRUE or func not in SIZED
+    values_for = _ones if is_alike else _different
 
     def kernel(*args, **kwargs):
-        out = func(*tree_map(_ones, args), **tree_map(_ones, kwargs))
+        out = func(*tree_map(values_for, args), **tree_map(values_for, kwargs))
         return tree_map(lambda t: t.cuda() if isinstance(t, torch.Tensor) else t, out)
 
     registry.impl(func.name().partition("::")[2], kernel, "CUDA")
@@ -170,8 +187,17 @@ def _ones(x):
     return torch.ones((), dtype=x.dtype).expand(x.shape)
 
 
-def _with_counts(counts, run, args, kwargs):
-    with answers((ctypes.c_int64 * len(counts))(*counts), len(counts)):
+def _different(x):
+    """Return a tensor of different values, as far as its type has them, in place of one."""
+    if not isinstance(x, torch.Tensor) or not on_gpu(x):
+        return x
+    return torch.arange(x.numel()).to(x.dtype).view(x.shape)
+
+
+def _with_count(count, run, args, kwargs):
+    if count is None:  # the library knows the largest one
+        return run(*args, **kwargs)
+    with answers((ctypes.c_int64 * 1)(count), 1):
         return run(*args, **kwargs)
 
 
@@ -192,39 +218,15 @@ def as_before(func, run, args, kwargs):
         return operands[0].shape == operands[1].shape
     if func is aten._local_scalar_dense.default:
         number = run(*args)
-        is_answer = not on_gpu(args[0]) or getattr(_answering, "now", False)
+        is_answer = not on_gpu(args[0]) or _is_answering()
         if is_answer:
             return number
         lines = _lines()
         one = type(number)(1)
         return _latest_numbers.get(lines, _latest_numbers.get(lines[:2], one))
-    if func in MASKED and not is_masked(func, args):
+    if not is_sized(func, args):
         return run(*args, **kwargs)
-    counts = _latest_counts.get(_shapes(func, operands))
-    if counts is None:
-        masks = [t for t in args[1] if t is not None] if func in MASKED else []
-        counts = [t.numel() for t in masks] or largest(func, args)
-    return _with_counts(counts, run, args, kwargs)
-
-
-def _count_of_true(mask):
-    """Return how many values a mask chooses: all of them where it has no values."""
-    if mask.dtype not in (torch.bool, torch.uint8):
-        return 0
-    if on_gpu(mask):
-        read(mask, "how many values a mask chooses")
-        if is_large(mask):
-            return mask.numel()
-        mask = alias(mask)
-    return int(mask.count_nonzero())
-
-
-def largest(func, args):
-    """Return the count that makes the result of an operation without values as large as it gets."""
-    t = args[0]
-    if func is aten._coalesce.default:
-        indices = t._indices()
-        if state_of(indices) is State.COMPUTED and not is_large(indices):
-            return [alias(indices).unique(dim=1).shape[1]]
-        return [t._nnz()]
-    return [t.numel()]
+    count = _latest_counts.get(_shapes(func, operands))
+    if count is None:
+        count = _count(func, args)
+    return _with_count(count, run, args, kwargs)

@@ -6,9 +6,15 @@ on the emulated GPU, which allocates what a GPU allocates, and on the CPU, whose
 into that memory. A tensor of more than LARGE bytes has no values. What is read from one, or from
 what depends on one, is an assumption: 1, true, or the largest size. The report at the end names
 each line of the script that has read an assumption.
+
+Of what depends on an assumption, the CPU computes no convolutions and products of matrices: they
+would take nearly all of the time, and nobody could learn anything from them. All else is computed:
+sizes, indices and conditions have to fit together.
 """
 
 import contextlib
+import math
+import re
 
 import torch
 
@@ -18,6 +24,7 @@ from emulated_gpu.inside.memory import (
     State,
     alias,
     finite,
+    has_values,
     is_large,
     mark,
     on_gpu,
@@ -30,6 +37,7 @@ from emulated_gpu.inside.reads import line_at_work, read
 from emulated_gpu.inside.trees import tree_leaves, tree_map
 
 aten = torch.ops.aten
+ON_CPU = ("aten", "torchvision")  # whose operations the CPU has, too
 # Operations that give a tensor no values.
 VALUELESS = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 # Operations that do not read the tensor that they change.
@@ -38,6 +46,8 @@ COPIES = ("_to_copy", "copy_")
 # Masks that real values hardly ever have, and how they are joined.
 FIND_NAN = ("isnan", "isinf")
 EITHER = ("bitwise_or", "logical_or")
+# Operations that read each value many times: convolutions, products of matrices.
+PRODUCTS = re.compile(r"conv|(^|_|add|b)mm(_|$)|attention|rnn|linalg")
 # Operations that count, or add up, into a tensor that had zeros before.
 ADD_UP = {"scatter_add_", "scatter_reduce_", "index_add_", "index_reduce_"}
 RANDOM = torch.Tag.nondeterministic_seeded
@@ -53,20 +63,32 @@ def handle(func, run, args, kwargs):
     operands = _tensors((args, kwargs))
     if any(type(t) not in PLAIN for t in operands):
         return run(*args, **kwargs)
-    if func in sizes.SIZED or sizes.is_masked(func, args):
-        return sizes.sized(func, run, args, kwargs, operands)
     if func is aten._local_scalar_dense.default:
         return sizes.scalar(run, args[0])
     if func is aten.equal.default:
         return sizes.equal(func, run, args, kwargs, operands)
-    # Error codes of linear algebra are 0.
-    with sizes.answers() if "linalg" in func._schema.name else contextlib.nullcontext():
-        out = run(*args, **kwargs)
+    if sizes.is_sized(func, args):
+        out = sizes.sized(func, run, args, kwargs, operands)
+    else:
+        with numbers_read(func, args):
+            out = run(*args, **kwargs)
     if func is aten.lift_fresh.default:  # torch.tensor(…, device="cuda") has copied it
         mark(out, State.COMPUTED)
     else:
         compute(func, args, kwargs, operands, out)
     return out
+
+
+def numbers_read(func, args):
+    """Return a context in which an operation reads plausible numbers from the GPU."""
+    if "linalg" in func._schema.name:  # error codes are 0
+        return sizes.answers()
+    if func is aten._to_sparse.sparse_dim:
+        slices = math.prod(args[0].shape[: args[1]])
+        return sizes.at_most(slices, aten.unique_dim.default)
+    if func is aten._nested_tensor_from_mask.default:
+        return sizes.at_most(args[0].shape[1:], aten._to_copy.default)  # of the parts' sizes
+    return contextlib.nullcontext()
 
 
 def compute(func, args, kwargs, operands, out):
@@ -93,18 +115,25 @@ def compute(func, args, kwargs, operands, out):
     for t in filter(is_large, new):
         mark(t, large)
     new = [t for t in new if not is_large(t)]
-    changed = [t for t in written(func, args, kwargs, operands) if on_gpu(t) and not is_large(t)]
+    targets = written(func, args, kwargs, operands)
+    changed = [t for t in targets if on_gpu(t) and not is_large(t)]
     if not changed and not new:
         return
-    is_computed = func.namespace == "c10d"  # NCCL has copied it
-    if func.namespace == "aten" and not any(map(is_large, on_card)):
-        is_computed = on_cpu(func, args, kwargs, operands, out)
     # A result is as good as what it was computed from; the old values of a target do not matter.
     sources = _tensors(args[1:]) if name in OVERWRITES else operands
-    is_known = is_computed and not any(map(is_assumed, sources))
+    assumes = any(map(is_assumed, sources))
+    is_computed = func.namespace == "c10d"  # NCCL has copied it
+    if func.namespace in ON_CPU and not any(map(is_large, on_card)):
+        is_needless = assumes and PRODUCTS.search(name)
+        # Of what an operation writes into, it may need no values: an index may leave none there.
+        overwritten = {id(t) for t in targets}
+        is_possible = all(has_values(t) for t in operands if id(t) not in overwritten)
+        if is_possible and not is_needless:
+            is_computed = on_cpu(func, args, kwargs, operands, out)
+    is_known = is_computed and not assumes
     # A loop may wait for any() of assumed values, which would never change.
     if not is_computed or (name == "any" and not is_known):
-        fill_assumed(name, operands, new, assumption)
+        fill(new, assumed_number(name, operands, assumption))
     if not is_computed and name in ADD_UP:
         fill(changed, 1)
     mark_states((*changed, *new), State.COMPUTED if is_known else assumption)
@@ -150,21 +179,14 @@ def is_assumed(t):
     return on_gpu(t) and state_of(t) in (State.ASSUMED, State.NEVER_TRUE)
 
 
-def fill_assumed(name, operands, new, assumption):
-    """Put values that stand for an operation's own into its new small tensors.
+def assumed_number(name, operands, assumption):
+    """Return what stands for an operation's own values.
 
     A mask of NaN or infinity has none; any() alternates; all else is 1, or true.
     """
-    for t in new:
-        if not t.numel():
-            continue
-        if assumption is State.NEVER_TRUE:
-            number = 0
-        elif name == "any":
-            number = is_any(operands)
-        else:
-            number = 1
-        alias(t).fill_(number)
+    if assumption is State.NEVER_TRUE:
+        return 0
+    return is_any(operands) if name == "any" else 1
 
 
 def fill(tensors, number):
@@ -215,10 +237,16 @@ def on_cpu(func, args, kwargs, operands, out):
         with random:
             result = func(*tree_map(to_cpu, args), **tree_map(to_cpu, kwargs))
         for target, source in zip(tree_leaves(out), tree_leaves(result)):
-            if isinstance(target, torch.Tensor) and on_gpu(target):
-                values = alias(target)
-                if values.data_ptr() != source.data_ptr():
-                    values.copy_(source)
+            if not isinstance(target, torch.Tensor) or not on_gpu(target):
+                continue
+            if target.shape != source.shape:
+                # Of results that nobody has asked for, only one of the two may be empty.
+                if target.numel() and source.numel():
+                    return False  # the largest size, not the one of these values
+                continue
+            values = alias(target)
+            if values.data_ptr() != source.data_ptr():
+                values.copy_(source)
     # The CPU lacks some operations and types, each with an error of another kind.
     except (RuntimeError, NotImplementedError, TypeError, IndexError, ValueError, AttributeError):
         return False
@@ -233,5 +261,8 @@ def received(source, copy):
     if not on_gpu(source):
         return
     read(source, "a tensor")
-    if is_large(source) and copy.numel() * copy.element_size() <= 64 * LARGE:
+    part = sizes.bound(aten._to_copy.default)
+    if part and state_of(source) is not State.COMPUTED:
+        copy.copy_(torch.tensor(part))
+    elif is_large(source) and copy.numel() * copy.element_size() <= 64 * LARGE:
         copy.fill_(1)
