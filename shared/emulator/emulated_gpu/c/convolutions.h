@@ -1,4 +1,5 @@
-// A convolution as the rules of convolutions.c see it, and the workspaces of what computes it.
+// A convolution as the rules of convolutions.c (results, gradients of inputs) and
+// convolution_gradients.c (of weights) see it, and the workspaces of what computes it.
 #ifndef CONVOLUTIONS_H
 #define CONVOLUTIONS_H
 
@@ -28,5 +29,19 @@ typedef struct convolution {
 typedef enum plan { FASTEST, LARGEST, WITHOUT_TENSOR_CORES } plan;
 
 size_t convolution_workspace(const convolution *c, plan plan);
+
+// For the rules themselves.
+#define TILE ((int64_t)128 * 128 * 4) // bytes of a block's partial sums
+#define MULTIPROCESSORS 132           // of the H100 and the H200
+#define CLUSTERED 120                 // those that clusters of blocks can use
+
+static inline int64_t up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
+static inline int64_t tiles(int64_t value, int64_t size) { return (value + size - 1) / size; }
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+int64_t copies(const convolution *c, bool of_x, bool of_y, int64_t vector);
+int64_t grouped(const convolution *c);
+int64_t weights_gradient(const convolution *c);
 
 #endif
