@@ -137,12 +137,18 @@ static int64_t windows_tf32(const convolution *c) {
   return copies(c, true, !writes, 4) + sums_last_wave(c);
 }
 
-// Groups: in 16 bits, kernels have groups of 4, 8, 16 or 32 channels, to which fewer are padded.
+// Return the channels of a kernel's groups, to which fewer are padded: 4, 8, 16 or 32; 64 if there
+// are more.
+static int64_t group_size(const convolution *c) {
+  int64_t size = 4;
+  while (size < most(c->inputs, c->results) && size <= 32)
+    size *= 2;
+  return size;
+}
+
 // Larger groups are converted to NCHW, if they are not, with a product for each.
 int64_t grouped(const convolution *c) {
-  int64_t more = most(c->inputs, c->results), size = 4;
-  while (size < more && size <= 32)
-    size *= 2;
+  int64_t size = group_size(c);
   if (c->inputs == 1 && c->pass != WEIGHT_GRADIENT) // depthwise: in place, but for the way back
     if (c->pass == RESULT || c->width == 4 || (c->results == 1 && !c->volumes))
       return 0;
@@ -176,12 +182,12 @@ static int64_t fastest(const convolution *c) {
 // channels padded, or a block of tiles on each multiprocessor.
 static int64_t largest(const convolution *c) {
   bool few = c->groups == 1 && c->inputs < 8, weights = c->pass == WEIGHT_GRADIENT;
-  int64_t bytes =
-      few ? copies(c, true, !weights || !c->last, 8) : c->x + c->y + (c->positions == 1 ? 0 : c->w);
+  int64_t vector = c->groups > 1 ? least(group_size(c), 32) : few || c->width == 2 ? 8 : 4;
+  int64_t bytes = copies(c, true, !few || !weights || !c->last, vector);
   if (!weights)
     return bytes;
   int64_t sums = most((c->positions == 1 ? CLUSTERED : 260) * TILE, c->weights * 4);
-  return (c->last && !few ? 0 : bytes) + sums;
+  return (c->last && !few && c->groups == 1 ? 0 : bytes) + sums;
 }
 
 size_t convolution_workspace(const convolution *c, plan plan) {
