@@ -109,8 +109,10 @@ static int64_t windows_half(const convolution *c) {
     return 0;
   if (!forward && c->y < 12000 && c->positions <= 25)
     return 0;
+  // Many points of few channels are read as they are, as in ResNet-18.
+  bool few = c->inputs <= 64 && c->y_points >= 300000;
   if (single)
-    return c->last || (forward && c->results < 8) ? 0 : c->x + c->y + 16;
+    return c->last || (forward && (c->results < 8 || few)) ? 0 : c->x + c->y + 16;
   return c->last ? copies(c, pads_x, pads_y, 8) : copies(c, true, true, 8) + sums_last_wave(c);
 }
 
