@@ -349,7 +349,8 @@ ENTRY cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, cons
 
 // ---- Copies. Some operations read a number from the device, such as how many values are not zero.
 // No kernel has counted them, so sizes.py counts, and leaves the numbers here for this thread. A
-// negative count stands for any number of zeros.
+// negative count stands for any number of zeros, and of truths: what PyTorch's linear algebra reads
+// are codes of errors, and whether all values are finite.
 static _Thread_local int64_t answers[64];
 static _Thread_local int answers_left;
 
@@ -369,7 +370,7 @@ static bool answer(void *to, const void *from, size_t bytes) {
   if (!answers_left || !memory_on_device(from) || memory_on_device(to))
     return false;
   if (answers_left < 0) {
-    memset(to, 0, bytes);
+    memset(to, bytes == sizeof(bool), bytes);
     return true;
   }
   if (!is_number)

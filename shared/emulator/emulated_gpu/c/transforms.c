@@ -1,0 +1,84 @@
+// cuFFT: plans, and their workspaces. https://docs.nvidia.com/cuda/cufft/ Its chapter on accuracy and
+// performance has the kinds of algorithms: factors up to 127 by Cooley and Tukey, larger primes by
+// Bluestein. Measurements of an H200 with CUDA 13.0 have shown from which sizes on they need memory.
+#include "emulator.h"
+#include <cufftXt.h>
+
+#define PRIME 127        // the largest factor without Bluestein's algorithm
+#define SHARED (1 << 17) // bytes of a transform that one block of threads keeps in shared memory
+
+static int64_t largest_factor(int64_t n) {
+  int64_t largest = 1;
+  for (int64_t factor = 2; n > 1; factor++)
+    for (; n % factor == 0 || (factor * factor > n && n > 1); n /= factor) {
+      factor = n % factor ? n : factor;
+      largest = factor;
+    }
+  return largest;
+}
+
+// Return the length of the convolution by which Bluestein's algorithm computes n values.
+static int64_t convolved(int64_t n) {
+  int64_t length = 2 * n - 1;
+  while (largest_factor(length) > 5)
+    length++;
+  return length;
+}
+
+// Return how many complex values of a workspace a transform of n values needs, of so many of them.
+static int64_t along_rows(int64_t n, int64_t count, int64_t width) {
+  if (largest_factor(n) <= PRIME)
+    return n * width <= SHARED ? 0 : count * n;
+  int64_t length = convolved(n);
+  return length * width <= SHARED / 2 ? 0 : count * 2 * length;
+}
+
+// An even number n of real values counts as n / 2 complex ones, which are taken apart afterwards. An
+// odd number counts as complex: two transforms as one, as their real and imaginary parts.
+static int64_t along_real_rows(int64_t n, int64_t count, int64_t width) {
+  int64_t half = n / 2, pairs = (count + 1) / 2;
+  if (n % 2) {
+    int64_t more = along_rows(n, pairs, width);
+    bool copied = n > 256;
+    return (copied ? 2 * pairs * n : 0) + (more > pairs * n ? more - pairs * n : 0);
+  }
+  if (largest_factor(half) > PRIME) {
+    int64_t more = along_rows(half, count, width);
+    return count * half + more;
+  }
+  bool simple = largest_factor(half) <= 7 || half < 121;
+  return simple && 2 * half * width <= SHARED ? 0 : count * half;
+}
+
+// Other dimensions go over columns: what does not fit into a block's memory is copied.
+static bool copies_columns(int64_t n, int64_t width) {
+  bool power_of_two = (n & (n - 1)) == 0;
+  return n * width > 8192 && !power_of_two;
+}
+
+ENTRY cufftResult cufftCreate(cufftHandle *plan) {
+  static _Atomic int plans;
+  *plan = ++plans;
+  return CUFFT_SUCCESS;
+}
+
+ENTRY cufftResult cufftXtMakePlanMany(cufftHandle plan, int rank, long long *n, long long *inputs,
+                                      long long input_stride, long long input_distance,
+                                      cudaDataType input, long long *outputs,
+                                      long long output_stride, long long output_distance,
+                                      cudaDataType output, long long batch, size_t *bytes,
+                                      cudaDataType computed) {
+  int64_t width = computed == CUDA_C_64F || computed == CUDA_R_64F ? 16 : 8;
+  int64_t row = n[rank - 1], rows = batch;
+  bool real = input != output, columns = false;
+  for (int i = 0; i < rank - 1; i++) {
+    rows *= n[i];
+    columns |= copies_columns(n[i], width);
+  }
+  int64_t values = real ? along_real_rows(row, rows, width) : along_rows(row, rows, width);
+  int64_t copy = columns ? rows * (real ? row / 2 + 1 : row) : 0;
+  *bytes = (values > copy ? values : copy) * width;
+  if (card.capability != 90 || CUFFT_VERSION / 1000 != 12)
+    called_by_name("cufftXtMakePlanMany(its workspace is as measured on Hopper with CUDA 13.0)");
+  return CUFFT_SUCCESS;
+}
