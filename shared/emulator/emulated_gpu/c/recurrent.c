@@ -1,5 +1,5 @@
-// cuDNN's recurrent layers: sizes of their weights, workspace and reserve space. NVIDIA publishes none
-// of the latter two: these are rules that measurements of Hopper with cuDNN 9.19 follow.
+// cuDNN's recurrent layers: sizes of their weights, workspace and reserve space. NVIDIA publishes
+// none of the latter two: these are rules that measurements of Hopper with cuDNN 9.19 follow.
 //
 // Weights: for each layer and direction the matrices of its gates, for the input and for the state
 // before; then the biases of all.
@@ -166,8 +166,9 @@ static size_t working_values(const recurrent *r, size_t steps) {
   return values + (size_t)r->layers * r->directions * ((is_lstm ? 10 : 5) + 2 * both) * hidden;
 }
 
-// Return how many values of a sequence stay for the backward pass: of an LSTM its gates and cell, of
-// a GRU three more than its gates, of others their state; and the results of all layers but the last.
+// Return how many values of a sequence stay for the backward pass: of an LSTM its gates and cell,
+// of a GRU three more than its gates, of others their state; and the results of all layers but the
+// last.
 static size_t kept_values(const recurrent *r, size_t steps) {
   bool projects = r->projected != r->hidden;
   size_t cell = r->gates == 4 ? 5 + projects : r->gates == 3 ? 6 : 1;

@@ -1,6 +1,6 @@
-// cuFFT: plans, and their workspaces. https://docs.nvidia.com/cuda/cufft/ Its chapter on accuracy and
-// performance has the kinds of algorithms: factors up to 127 by Cooley and Tukey, larger primes by
-// Bluestein. Measurements of an H200 with CUDA 13.0 have shown from which sizes on they need memory.
+// cuFFT: plans, and their workspaces. https://docs.nvidia.com/cuda/cufft/ Its chapter on accuracy
+// and performance has the kinds of algorithms: factors up to 127 by Cooley and Tukey, larger primes
+// by Bluestein. Measurements of an H200 with CUDA 13.0 show from which sizes on they need memory.
 #include "emulator.h"
 #include <cufftXt.h>
 
@@ -9,12 +9,10 @@
 
 static int64_t largest_factor(int64_t n) {
   int64_t largest = 1;
-  for (int64_t factor = 2; n > 1; factor++)
-    for (; n % factor == 0 || (factor * factor > n && n > 1); n /= factor) {
-      factor = n % factor ? n : factor;
+  for (int64_t factor = 2; factor * factor <= n; factor++)
+    for (; n % factor == 0; n /= factor)
       largest = factor;
-    }
-  return largest;
+  return n > 1 ? n : largest;
 }
 
 // Return the length of the convolution by which Bluestein's algorithm computes n values.
@@ -33,19 +31,16 @@ static int64_t along_rows(int64_t n, int64_t count, int64_t width) {
   return length * width <= SHARED / 2 ? 0 : count * 2 * length;
 }
 
-// An even number n of real values counts as n / 2 complex ones, which are taken apart afterwards. An
-// odd number counts as complex: two transforms as one, as their real and imaginary parts.
+// An even number n of real values counts as n / 2 complex ones, which are taken apart afterwards.
+// An odd number counts as complex: two transforms as one, as its real and its imaginary part.
 static int64_t along_real_rows(int64_t n, int64_t count, int64_t width) {
   int64_t half = n / 2, pairs = (count + 1) / 2;
   if (n % 2) {
-    int64_t more = along_rows(n, pairs, width);
-    bool copied = n > 256;
-    return (copied ? 2 * pairs * n : 0) + (more > pairs * n ? more - pairs * n : 0);
+    int64_t more = along_rows(n, pairs, width), packed = n > 256 ? 2 * pairs * n : 0;
+    return packed + (more > pairs * n ? more - pairs * n : 0);
   }
-  if (largest_factor(half) > PRIME) {
-    int64_t more = along_rows(half, count, width);
-    return count * half + more;
-  }
+  if (largest_factor(half) > PRIME)
+    return count * half + along_rows(half, count, width);
   bool simple = largest_factor(half) <= 7 || half < 121;
   return simple && 2 * half * width <= SHARED ? 0 : count * half;
 }
@@ -69,14 +64,14 @@ ENTRY cufftResult cufftXtMakePlanMany(cufftHandle plan, int rank, long long *n, 
                                       cudaDataType output, long long batch, size_t *bytes,
                                       cudaDataType computed) {
   int64_t width = computed == CUDA_C_64F || computed == CUDA_R_64F ? 16 : 8;
-  int64_t row = n[rank - 1], rows = batch;
+  int64_t row = n[rank - 1], rows = 1; // of one transform
   bool real = input != output, columns = false;
   for (int i = 0; i < rank - 1; i++) {
     rows *= n[i];
     columns |= copies_columns(n[i], width);
   }
-  int64_t values = real ? along_real_rows(row, rows, width) : along_rows(row, rows, width);
-  int64_t copy = columns ? rows * (real ? row / 2 + 1 : row) : 0;
+  int64_t values = rows * (real ? along_real_rows : along_rows)(row, batch, width);
+  int64_t copy = columns ? rows * batch * (real ? row / 2 + 1 : row) : 0;
   *bytes = (values > copy ? values : copy) * width;
   if (card.capability != 90 || CUFFT_VERSION / 1000 != 12)
     called_by_name("cufftXtMakePlanMany(its workspace is as measured on Hopper with CUDA 13.0)");
