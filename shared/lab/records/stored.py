@@ -44,6 +44,7 @@ HUGGING_FACE = RESULTS / "hugging-face.json"  # two records for each technique
 LOST_UPDATES = RESULTS / "lost-updates.json"
 # Measured on one H200, of layers that were not used to find the rules of the emulator.
 CONVOLUTIONS = RESULTS / "convolutions.json.xz"
+WORKSPACES = RESULTS / "workspaces.json.xz"  # the same of other operations
 # Of a prediction the fields that are not stored if they are None; some only a measurement has.
 LEFT_OUT = "micro_batch_size technique pretrained dataset seed test_accuracy resumed_at".split()
 
