@@ -174,7 +174,7 @@ def test_checkpointing_beats_small_micro_batches():
     """As page 09 says of 64 images at a time beside 06 with 16."""
     checkpointed, small = times("09_act_ckpt/one_gpu", 64, 64), times("06_sgd/train", 64, 16)
     assert checkpointed.peak_gb == pytest.approx(small.peak_gb / 2, rel=0.1)
-    assert checkpointed.per_second == pytest.approx(1.5 * small.per_second, rel=0.2)
+    assert checkpointed.per_second == pytest.approx(1.6 * small.per_second, rel=0.1)
 
 
 @pytest.mark.parametrize("name", ["06_sgd/train", "11_llm/train"])

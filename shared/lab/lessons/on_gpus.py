@@ -128,6 +128,6 @@ def gist(folder):
     return (
         f"**On a real {gpu}, the stages {numbers[0]} to {numbers[-1]} allocated the emulated "
         f"peaks within {worst:.2%}**, {len(roads)} side roads within {of_all:.1%} "
-        f"([measured beside emulated](shared/lab/evidence/measured.md)); those for {most} GPUs as "
-        f"rank 0 of {most}, whose others were not there. Several GPUs have not been measured."
+        f"([beside emulated](shared/lab/evidence/measured.md)); those for {most} GPUs as rank 0 of "
+        f"absent others."
     )
