@@ -21,6 +21,7 @@ torch._C _current_graph_task_id _current_autograd_node
 torch._C _dispatch_get_registrations_for_dispatch_key
 torch._C _cuda_setMemoryMetadata
 torch._C _cuda_memoryStats _cuda_resetPeakMemoryStats _accelerator_resetPeakStats
+torch._C _accelerator_resetAccumulatedStats
 torch.ScriptObject _type
 torch.distributed.ProcessGroup _get_backend
 torch.autograd _get_sequence_nr

@@ -60,7 +60,7 @@ import torch
 import torch.nn.functional as F
 
 def allocated(images, kind=torch.float32):
-    "Return the bytes of the blocks beside the result of a convolution; how many copies x would fill."
+    "Return the bytes of blocks beside a convolution's result; how many copies x would fill."
     x = torch.empty(images, 64, 56, 56, device="cuda", dtype=kind)
     w = torch.empty(64, 64, 3, 3, device="cuda", dtype=kind)
     torch.cuda.memory._record_memory_history(max_entries=100, context=None, clear_history=True)

@@ -1,4 +1,4 @@
-"""Promise: an emulator's report ends with what the figures depend on, and where there was no room."""
+"""Promise: an emulator's report ends with what figures depend on, and where room was missing."""
 
 import re
 

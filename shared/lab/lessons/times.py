@@ -86,9 +86,9 @@ def speed(folder):
         f"about {median / image:.0f}; on a card that is twenty times slower, 2 or 3.",
         f"**What to do**: the largest micro-batch that fits. 06 with {most.at_a_time} images at a "
         f"time makes {most.per_second:.0f} images/s in {most.peak_gb:.2f} GB. **Before that gets "
-        f"small, [checkpoint](../09_act_ckpt/one_gpu.py)**: with {checkpointed.at_a_time} at a time "
-        f"that makes {checkpointed.per_second:.0f} images/s in {checkpointed.peak_gb:.2f} GB, 06 "
-        f"with {fewer.at_a_time} {fewer.per_second:.0f} in {fewer.peak_gb:.2f}. "
+        f"small, [checkpoint](../09_act_ckpt/one_gpu.py)**: with {checkpointed.at_a_time} at a "
+        f"time that makes {checkpointed.per_second:.0f} images/s in {checkpointed.peak_gb:.2f} GB, "
+        f"06 with {fewer.at_a_time} {fewer.per_second:.0f} in {fewer.peak_gb:.2f}. "
         f"`torch.compile` starts {1 - fused.kernels / five.kernels:.0%} fewer kernels. {graphs()}",
     )
 
