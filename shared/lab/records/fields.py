@@ -58,6 +58,8 @@ class Prediction(Record, total=False):
     way: Way
     combinations: list  # Ways with other combinations of techniques
     fits: dict  # card_gb, needs_gb, fits, largest_micro_batch
+    kept_by: list  # what made the allocator keep blocks for other streams, lines or words
+    pace: dict  # {figure: (least, most)} in GB, where memory depends on the host's pace
     # Of scripts of others:
     inputs: str  # the shape of an update's first input, such as 64 x 3 x 224 x 224
     unit: str  # of that input's first dimension
