@@ -118,6 +118,14 @@ def test_the_host_sets_the_pace_from_04_on():
     assert measured.LAUNCH_US == pytest.approx(sorted(paced)[len(paced) // 2], abs=4)
 
 
+def test_paces_of_the_host():
+    """As the emulator's page says; in 10 and 11 the host also computes the optimizer's step."""
+    busy = ("06_sgd/adam_on_host", "10_offload/train", "11_llm/train")
+    paces = [run_.launch_us for run_ in measured.times() if run_.paced and run_.name not in busy]
+    said = f"{min(paces):.0f} to {max(paces):.0f} [beside an H200]"
+    assert said in (ROOT / "shared/emulator/README.md").read_text()
+
+
 def test_a_pass_costs_the_same_of_4_images_and_of_16():
     four, sixteen = times("06_sgd/train", 16, 4), times("06_sgd/train", 64, 16)
     assert four.passes == sixteen.passes == 4

@@ -15,8 +15,9 @@ from pathlib import Path
 from emulated_gpu import build
 from emulated_gpu.cards import CONTEXT_GB, DEFAULT
 
-# Microseconds that a host takes to start a kernel from Python: 24 to 41 beside an H200, and 41.5 in
-# published times of updates of 2023 that were as long as the host took to launch them.
+# Microseconds that a host takes to start a kernel from Python: 24 to 62 beside an H200, more where
+# it also computes or copies; and 41.5 in published times of updates of 2023 that were as long as
+# the host took to launch them.
 HOST_US = 40
 BOUNDS_US = 5, 60  # a fast host, which starts kernels from C++ or in graphs, and a slow one
 MOST = 64  # GPUs that a process sees; DEVICES in emulator.h

@@ -8,6 +8,7 @@ import os
 
 import matplotlib
 
+from shared.lab.evidence.calibrate.runs import RANKS
 from shared.lab.lessons.parts import FIGURES
 from shared.lab.records import bars, measured, scripts, stored
 
@@ -87,12 +88,12 @@ def caption(entry):
         if kind in ("send", "copy") and (hidden(entry["pieces"], kind) or 0) > 0
     ]
     # What the picture leaves out: a real host is slower, and then nothing needs to overlap.
-    starting = entry["started"] * measured.LAUNCH_US / 1e3
+    starting = measured.starting_ms(entry["script"], RANKS)
     return (
-        f"At {measured.LAUNCH_US} µs for a kernel, as on "
-        f"[the H200](../shared/lab/evidence/measured.md), starting all takes {starting:.0f} ms, "
-        f"and the GPU waits most of the time. This emulated {entry['card']} has a host of "
-        f"{entry['launch_us']} µs, to show what can overlap: {' and '.join(overlap)}."
+        f"On [the H200](../shared/lab/evidence/measured.md), as rank 0 of {RANKS}, the host took "
+        f"{starting:.0f} ms to start an update, and the GPU waited most of it. This emulated "
+        f"{entry['card']} has a host of {entry['launch_us']} µs, to show what can overlap: "
+        f"{' and '.join(overlap)}."
     )
 
 

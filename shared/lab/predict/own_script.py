@@ -198,7 +198,7 @@ def lines(findings, too_small, eager_gb, args):
     if findings.has_convolutions:
         text.append(
             "The workspaces of cuDNN are as on an H200, where networks reserved what was "
-            f"predicted within {tables.CUDNN:.0%}; other cards may have others"
+            f"predicted within {tables.CUDNN:.0%}, with PyTorch 2.11; others may have others"
         )
     if findings.trained:
         text += advice(r, findings.has_convolutions)

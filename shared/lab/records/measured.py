@@ -125,6 +125,17 @@ def times():
     return runs
 
 
+def starting_ms(name, devices):
+    """Return the median ms until the host has started an update, of a script as rank 0 of many.
+
+    Nothing else of such an update has its time: with fake ranks communication takes none.
+    """
+    (run,) = (
+        r for r in lines() if r["kind"] == "time" and (r["name"], r["devices"]) == (name, devices)
+    )
+    return statistics.median(run["launch_ms"])
+
+
 def updates(name, batch_size=None, at_a_time=None):
     """Return the Updates of a script with these sizes, by default its own; None if not measured.
 
