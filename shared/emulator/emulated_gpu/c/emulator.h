@@ -41,6 +41,8 @@ size_t memory_used(int on);
 // Return addresses that nothing else has, without memory behind them until they are written.
 uintptr_t memory_addresses(size_t bytes);
 bool memory_on_device(const void *pointer);
+// The number of the device that has it; for addresses that belong to none, the current one.
+int memory_device(const void *pointer);
 // Copy between host and device if it is small: what is large has no values.
 void memory_copy(void *to, const void *from, size_t bytes);
 // Return the next number that sizes.py has left for what reads one from the device, or another.
@@ -66,7 +68,19 @@ void streams_end_capture(uint64_t number);
 // whose result is an assumption.
 void called_by_name(const char *name);
 
+// Blocks of threads that are resident on a multiprocessor, at most.
+int blocks_per_multiprocessor(void);
+
 // Return a new object that stands for something that a library keeps; it begins with zeros.
 void *object_new(size_t bytes);
+
+#define OBJECT 512 // bytes of a handle or a descriptor; few have contents
+
+// Define a function that creates an object, and succeeds.
+#define CREATES(library, function, type)                                                           \
+  ENTRY library##Status_t function(type *object) {                                                 \
+    *object = object_new(OBJECT);                                                                  \
+    return (library##Status_t)0;                                                                   \
+  }
 
 #endif
