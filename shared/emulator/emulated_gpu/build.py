@@ -32,6 +32,8 @@ COMPUTES = re.compile(r"(cublas|cudnn|cufft|cusolver|cusparse(?!Lt))")
 NOT_ONLY = re.compile(
     r"Get(?!rf|rs|ri)|Create|Find|[Nn]nz|Query|Init|Size|zeroPivot|I[a-z]am|dot|nrm2|asum"
 )
+# Functions of these that launch nothing; plans of cuFFT are numbers, no handles.
+WITHOUT_KERNEL = re.compile(r"Set|Destroy|Dropout|cufft(?!Exec)")
 
 
 class BuildError(Exception):
@@ -185,7 +187,10 @@ def stub_code(names, folders):
         if sizes:
             sized.append(sizes)
         elif COMPUTES.match(name) and not NOT_ONLY.search(name):
-            others.append(f"STUB int {name}(void) {{ return 0; }}")
+            # What a library computes is a kernel at least, on the stream of its handle.
+            handle = "0" if name.startswith("cufft") else "handle"
+            works = "" if WITHOUT_KERNEL.search(name) else f"library_work({handle}); "
+            others.append(f"STUB int {name}(const void *handle) {{ {works}return 0; }}")
         else:
             others.append(f'STUB int {name}(void) {{ called_by_name("{name}"); return 0; }}')
     # Their prototypes must not be seen where functions stand without arguments.
@@ -196,8 +201,8 @@ def stub_code(names, folders):
 def _hidden(functions):
     """Yield functions with other names in C than in the library, which no prototype contradicts."""
     for i, text in enumerate(functions):
-        name = re.search(r"int (\w+)\(", text)[1]
-        yield f'int stub_{i}(void) __asm__("{name}");'
+        name, arguments = re.search(r"int (\w+)\((.*?)\)", text).groups()
+        yield f'int stub_{i}({arguments}) __asm__("{name}");'
         yield text.replace(f"int {name}(", f"int stub_{i}(", 1)
 
 

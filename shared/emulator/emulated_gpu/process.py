@@ -5,6 +5,7 @@ Anywhere else, importing this module raises ImportError. The modules of `inside`
 """
 
 import contextlib
+import ctypes
 import os
 
 from emulated_gpu.inside import (
@@ -17,6 +18,7 @@ from emulated_gpu.inside import (
     reads,
     report,
     streams,
+    work,
 )
 
 PEAKS = tuple(report.COUNTERS)  # "allocated", "active", "reserved"
@@ -32,6 +34,7 @@ def become(variables):
     """
     os.environ.update(variables)
     library.read_settings()
+    work.read_rates()
     if os.environ["EMULATED_ALONE"] == "1":
         alone.begin()
 
@@ -55,8 +58,7 @@ def address(tensor):
 def watching(watcher):
     """Report every operation on the GPU, and copies on the host, to a watcher in this context.
 
-    Only the watcher of the innermost context gets reports. None come between end_values() and
-    begin_values(), nor before PyTorch 2.9.
+    Only the watcher of the innermost context gets reports. None come before PyTorch 2.9.
 
     Args:
         watcher: an object with begins(func), which returns anything, and with
@@ -68,19 +70,6 @@ def watching(watcher):
         yield
     finally:
         kernels.watchers.remove(watcher)
-
-
-def end_values():
-    """Run operations without values from here on, as fast as PyTorch launches them.
-
-    Numbers and sizes that the program reads are those that it last read at the same place.
-    """
-    kernels.end()
-
-
-def begin_values():
-    """Give small tensors values again, as they have when a process begins."""
-    kernels.begin()
 
 
 def restart_peaks():
@@ -102,6 +91,23 @@ def work_count():
     The log of log_work() has them all by then.
     """
     return library.work_count()
+
+
+def times():
+    """Return what the work that the GPU was given so far takes, in virtual time.
+
+    {"ms": until all of it has ended, with the host's pace; "busy_ms": for how long of that any
+    stream is at work; "pieces": of work that the host has started}.
+    """
+    figures = (ctypes.c_int64 * 3)()
+    library.times(figures)
+    end, busy, pieces = figures
+    return {"ms": end / 1e6, "busy_ms": busy / 1e6, "pieces": pieces}
+
+
+def passed(before, after):
+    """Return what lies between two of times(), with the same keys."""
+    return {key: after[key] - before[key] for key in after}
 
 
 def log_work(file):

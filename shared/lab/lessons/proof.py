@@ -4,11 +4,11 @@ The records are those of proof.traces and proof.published, whose option --stored
 Times are bounded.
 """
 
+import math
 import statistics
 from urllib.parse import urlsplit
 
-from shared.lab.proof.published import time_factors
-from shared.lab.proof.published.show import error, reached
+from shared.lab.proof.published.show import error, reached, time_error
 from shared.lab.proof.published.sources import REPORTS, SOURCES
 from shared.lab.records import formats, markdown, stored
 from shared.record import ROOT
@@ -120,15 +120,13 @@ def timed():
 
 
 def speeds(folder):
-    """Return published times beside the bound and the estimate, and the ladder's, in Markdown."""
+    """Return published times beside the bound and the emulated time, in Markdown."""
     records = timed()
     fractions = [reached(r) for r in records]
     ladder = [r for r in records if r["source"].startswith(LADDER)]
-    lines = [("script", "reached", "error of the estimate")]
+    lines = [("script", "reached", "error of the emulated time")]
     for r in ladder:
-        lines.append(
-            (r["script"].rpartition("/")[2], f"{reached(r):.0%}", f"{time_factors.error(r):+.0%}")
-        )
+        lines.append((r["script"].rpartition("/")[2], f"{reached(r):.0%}", f"{time_error(r):+.0%}"))
     limits = formats.listed(r["bound"]["by"] for r in ladder)
     summary = (
         f"Of {len(records)} published runs, the median reaches "
@@ -136,53 +134,14 @@ def speeds(folder):
         f"{max(fractions):.0%}, the last {min(fractions):.0%}. Those that the ladder follows, "
         f"with the bound by {limits}:"
     )
-    # Times on other cards, which had no part in the factors.
-    fitted, held_out = time_factors.halves(records)
-    rest = [r for r in records if "work_ms" in r and r not in (*fitted, *held_out)]
-    # An error is estimate / time - 1, and the sentence is about time / estimate.
-    elsewhere = [1 / (1 + time_factors.error(r)) for r in rest]
-    others = (
-        f"The other {len(elsewhere)}, on other cards, took {min(elsewhere):.1f} to "
-        f"{max(elsewhere):.1f} times the estimate."
-    )
-    return markdown.text(summary, lines, f"The estimate: {time_factors.summary(records)} {others}")
-
-
-def _sized():
-    """Return the records with published sizes; a size that was published twice counts once."""
-    by_size = {}
-    for r in stored.read(stored.PUBLISHED):
-        if r["published_gb"]:
-            by_size.setdefault((r["source"], r["published_gb"]), r)  # the first row stays
-    return [*by_size.values()]
-
-
-def _sources(records):
-    """Return the number of sources, and of reports, that records are of, in words."""
-    titles = {r["source"] for r in records}
-    counts = []
-    if num_sources := len(titles - {REPORTS["title"]}):
-        counts.append(f"{num_sources} sources")
-    if REPORTS["title"] in titles:
-        # Several rows may come from one report, and link to different comments of it.
-        urls = {row["url"].partition("#")[0] for row in REPORTS["rows"]}
-        counts.append(f"{len(urls)} reports")
-    return " and ".join(counts)
-
-
-def _span(errors, digits):
-    """Return the lowest and the highest of relative errors, as text."""
-    lowest, highest = (f"{error:+.{digits}%}" for error in (min(errors), max(errors)))
-    return f"{lowest} to {highest}" if len(errors) > 1 else lowest
-
-
-def _origin(commands, records, file, duration=""):
-    """Return how the records in a file were made, as a collapsible section.
-
-    These records have one version, PyTorch's, where origin() expects several.
-    """
-    torch, dates, commits = (
-        formats.listed(r[key] for r in records) for key in ("torch", "date", "git_commit")
-    )
-    made = f"Made with {commands} torch {torch}{duration}, {dates}, commit {commits}"
-    return markdown.folded(markdown.ORIGIN, [f"{made}; records in `{file.relative_to(ROOT)}`."])
+    sources = [("published, none of them fitted", "runs", "median error", "nine of ten within")]
+    by_source = {}
+    for r in records:
+        if r.get("time"):
+            by_source.setdefault((r["source"], r["card"]), []).append(time_error(r))
+    for (source, card), errors in by_source.items():
+        off = sorted(map(abs, errors))
+        most = off[math.ceil(0.9 * len(off)) - 1]
+        row = (f"{statistics.median(errors):+.0%}", f"{most:.0%}")
+        sources.append((f"{source}, {card}", str(len(errors)), *row))
+    return markdown.text(summary, lines, sources)

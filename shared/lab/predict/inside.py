@@ -25,8 +25,7 @@ def main(file):
     """Run a script, and write its Findings.
 
     Raises:
-        SystemExit: the script has failed, or ended itself. The exit code is the script's own, or
-            failures.WITHOUT_VALUES.
+        SystemExit: the script has failed, or ended itself; the exit code is the script's own.
         UserError: nothing ran on the GPU, or the script lacks a file.
     """
     settings = Settings.read(file)
@@ -34,9 +33,9 @@ def main(file):
         process.leave_out_of_compile(f"shared.lab.predict.{module}")
     torch.set_num_threads(1)
     process.leave_out_of_lines(Path(__file__).parent)
-    run = Run(Path(settings.script), settings.updates, settings.timed)
+    run = Run(Path(settings.script), settings.updates)
     error = run.run(settings.arguments, settings.image_shape)
-    if isinstance(error, torch.OutOfMemoryError) and not run.segments.is_paused:
+    if isinstance(error, torch.OutOfMemoryError):
         print(failures.traceback_of(run.source, error), end="", file=sys.stderr)
         findings = Findings(out_of_memory_at=failures.line_of(run.source, error))
     else:
@@ -62,7 +61,6 @@ def find(run, settings):
         moments=moments,
         **process.allocation_failures(),
         compile_seconds=_compile_seconds(),
-        host_ms=run.host_time.milliseconds(),
         trained=run.segments.loaded is not None,
         has_convolutions=any(issubclass(kind, LIBRARY) for kind in kinds),
     )

@@ -12,11 +12,9 @@ from pathlib import Path
 from emulated_gpu import cards, launch
 from emulated_gpu.build import BuildError
 from shared.errors import UserError
-from shared.lab.predict import pace, tables
+from shared.lab.predict import pace, tables, times
 from shared.lab.predict.advice import advice
-from shared.lab.predict.estimate import estimate
 from shared.lab.predict.outcome import Outcome
-from shared.lab.predict.own.failures import WITHOUT_VALUES
 from shared.lab.predict.own.settings import Findings, Settings
 from shared.lab.records import formats
 from shared.record import ROOT
@@ -24,7 +22,6 @@ from shared.record import ROOT
 INSIDE = [sys.executable, "-m", "shared.lab.predict.inside"]
 EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 WITHOUT_COMPILER = {"TORCHDYNAMO_DISABLE": "1"}
-TIMED = 3  # updates after the watched ones, with nothing of ours between them
 
 
 def predict(args):
@@ -85,10 +82,7 @@ def find(args, card_gb, variables=None, is_first=False, host_us=launch.HOST_US):
     The first run is shown, and writes the snapshot; what others print is kept back.
     """
     run = Run(args, card_gb, host_us, variables or {}, is_first and args.snapshot)
-    ended = run.start(TIMED, is_shown=is_first)
-    # In the timed updates tensors have no values, which few scripts need, and may crash on.
-    if ended.code < 0 or ended.code == WITHOUT_VALUES:
-        ended = run.start(timed=0, is_shown=False)
+    ended = run.start(is_shown=is_first)
     if ended.code < 0:
         name = signal.Signals(-ended.code).name
         hint = "; has the host enough memory?" if name == "SIGKILL" else ""
@@ -124,10 +118,10 @@ class Run:
         if args.expandable:
             self._variables |= EXPANDABLE
 
-    def start(self, timed, is_shown):
-        """Run the script with so many timed updates; return how it Ended."""
+    def start(self, is_shown):
+        """Run the script; return how it Ended."""
         with tempfile.TemporaryDirectory() as folder:
-            settings = self._settings(timed, Path(folder, "findings.json"))
+            settings = self._settings(Path(folder, "findings.json"))
             file = Path(folder, "settings.json")
             settings.write(file)
             log = Path(folder, "log.txt")
@@ -145,7 +139,7 @@ class Run:
                 _add_notes(findings, reports)
             return Ended(code, findings, log.read_text(errors="replace"))
 
-    def _settings(self, timed, file):
+    def _settings(self, file):
         args = self._args
         return Settings(
             script=str(args.user_script.resolve()),
@@ -154,7 +148,6 @@ class Run:
             card=next(key for key, card in cards.CARDS.items() if card is args.card),
             devices=args.devices or 1,
             updates=args.updates,
-            timed=timed,
             image_shape=args.input,
             with_timeline=bool(args.timeline),
         )
@@ -184,8 +177,8 @@ def lines(findings, too_small, eager_gb, args):
     text.append(
         f"{title}, {gb:.4g} GB: with CUDA's context, {needs:.2f} GB if there is room: {fits}"
     )
-    if findings.host_ms and r["bound"]:
-        text.append(_time(r, findings.host_ms))
+    if r["time"]:
+        text.append(times.line(r["time"], launch.HOST_US))
     if eager_gb:
         text.append(
             f"torch.compile took {findings.compile_seconds:.1f} s; without it, "
@@ -220,13 +213,3 @@ def scarce(findings):
 
 def _times(count):
     return "once" if count == 1 else f"{count} times"
-
-
-def _time(record, host_ms):
-    """Return a line on the time of an update: the longer of the host's and the GPU's."""
-    gpu_ms = estimate(record["work_ms"])
-    return (
-        f"Launching an update took this computer {host_ms:.0f} ms; the GPU takes at least "
-        f"{record['bound']['ms']:.0f} ms, estimated {gpu_ms:.0f} ms: so an update takes about "
-        f"{max(host_ms, gpu_ms):.0f} ms, or more: shared/lab/predict/README.md"
-    )

@@ -7,7 +7,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from shared.lab.predict import tables
-from shared.lab.predict.estimate import times
+from shared.lab.predict.bound import bound
 from shared.lab.predict.largest import largest
 from shared.lab.predict.stage import predicted, with_most
 
@@ -19,7 +19,7 @@ class Tries:
 
     search(tries) finds a size by calls of tries.update(); `result` is what it returns. `stage` is
     the running stage.Stage, `share` a process's share of its batch. `needed_gb` and `times` are
-    {at once: GB that PyTorch reserved} and {at once: the fields of estimate.times()}.
+    {at once: GB that PyTorch reserved} and {at once: fields of a record, "bound" and "time"}.
     """
 
     def __init__(self, search):
@@ -61,6 +61,8 @@ class Tries:
 
     def update(self, share, at_once):
         """Return the GB that PyTorch reserves for updates on so many examples, so many at once."""
+        from emulated_gpu import process  # it exists only where a GPU is emulated
+
         stage = self.stage
         if stage.micro:
             stage.script.MICRO_BATCH_SIZE = at_once
@@ -68,13 +70,17 @@ class Tries:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         for _ in range(STEADY):
+            before = process.times()
             # As in a script's loop, the batch before is freed when the next one is there.
             self._batch = tree_map_only(torch.Tensor, lambda t: repeated(t, share), self._example)
             stage.watch.cost.start()  # without the copies that make up the batch
             with stage.watch.at_work():
                 self._train_step(*self._first_arguments, *self._batch, self._meter)
         self.needed_gb[at_once] = torch.cuda.max_memory_reserved() / 1e9
-        self.times[at_once] = times(stage.watch.cost.operations, stage.options.card.rates)
+        self.times[at_once] = {
+            "bound": bound(stage.watch.cost.operations, stage.options.card.rates),
+            "time": process.passed(before, process.times()),
+        }
         return self.needed_gb[at_once]
 
 

@@ -16,7 +16,6 @@ from shared import metrics
 from shared.images import models
 from shared.lab.predict import history, tables, techniques
 from shared.lab.predict.bound import bound
-from shared.lab.predict.estimate import work
 from shared.lab.predict.module_tracker import Lines, plain
 from shared.lab.records import scripts
 from shared.memory.blocks import tensors
@@ -44,7 +43,7 @@ class WatchedPhases(Phases):
         self.loaded = 0
         self.begins = []
         self.ends = []
-        self.issued = []  # the number of pieces of work when each update began, and at its end
+        self.times = []  # process.times() when each update began, and at its end
 
     @contextlib.contextmanager
     def load(self):
@@ -65,13 +64,13 @@ class WatchedPhases(Phases):
 
         self.watch.cost.start()
         self.begins.append(len(self.watch.places))
-        self.issued.append(process.work_count())
+        self.times.append(process.times())
         for t in tensors((inputs, labels)):
             self.watch.label(t, "inputs")
         with self.watch.at_work(), super().update(inputs, labels):
             yield
         self.ends.append(len(self.watch.places))
-        self.issued.append(process.work_count())
+        self.times.append(process.times())
         self.watch.place()  # what comes after, such as validation, does not belong to the update
 
     def beyond(self, loader):
@@ -146,9 +145,14 @@ class Stage:
 
     def _own_cost(self):
         """Return the fields of a record that tell what the script's own last update costs."""
-        done, rates = self.watch.cost.operations, self.options.card.rates
-        own = {"bound": bound(done, rates), "work_ms": work(done, rates)}
-        return {"cost": self.watch.cost.totals(), **own}
+        from emulated_gpu import process
+
+        cost, times = self.watch.cost, self.phases.times
+        return {
+            "cost": cost.totals(),
+            "bound": bound(cost.operations, self.options.card.rates),
+            "time": process.passed(times[-3], times[-1]),  # from the end of the update before
+        }
 
     def _line(self):
         lines, file = Lines(self.script), self.script.__file__.rpartition("/")[2]
@@ -259,7 +263,8 @@ def predict_work(name, options):
         stage = Stage(name, options)
         process.log_work(file)
         stage.run()
-        since, until = stage.phases.issued[-2:]
+        process.work_count()  # which writes the last one
+        since, until = (times["pieces"] for times in stage.phases.times[-2:])
         pieces = [line.split() for line in file.read_text().splitlines()[since:until]]
     started = min(int(begin) for _, _, begin, _ in pieces)
     streams = {stream: number for number, stream in enumerate(dict.fromkeys(p[1] for p in pieces))}

@@ -2,7 +2,6 @@
 
 from emulated_gpu.cards import CONTEXT_GB
 from shared.lab.predict import pace
-from shared.lab.predict.estimate import estimate
 from shared.lab.records import formats, reading, scripts
 from shared.lab.records.ladder_table import parent
 from shared.lab.records.reading import name, setting, unit
@@ -108,10 +107,12 @@ def costs(records):
         "operations": lambda r: r["cost"]["operations"],
     }
     if all(r["bound"] for r in records):
-        above += ", the least time it takes, at the highest rates, and an estimate"
+        above += ", the least time it takes, at the highest rates, and how long it takes"
         columns |= {
             "at least ms": lambda r: f"{r['bound']['ms']:.4g}",
-            "estimate": lambda r: f"{estimate(r['work_ms']):.3g}",
+            "GPU ms": lambda r: f"{r['time']['busy_ms']:.3g}",
+            "kernels": lambda r: f"{r['time']['pieces']:,}",
+            "ms": lambda r: f"{r['time']['ms']:.3g}",
             f"at most {unit(records[0])}/s": lambda r: f"{reading.most_per_second(r):,.0f}",
             "bounded by": lambda r: r["bound"]["by"],
         }

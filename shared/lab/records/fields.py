@@ -31,6 +31,14 @@ class Bound(TypedDict):
     beside_ms: dict  # parts that run beside it, on other streams
 
 
+class Time(TypedDict, total=False):
+    """How long an update takes on an emulated card, beside a host of the default pace."""
+
+    ms: float
+    busy_ms: float  # for which the card is at work
+    pieces: int  # of work that the host starts: kernels, copies
+
+
 class Way(TypedDict, total=False):
     """A configuration in which a script fits a card."""
 
@@ -42,7 +50,7 @@ class Way(TypedDict, total=False):
     at_once: int  # examples of the share that fit in one forward pass; 0 if not even one does
     host_gb: float  # on the host, for each process
     bound: Bound
-    work_ms: dict
+    time: Time
     techniques: list  # those of a combination, if it is one
 
 
@@ -53,7 +61,7 @@ class Prediction(Record, total=False):
     peak_at: dict  # for each phase, the pass and the module of its peak
     cost: Cost
     bound: Bound | None  # None if the device's rates are not known
-    work_ms: dict  # what the estimate multiplies: ms by kind of work
+    time: Time | None  # None if a script ended before its second update
     seconds: float  # that the prediction took
     way: Way
     combinations: list  # Ways with other combinations of techniques

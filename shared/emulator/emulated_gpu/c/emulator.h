@@ -54,15 +54,21 @@ typedef struct work {
   const char *kind; // "product", "kernel", "copy" or "send"
   double ns;
 } work;
-#define LEAST 2e3 // ns of the shortest kernel
+#define LEAST 1500.0 // ns of a kernel that has hardly anything to do
 work work_of_threads(dim3 grid, dim3 block);
 work work_of_copying(const void *to, const void *from, size_t bytes);
 work work_of_sending(double bytes);
 // Add it to a stream.
 void stream_work(cudaStream_t stream, work piece);
-// The number of the capture that a stream takes part in, 0 for none; and the end of a capture.
+// Add a kernel of a library, of whose work only its operation knows; the handle begins with its
+// stream, 0 is the default one.
+void library_work(const void *handle);
+// Whether an operation runs in this thread that says at its end how long it takes.
+bool stream_knows_operation(void);
+// The number of the capture that a stream takes part in, 0 for none; and the end of a capture,
+// which returns the ns of the work in it.
 _Atomic uint64_t *stream_capture(cudaStream_t stream);
-void streams_end_capture(uint64_t number);
+double streams_end_capture(uint64_t number);
 
 // Remember, for the report, that a function was called of which nothing but its name is known, or
 // whose result is an assumption.

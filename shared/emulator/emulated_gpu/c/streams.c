@@ -33,16 +33,32 @@ static stream *streams;
 static _Atomic int64_t host; // in ns
 
 // A log of the pieces of work, a line each: kind, stream, beginning and end in ns; and the number
-// of pieces so far.
+// of pieces so far. The last one is not written yet, since its operation may lengthen it.
 static FILE *pieces;
 static long issued;
+static struct {
+  const char *kind;
+  stream *on;
+  int64_t begin, end;
+} last;
+static double captured;             // ns of work, since a capture began
+static int64_t busy_until, busy_ns; // when any stream is at work, and for how long some was
+
+static void write_last(void) {
+  if (pieces && last.on)
+    fprintf(pieces, "%s %p %ld %ld\n", last.kind, last.on, last.begin, last.end);
+  last.on = NULL;
+}
 
 ENTRY void emulator_log(const char *path) { pieces = fopen(path, "w"); }
 
 // After this, the file has all that was issued so far.
 ENTRY long emulator_issued(void) {
+  pthread_mutex_lock(&lock);
+  write_last();
   if (pieces)
     fflush(pieces);
+  pthread_mutex_unlock(&lock);
   return issued;
 }
 
@@ -72,19 +88,95 @@ static time_t seconds(void) {
 
 static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 
+// Streams begin no work before the host's time, so only what one stream does before all others
+// have begun is counted, or what it does after them.
+static void count_busy(int64_t begin, int64_t end) {
+  if (end > busy_until)
+    busy_ns += end - later(begin, busy_until);
+  busy_until = later(busy_until, end);
+}
+
+// What this thread has issued: operations at work, one within the other; pieces of work; ns that
+// these take; and the stream of the last one.
+static _Thread_local struct {
+  int operations;
+  double ns;
+  stream *on;
+} own;
+
+bool stream_knows_operation(void) { return own.operations > 0; }
+
 void stream_work(cudaStream_t handle, work piece) {
   atomic_store(&busy, seconds());
   starts = true;
   stream *s = stream_of(handle);
+  own.ns += piece.ns;
+  own.on = s;
   pthread_mutex_lock(&lock);
+  if (atomic_load(&s->capture)) { // it is not done now
+    captured += piece.ns;
+    pthread_mutex_unlock(&lock);
+    return;
+  }
   // The oldest entry of a full queue, whose work has to end first, becomes that of this piece.
   int64_t *end = &s->ends[s->issued++ % QUEUE];
   host = later(host + card.launch, *end);
   int64_t begin = later(s->until, host);
   *end = s->until = begin + (int64_t)piece.ns;
+  count_busy(begin, *end);
   issued++;
-  if (pieces)
-    fprintf(pieces, "%s %p %ld %ld\n", piece.kind, s, begin, *end);
+  write_last();
+  last.kind = piece.kind;
+  last.on = s;
+  last.begin = begin;
+  last.end = *end;
+  pthread_mutex_unlock(&lock);
+}
+
+void library_work(const void *handle) {
+  stream_work(handle ? *(const cudaStream_t *)handle : 0, (work){"kernel", LEAST});
+}
+
+// ---- Operations: PyTorch's own kernels say nothing about what they do, so inside/work.py does
+// when an operation ends, and its last piece of work is lengthened to that.
+
+// Return the ns of what this thread has issued, before an operation begins.
+ENTRY double emulator_begin_operation(void) {
+  own.operations++;
+  return own.ns;
+}
+
+// Return the ns of what it has issued since then.
+ENTRY double emulator_end_operation(double before) {
+  own.operations--;
+  return own.ns - before;
+}
+
+ENTRY void emulator_lengthen(double ns) {
+  stream *s = own.on;
+  own.ns += ns;
+  pthread_mutex_lock(&lock);
+  if (atomic_load(&s->capture)) {
+    captured += ns;
+    pthread_mutex_unlock(&lock);
+    return;
+  }
+  int64_t begin = s->until;
+  s->until += (int64_t)ns;
+  s->ends[(s->issued - 1) % QUEUE] = s->until;
+  count_busy(begin, s->until);
+  if (last.on == s)
+    last.end = s->until;
+  pthread_mutex_unlock(&lock);
+}
+
+// The time at which all that was issued so far has ended, in ns, the ns of it in which any stream
+// was at work, and the number of pieces.
+ENTRY void emulator_times(int64_t times[3]) {
+  pthread_mutex_lock(&lock);
+  times[0] = later(host, busy_until);
+  times[1] = busy_ns;
+  times[2] = issued;
   pthread_mutex_unlock(&lock);
 }
 
@@ -266,8 +358,10 @@ ENTRY cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cu
 // ---- Streams that take part in capturing a graph: graphs.c has the rest.
 _Atomic uint64_t *stream_capture(cudaStream_t handle) { return &stream_of(handle)->capture; }
 
-void streams_end_capture(uint64_t number) {
+double streams_end_capture(uint64_t number) {
   pthread_mutex_lock(&lock);
+  double ns = captured;
+  captured = 0;
   for (int i = 0; i < DEVICES; i++)
     if (atomic_load(&defaults[i].capture) == number)
       atomic_store(&defaults[i].capture, 0);
@@ -275,4 +369,5 @@ void streams_end_capture(uint64_t number) {
     if (atomic_load(&s->capture) == number)
       atomic_store(&s->capture, 0);
   pthread_mutex_unlock(&lock);
+  return ns;
 }

@@ -6,8 +6,9 @@ import os
 def prepare():
     """Prepare PyTorch, which has just been imported."""
     from emulated_gpu.imports import once_imported
-    from emulated_gpu.inside import alone, dynamo, host, kernels, report, sizes, streams
+    from emulated_gpu.inside import alone, dynamo, host, kernels, report, sizes, streams, work
 
+    work.read_rates()
     kernels.begin()
     once_imported("torchvision", kernels.begin_nms)
     sizes.bound_combinations()

@@ -9,7 +9,7 @@ import warnings
 
 import torch
 
-from emulated_gpu.inside import sizes, values
+from emulated_gpu.inside import library, sizes, values, work
 from emulated_gpu.inside.counts import NMS_COUNT
 from emulated_gpu.inside.host import is_needless
 
@@ -22,8 +22,6 @@ LEFT_OUT = ("aten::pow.Tensor_Tensor_out",)
 # Operations that have no kernel of CUDA's own, but one for all devices.
 WITHOUT_KERNEL = ("aten::copy_", "aten::lift_fresh", "aten::_linalg_check_errors")
 NMS = "torchvision::nms"
-# Operations whose result is a number in Python.
-READING = (aten._local_scalar_dense.default, aten.equal.default)
 TENSOR = ("Tensor", "Optional[Tensor]")  # types of arguments in schemas
 NUMBER = (bool, int, float, complex)
 # Operations in place, by which optimizers update weights; those of an offloaded model on the host.
@@ -41,7 +39,6 @@ def begin():
     A TorchDispatchMode would be simpler, but under one PyTorch's formulas of the backward pass take
     more memory.
     """
-    _restore()
     with warnings.catch_warnings():  # PyTorch warns of each kernel that is replaced
         warnings.filterwarnings("ignore", "(?s).*overriding a previously registered kernel")
         if not hasattr(torch.library, "get_kernel"):  # before PyTorch 2.9: there are no values
@@ -66,28 +63,8 @@ def begin_nms(torchvision):
         _replace(NMS, "CUDA", values.handle)
 
 
-def end():
-    """Leave the operations to PyTorch alone, until the next begin(), but for those that read.
-
-    Otherwise they would read stale bytes as a size, and might never return.
-    """
-    _restore()
-    if hasattr(torch.library, "get_kernel"):
-        reading = {func.name() for func in (*sizes.SIZED, *READING)}
-        for name in reading.intersection(_registered("CUDA")):
-            _replace(name, "CUDA", sizes.as_before)
-        for func in sizes.SPARSE:
-            _replace(func.name(), "SparseCUDA", sizes.as_before)
-        _replace("aten::_linalg_check_errors", "CUDA", lambda *_: None)
-
-
 def _registered(key):
     return torch._C._dispatch_get_registrations_for_dispatch_key(key)
-
-
-def _restore():
-    while _libraries:
-        _libraries.popitem()[1]._destroy()
 
 
 def run_on_host(func, run, args, kwargs):
@@ -148,14 +125,15 @@ def _replace(name, key, handler):
     def kernel(keyset, *args, **kwargs):
         run = functools.partial(original.call_boxed, keyset)
         args = with_tensors(args, places)
-        if not watchers:
-            return handler(func, run, args, kwargs)
-        begun = watchers[-1].begins(func)
-        out = None
+        watcher = watchers[-1] if watchers else None
+        seen = watcher and watcher.begins(func)
+        out, begun = None, library.begin_operation()
         try:
             out = handler(func, run, args, kwargs)
         finally:
-            watchers[-1].ends(begun, func, args, kwargs, out)
+            work.end(begun, func, args, kwargs, out)
+            if watcher:
+                watcher.ends(seen, func, args, kwargs, out)
         return out
 
     _library(namespace).impl(full, kernel, key, with_keyset=True)

@@ -18,11 +18,15 @@ def _function(name, result, *arguments):
 # In runtime.c.
 read_settings = _function("emulator_start", None)
 names_called = _function("emulator_called", ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)
-# In memory.c.
+# In transfers.c.
 set_answers = _function("emulator_answers", None, ctypes.POINTER(ctypes.c_int64), ctypes.c_int)
 # In streams.c.
 log_work = _function("emulator_log", None, ctypes.c_char_p)
 work_count = _function("emulator_issued", ctypes.c_long)
+begin_operation = _function("emulator_begin_operation", ctypes.c_double)
+end_operation = _function("emulator_end_operation", ctypes.c_double, ctypes.c_double)
+lengthen = _function("emulator_lengthen", None, ctypes.c_double)
+times = _function("emulator_times", None, ctypes.POINTER(ctypes.c_int64))
 has_kept = _function("emulator_kept", ctypes.c_bool)
 end = _function("emulator_end", None)
 # In ranks.c.

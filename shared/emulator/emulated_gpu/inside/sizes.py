@@ -10,8 +10,6 @@ import contextlib
 import ctypes
 import functools
 import math
-import os
-import sys
 import threading
 
 import torch
@@ -23,10 +21,6 @@ from emulated_gpu.inside.reads import read
 from emulated_gpu.inside.trees import tree_leaves, tree_map
 
 aten = torch.ops.aten
-# What was read while there were values, for the time without.
-_latest_counts = {}  # (operation, shapes) -> how large its result was
-_latest_numbers = {}  # lines -> a number
-HERE = os.path.dirname(__file__)
 # Of this thread: `now` has the answers of an operation, `most` the bound of one inside of it.
 _answering = threading.local()
 
@@ -86,20 +80,7 @@ def scalar(run, t):
     if not on_gpu(t) or _is_answering():  # an operation counts
         return number
     read(t, "a number")
-    number = alias(t).item() if has_values(t) else torch.ones((), dtype=t.dtype).item()
-    lines = _lines()
-    # Also for this line with any caller: without values, another one may come through it.
-    _latest_numbers[lines] = _latest_numbers[lines[:2]] = number
-    return number
-
-
-def _lines():
-    """Return where a number is read: the two innermost lines outside of this package."""
-    frame = sys._getframe(1)
-    while frame.f_back and frame.f_code.co_filename.startswith(HERE):
-        frame = frame.f_back
-    before = frame.f_back or frame
-    return frame.f_code, frame.f_lineno, before.f_code, before.f_lineno
+    return alias(t).item() if has_values(t) else torch.ones((), dtype=t.dtype).item()
 
 
 def equal(func, run, args, kwargs, operands):
@@ -135,7 +116,6 @@ def sized(func, run, args, kwargs, operands):
     count = _count(func, args) if result is None else result
     is_sparse = isinstance(count, torch.Tensor)
     count = count.shape[1] if is_sparse else count
-    _latest_counts[_shapes(func, operands)] = count
     out = _with_count(count, run, args, kwargs)
     if is_sparse:
         alias(out._indices()).copy_(result)
@@ -199,34 +179,3 @@ def _with_count(count, run, args, kwargs):
         return run(*args, **kwargs)
     with answers((ctypes.c_int64 * 1)(count), 1):
         return run(*args, **kwargs)
-
-
-def _shapes(func, operands):
-    return (func, *(t.shape for t in operands))
-
-
-def as_before(func, run, args, kwargs):
-    """Run an operation that reads numbers while no tensor has values.
-
-    A number is the one that was last read at this line while tensors had values, and a result is as
-    large as the last one of this operation on tensors of these shapes.
-    """
-    operands = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
-    if not any(t.device.type == "cuda" for t in operands):
-        return run(*args, **kwargs)
-    if func is aten.equal.default:
-        return operands[0].shape == operands[1].shape
-    if func is aten._local_scalar_dense.default:
-        number = run(*args)
-        is_answer = not on_gpu(args[0]) or _is_answering()
-        if is_answer:
-            return number
-        lines = _lines()
-        one = type(number)(1)
-        return _latest_numbers.get(lines, _latest_numbers.get(lines[:2], one))
-    if not is_sized(func, args):
-        return run(*args, **kwargs)
-    count = _latest_counts.get(_shapes(func, operands))
-    if count is None:
-        count = _count(func, args)
-    return _with_count(count, run, args, kwargs)

@@ -8,9 +8,6 @@ from pathlib import Path
 from shared.errors import UserError
 from shared.lab.predict.own.source import REPOSITORY
 
-# The exit code if the script fails in the timed updates. There tensors have no values, so the error
-# may be none of the script's: it runs again without them.
-WITHOUT_VALUES = 75
 UNREACHED = ConnectionError, TimeoutError, socket.gaierror
 
 
@@ -23,14 +20,12 @@ def handle(run, error):
     """Handle what ended a Run, but for a lack of memory: return if the run counts.
 
     Raises:
-        SystemExit: as the script ended itself, 1 after an error, or WITHOUT_VALUES.
+        SystemExit: as the script ended itself, 1 after an error.
         UserError: a download failed, or a part of this repository has a message.
         KeyboardInterrupt: Ctrl-C.
     """
     if isinstance(error, KeyboardInterrupt):
         raise error
-    if run.segments.is_paused:
-        sys.exit(WITHOUT_VALUES)
     if isinstance(error, SystemExit):
         if error.code not in (None, 0) or not run.watch.places:
             raise error

@@ -1,7 +1,7 @@
 """The end of a script that would continue with updates like those before."""
 
 PLENTY = 128  # batches that a script may take before it trains with one
-FURTHER = 3  # updates after the timed ones, or epochs, after which a script that goes on is stopped
+FURTHER = 3  # updates after the watched ones, or epochs, after which a script is stopped
 
 
 class Enough(BaseException):
@@ -9,25 +9,15 @@ class Enough(BaseException):
 
 
 class Limits:
-    """How many updates of a script are watched and timed, and when the script is stopped.
+    """How many updates of a script are watched, and when the script is stopped.
 
     `stopped` says where, such as "update 9"; None as long as the script ends by itself.
     """
 
-    def __init__(self, watched, timed):
+    def __init__(self, watched):
         self.watched = watched
-        self.timed = timed
         self.stopped = None
         self._epochs = 0  # that were cut short
-
-    @property
-    def enough(self):
-        """The number of updates after which each epoch ends."""
-        return self.watched + self.timed
-
-    def is_timed(self, updates):
-        """Return whether the update that follows so many is one of the timed ones."""
-        return self.watched <= updates < self.enough
 
     def batches(self, is_training):
         """Return how many batches a loop may take before it trains with one."""
@@ -39,7 +29,7 @@ class Limits:
         raise Enough
 
     def check_updates(self, updates):
-        if updates >= self.enough + FURTHER:
+        if updates >= self.watched + FURTHER:
             self.stop(f"update {updates}")
 
     def check_backwards(self, backwards):

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from emulated_gpu import cards, process
 from shared import record as records
-from shared.lab.predict.estimate import times
+from shared.lab.predict.bound import bound
 
 # What a script trains on, by (number of dimensions, whether floating-point) of its inputs.
 UNITS = {(4, True): "images", (2, False): "texts"}
@@ -23,16 +23,14 @@ def make_record(run, trace, settings):
     segments = run.segments
     first = 0 if segments.loaded is None else trace.index(segments.loaded)
     load, load_at = trace.phase(segments.load_peaks, 0, first)
-    train, train_at = _highest(segments, trace)
+    end = len(run.watch.places)
+    train, train_at = trace.phase(segments.end(), first, trace.index(end))
     operations = updates.operations or run.watch.cost.operations
     shape, is_floating = updates.batches.shape or ((), True)
     sizes = updates.batches.last
     in_all = sum(sizes) or sum(updates.batches.sizes)
     # Attention is named by no precision of its own: it computes in that of its inputs.
     precisions = sorted({o.kind for o in operations if o.flop} - {"attention"})
-    by_operations = (
-        times(operations, card.rates) if operations else {"bound": None, "work_ms": None}
-    )
     fields = {
         "script": f"{run.source.file.parent.name}/{run.source.file.name}",
         "preset": None,
@@ -50,19 +48,10 @@ def make_record(run, trace, settings):
         "train": train,
         "peak_at": {"load": load_at, "train": train_at},
         "cost": updates.totals or run.watch.cost.totals(),
-        **by_operations,
+        "bound": bound(operations, card.rates) if operations else None,
+        "time": updates.time,
         "notes": [f"{where} {text}" for text, where in run.source.notes.items()],
         "kept_by": process.kept_by(),
         "stopped": run.limits.stopped,
     }
     return records.new(SimpleNamespace(packages=()), **fields)
-
-
-def _highest(segments, trace):
-    """Return the phase and the place of the highest peak among the segments of training."""
-    segments.end()
-    # The timed updates lie between two segments; a peak may be on either side.
-    phases = []
-    for peaks, (since, until) in segments.training:
-        phases.append(trace.phase(peaks, trace.index(since), trace.index(until)))
-    return max(phases, key=lambda phase: phase[0]["device_peak_gb"])

@@ -12,7 +12,6 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from shared.lab.predict.own import files, inputs
-from shared.lab.predict.own.host_time import HostTime
 from shared.lab.predict.own.limits import Enough, Limits
 from shared.lab.predict.own.segments import Segments
 from shared.lab.predict.own.source import Source
@@ -21,27 +20,24 @@ from shared.lab.predict.watch import Watch
 from shared.memory.blocks import tensors
 from shared.memory.torch_private import wrapped
 
-END = object()  # in place of a batch: the loader has no more
-
 
 class Run:
     """A running script, and those that observe it.
 
-    `source` knows the script's lines, `watch` its operations, `segments` which of them are watched,
-    `updates` counts, `limits` stop the script, `host_time` times it, and `files` replaces the files
-    that it loads and saves.
+    `source` knows the script's lines, `watch` its operations, `segments` where training begins,
+    `updates` counts, `limits` stop the script, and `files` replaces the files that it loads and
+    saves.
     """
 
-    def __init__(self, file, updates, timed):
-        """Prepare to run a script, a Path: watch some updates, and time the next ones."""
+    def __init__(self, file, updates):
+        """Prepare to run a script, a Path, and watch some updates."""
         self.source = Source(file)
         self.note = self.source.note
         self.watch = Watch(self.source.line)
         self.files = files.Files(self.note)
         self.segments = Segments(self.watch)
-        self.limits = Limits(updates, timed)
-        self.host_time = HostTime()
-        self.updates = Updates(self.watch, self.segments, self.limits, self.host_time)
+        self.limits = Limits(updates)
+        self.updates = Updates(self.watch, self.segments, self.limits)
 
     def batches(self, batches):
         """Yield a loader's first batches: as many as the limits allow, or a few for evaluation."""
@@ -49,11 +45,7 @@ class Run:
         limits = self.limits
         backwards_before = updates.backwards
         count = 0
-        while True:
-            batch = self.host_time.fetch(batches, END)
-            if batch is END:
-                self.segments.resume()
-                return
+        for batch in batches:
             self.watch.inputs = {t.data_ptr() for t in tensors(batch)}
             in_training = updates.model is None or updates.model.training
             is_training = torch.is_grad_enabled() and in_training
@@ -62,7 +54,7 @@ class Run:
             yield batch
             count += 1
             trains = updates.backwards > backwards_before
-            if trains and updates.count >= limits.enough:
+            if trains and updates.count >= limits.watched:
                 limits.end_epoch(updates.count)
                 return
             if not trains and count >= limits.batches(is_training):
@@ -87,7 +79,7 @@ class Run:
             enter(register_optimizer_step_post_hook(self.updates.after_step))
             enter(mock.patch.object(sys, "argv", [str(self.source.file), *argv]))
             enter(mock.patch.object(sys, "path", [self.source.folder, *sys.path]))
-            enter(self.segments.watched())
+            enter(self.watch.at_work())
             try:
                 runpy.run_path(str(self.source.file), run_name="__main__")
             except Enough:

@@ -15,7 +15,6 @@ class Settings:
     card: str  # key of cards.CARDS
     devices: int = 1
     updates: int = 3  # to watch
-    timed: int = 3  # updates after these, around which nothing of ours runs
     image_shape: tuple | None = None  # in place of missing data sets
     with_timeline: bool = False
 
@@ -40,7 +39,6 @@ class Findings:
     errors: int = 0  # allocations that failed, and that the script has caught
     retries: int = 0  # allocations for which PyTorch gave idle memory back
     compile_seconds: float = 0  # of torch.compile()
-    host_ms: float | None = None  # to launch an update
     trained: bool = True  # whether a module was called in training mode
     has_convolutions: bool = False
 

@@ -5,6 +5,7 @@ import weakref
 import torch
 from torch.nn.parameter import is_lazy
 
+from emulated_gpu import process
 from emulated_gpu.process import address, on_gpu
 from shared.memory.blocks import tensors
 
@@ -62,10 +63,11 @@ class Updates:
         model_name, module_types: of the first module that trained; None and () before.
         starts: numbers of operations: where each watched update began, and where the last ended.
         totals, operations: the cost of the last update that was watched.
+        time: of the last update that was watched, {"ms", "busy_ms", "pieces"}; None before two.
         batches: a Batches.
     """
 
-    def __init__(self, watch, segments, limits, host_time):
+    def __init__(self, watch, segments, limits):
         self.count = 0
         self.backwards = 0
         self.model_name = None
@@ -73,16 +75,17 @@ class Updates:
         self.starts = []
         self.totals = None
         self.operations = []
+        self.time = None
         self.batches = Batches()
         self._watch = watch
         self._segments = segments
         self._limits = limits
-        self._host_time = host_time
         # Weak references: a script may train several models, one after the other, and a model that
         # is kept here would take memory that the script has freed.
         self._model = lambda: None
         self._steps = weakref.WeakKeyDictionary()  # {optimizer: its steps}
         self._updates_by_hand = 0  # without an optimizer
+        self._ends = None  # process.times() of the last update that was watched
         self._forward_shape = None  # of the inputs of the last forward pass
 
     @property
@@ -98,7 +101,6 @@ class Updates:
             return
         trains = module.training and torch.is_grad_enabled()
         self._find_update_by_hand()
-        self._pause_or_resume(trains)
         if trains and self._segments.loaded is None:
             self._take_model(module)
             self._begin_training()
@@ -110,7 +112,6 @@ class Updates:
         self.backwards += 1
         if not self._steps and not self._updates_by_hand:
             self._limits.check_backwards(self.backwards)
-        self._pause_or_resume(trains=True)
         if not self.batches.sizes:  # it has no loader, as in reinforcement learning
             self.batches.add(self._forward_shape)
         if self._segments.loaded is None:  # no module was called, only a compiled function
@@ -154,16 +155,6 @@ class Updates:
         self._segments.begin_training()
         self.starts.append(self._segments.loaded)
 
-    def _pause_or_resume(self, trains):
-        """Watch nothing in the timed updates, and again what is between and after them."""
-        # Only a watched operation shows an update by hand, so these are never timed.
-        is_timed = self._limits.is_timed(self.count) and not self._updates_by_hand
-        if not trains or not is_timed:
-            self._segments.resume()
-        elif not self._host_time.ends:  # once: they are not repeated
-            self._host_time.mark()
-            self._segments.pause()
-
     def _end_update(self):
         self.count += 1
         if self.count <= self._limits.watched:
@@ -171,7 +162,9 @@ class Updates:
             self.totals = self._watch.cost.totals()
             self.operations = list(self._watch.cost.operations)
             self.batches.end_update()
+            ends = process.times()
+            if self._ends:
+                self.time = process.passed(self._ends, ends)
+            self._ends = ends
         self._watch.cost.start()
-        if self._segments.is_paused:
-            self._host_time.mark()
         self._limits.check_updates(self.count)

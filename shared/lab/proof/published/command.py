@@ -11,7 +11,7 @@ from shared.cli import Parser, location
 from shared.errors import UserError
 from shared.lab.predict.jobs import run_jobs
 from shared.lab.proof import third_party
-from shared.lab.proof.published import run_row, time_factors
+from shared.lab.proof.published import run_row
 from shared.lab.proof.published.show import show
 from shared.lab.proof.published.sources import (
     SOURCES,
@@ -27,7 +27,7 @@ from shared.text.cli import TASK
 
 COMMAND = "python -m shared published"
 # The figures of a run that its record keeps.
-KEPT = ("allocated_gb", "active_gb", "reserved_gb", "bound", "work_ms", "notes", "why")
+KEPT = ("allocated_gb", "active_gb", "reserved_gb", "bound", "time", "notes", "why")
 
 
 def prepare(sources, folder):
@@ -143,7 +143,4 @@ def main(argv=None):
     for source in sources:
         show(source, by_source[source["title"]])
     records = [entry for entries in by_source.values() for entry in entries]
-    # --only may have left out the source that sets the factors.
-    if any(time_factors.halves(records)):
-        print("", time_factors.summary(records), sep="\n")
     return records

@@ -1,0 +1,162 @@
+"""How long PyTorch's own kernels take: by the bytes that their operation moves, or by attention.
+
+The library sees that a kernel is launched, and not what it does. So an operation's time is found
+here, when it has ended, from its arguments. Products, convolutions and copies have theirs already:
+c/clock.c.
+
+The shares are of one H200, in updates of ViT-L with 4 to 128 images at once (h200.jsonl.xz), where
+data come from memory as often as from its cache.
+"""
+
+import functools
+import math
+import os
+import re
+
+import torch
+from torch.utils.flop_counter import flop_registry
+
+from emulated_gpu.inside import library
+from emulated_gpu.inside.memory import on_gpu
+from emulated_gpu.inside.trees import tree_leaves
+
+MEMORY = 0.68  # of the memory's highest rate that kernels reach
+# Bytes per ns that a multiprocessor reads and writes, where that is less, and the microseconds
+# before they are at it; the first pattern that fits the operation's name counts. So cards with less
+# memory bandwidth for each multiprocessor reach more of it.
+RATES = (
+    (re.compile(r"batch_norm"), 13.5, 1.5),
+    (re.compile(r"norm_backward"), 7.6, 1.5),
+    (re.compile(r"norm"), 12.7, 1.5),
+    # Sums over the rows of a matrix, which its threads read across.
+    (re.compile(r"(sum|mean|prod|var|std|amax|amin|max|min|arg\w+)(_|$)"), 17, 8),
+    (re.compile(r""), math.inf, 1.5),
+)
+ANOTHER_LAYOUT = 12  # bytes per ns of a copy, whose threads read or write across
+BATCH_NORM_PLAIN = 3.4  # with channels first, where cuDNN's reads each image by itself
+# Attention: forward and backward, of the highest rate with heads of 128 values; smaller ones leave
+# tensor cores waiting for the softmax.
+ATTENTION = re.compile(r"aten::_scaled_dot_product_(flash|efficient|cudnn)_attention(_backward)?")
+FORWARD, BACKWARD = 0.68, 0.52
+HEAD = 128
+TILE = 128  # tokens that a block of threads takes at once: others are padded
+START_US = 5
+
+# Operations that overwrite their argument without reading it.
+ONLY_WRITE = re.compile(r"(_foreach_)?(zero|fill|copy|normal|uniform|random|bernoulli)_")
+# These read only as much of their first operand as they return, or write only as much of it as
+# they are given.
+SOME = re.compile(r"embedding|index|index_select|gather|take|index_put_")
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+rates = {}  # of the card, in operations or bytes per ns
+
+
+def read_rates():
+    """Read the card's rates from the settings of launch.py, which it has if they are known."""
+    if "EMULATED_RATES" not in os.environ:
+        return
+    fp32, tf32, half, memory, *_ = map(float, os.environ["EMULATED_RATES"].split())
+    # Attention multiplies fp32 as three products of TF32, where there is TF32.
+    rates.update(fp32=max(fp32, tf32 / 3), half=half, memory=memory)
+    rates["multiprocessors"] = int(os.environ["EMULATED_MULTIPROCESSORS"])
+
+
+def end(begun, func, args, kwargs, out):
+    """Let an operation take its time; it began when library.begin_operation() returned `begun`."""
+    taken = library.end_operation(begun)
+    if not taken or not rates:
+        return
+    missing = max(_moving_ns(func, args, kwargs, out), _attention_ns(func, args, kwargs, out))
+    if missing > taken:
+        library.lengthen(missing - taken)
+
+
+def _moving_ns(func, args, kwargs, out):
+    name = func._schema.name.partition("::")[2]
+    rate, start_us = next((r, us) for pattern, r, us in RATES if pattern.search(name))
+    if "copy" in name and _changes_layout(args, out):
+        rate = ANOTHER_LAYOUT
+    if "batch_norm" in name and args[0].is_contiguous():
+        rate = BATCH_NORM_PLAIN
+    reached = min(rates["memory"] * MEMORY, rates["multiprocessors"] * rate)
+    return start_us * 1e3 + moved(func, args, kwargs, out) / reached
+
+
+def _changes_layout(args, out):
+    large = [t for t in _tensors((args, out)) if t.dim() > 1]
+    return len({t.stride() for t in large}) > 1
+
+
+def _attention_ns(func, args, kwargs, out):
+    """Return the ns of attention's arithmetic, 0 of other operations."""
+    found = ATTENTION.fullmatch(func._schema.name)
+    if not found:
+        return 0
+    backward = bool(found[2])
+    query, key = args[backward : backward + 2]
+    flop = flop_registry[func._overloadpacket](*args, **kwargs, out_val=out)
+    padded = [(t.shape[-2] + TILE - 1) // TILE * TILE / t.shape[-2] for t in (query, key)]
+    values = {a.name: v for a, v in zip(func._schema.arguments, args)} | kwargs
+    causal = 0.5 if values.get("is_causal") else 1
+    head = min(query.shape[-1] / HEAD, 1)
+    if query.dtype == torch.float32:
+        rate = rates["fp32"] * head**0.5
+    else:
+        rate = rates["half"] * head
+    share = BACKWARD if backward else FORWARD
+    return START_US * 1e3 + flop * padded[0] * padded[1] * causal / (rate * share)
+
+
+def moved(func, args, kwargs, out):
+    """Return the bytes that an operation reads and writes on the GPU."""
+    how = roles(func)
+    parts = [*zip(how.values(), args), *((how[name], kwargs[name]) for name in kwargs)]
+    reads, writes = {}, {}
+    for role, part in parts:
+        for t in _tensors(part):
+            # An operand that is passed twice, as in x * x, is read once.
+            view = (t.data_ptr(), t.shape, t.stride())
+            if role != "written":
+                reads[view] = touched(t)
+            if role != "read":
+                writes[view] = touched(t)
+    # A result in the memory of an operand is a view of it, or is that operand.
+    old = {address for address, *_ in (*reads, *writes)}
+    new = [t for t in _tensors(out) if t.data_ptr() not in old]
+    name = func._schema.name.partition("::")[2]
+    if SOME.fullmatch(name) and args:
+        some = sum(map(touched, _tensors(args[2] if name == "index_put_" else new)))
+        for t in _tensors(args[0]):
+            view = (t.data_ptr(), t.shape, t.stride())
+            for sizes in (reads, writes):
+                if view in sizes:
+                    sizes[view] = min(sizes[view], some)
+    return sum(reads.values()) + sum(writes.values()) + sum(map(touched, new))
+
+
+@functools.cache
+def roles(func):
+    """Return how an operation treats its arguments, {name: "read", "written" or "both"}."""
+    name = func._schema.name.partition("::")[2]
+    found = {}
+    for argument in func._schema.arguments:
+        info = argument.alias_info
+        found[argument.name] = "read"
+        # Fused optimizers may divide gradients by a loss scale; hardly any script gives them one.
+        if info and info.is_write and argument.name not in ("g", "grads"):
+            is_first = len(found) == 1
+            alone = argument.is_out or (is_first and ONLY_WRITE.fullmatch(name))
+            found[argument.name] = "written" if alone else "both"
+    return found
+
+
+def touched(t):
+    """Return the bytes of a tensor's elements; those repeated with stride 0 count once."""
+    n = t.element_size()
+    for length, stride in zip(t.shape, t.stride()):
+        n *= length if stride or not length else 1
+    return n
+
+
+def _tensors(nested):
+    return [t for t in tree_leaves(nested) if type(t) in PLAIN and on_gpu(t)]
