@@ -113,6 +113,7 @@ class Cost:
             return None
         name = func._schema.name.partition("::")[2]
         kind, share = next((k, s) for part, k, s in EXCHANGES if re.search(part, name))
+        # The whole may be on either side: shards are gathered into it, or it is reduced to shards.
         nbytes = max(sum(t.nbytes for t in tensors(part)) for part in (*args, out))
         # DTensor waits for its collectives at once.
         stream = BESIDE if func.namespace == "c10d" else self.stream()

@@ -30,12 +30,14 @@ def main(file):
         UserError: nothing ran on the GPU, or the script lacks a file.
     """
     settings = Settings.read(file)
+    # Else torch.compile() would trace the watch's functions along with those of the script.
     for module in ("watch", "cost"):
         process.leave_out_of_compile(f"shared.lab.predict.{module}")
     torch.set_num_threads(1)
     process.leave_out_of_lines(Path(__file__).parent)
     run = Run(Path(settings.script), settings.updates, settings.timed)
     error = run.run(settings.arguments, settings.image_shape)
+    # In the timed updates there are no values: handle() has the script run again without them.
     if isinstance(error, torch.OutOfMemoryError) and not run.segments.is_paused:
         print(failures.traceback_of(run.source, error), end="", file=sys.stderr)
         findings = Findings(out_of_memory_at=failures.line_of(run.source, error))
@@ -72,6 +74,7 @@ def _compile_seconds():
     """Return the seconds that torch.compile() took, 0 if the script does not use it."""
     if "torch._dynamo" not in sys.modules:
         return 0
+    # Imported late: it takes seconds, and a script that compiles has done it already.
     from torch._dynamo.utils import calculate_time_spent
 
     return calculate_time_spent().get("total_wall_time", 0)

@@ -66,6 +66,7 @@ class Forks:
         command = [sys.executable, "-m", "shared.lab.predict.forks", str(descriptor)]
         passed = {"cwd": ROOT, "pass_fds": [descriptor], "stdin": subprocess.DEVNULL}
         self._process = launch.start(command, variables, **passed)
+        # Else recv() would wait, and not fail, when the server has died.
         server_end.close()
         atexit.register(self.end)
 

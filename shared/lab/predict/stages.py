@@ -43,6 +43,7 @@ def completed(function, every):
     """
     try:
         return every, run_jobs([(function, *run) for run in every]), None
+    # A run that fails takes no others with it.
     except Failed as failed:
         if not failed.completed:
             raise
@@ -53,6 +54,7 @@ def completed(function, every):
 def add_paces(every, records):
     """Run again, beside a fast host and a slow one, what may depend on that; add `pace`."""
     for (script, options), record in zip(every, records):
+        # Only then, since it takes two more runs.
         if record["kept_by"]:
             others = [dataclasses.replace(options, host_us=us) for us in BOUNDS_US]
             pace.add(record, run_jobs([(predict_one, script, other) for other in others]))
