@@ -32,6 +32,7 @@ def become(variables):
     """
     os.environ.update(variables)
     library.read_settings()
+    # When PyTorch was imported, the variables were those of another card.
     if os.environ["EMULATED_ALONE"] == "1":
         alone.begin()
 

@@ -41,6 +41,7 @@ def begin():
     A TorchDispatchMode would be simpler, but under one PyTorch's formulas of the backward pass take
     more memory.
     """
+    # What end() has put in place would run inside of the new replacements.
     _restore()
     with warnings.catch_warnings():  # PyTorch warns of each kernel that is replaced
         warnings.filterwarnings("ignore", "(?s).*overriding a previously registered kernel")
@@ -140,8 +141,10 @@ def _replace(name, key, handler):
         return
     base, _, overload = full.partition(".")
     func = getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
+    # A view has the memory, and so the values, of what it is a view of.
     if func.is_view or base in CHANGE_NOTHING:
         return
+    # Taken first: after impl() it would be the replacement.
     original = torch.library.get_kernel(func, key)
     places = [i for i, a in enumerate(func._schema.arguments) if str(a.type) in TENSOR]
 
@@ -155,7 +158,10 @@ def _replace(name, key, handler):
         try:
             out = handler(func, run, args, kwargs)
         finally:
+            # After an error, too: until then a watcher takes all that runs for parts of this.
             watchers[-1].ends(begun, func, args, kwargs, out)
         return out
 
+    # With the keyset of the call, by which the original is called in turn:
+    # https://docs.pytorch.org/docs/stable/library.html
     _library(namespace).impl(full, kernel, key, with_keyset=True)

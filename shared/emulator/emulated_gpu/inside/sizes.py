@@ -28,12 +28,14 @@ _latest_counts = {}  # (operation, shapes) -> how large its result was
 _latest_numbers = {}  # lines -> a number
 HERE = os.path.dirname(__file__)
 # Of this thread: `now` has the answers of an operation, `most` the bound of one inside of it.
+# The library, too, keeps answers by thread: a backward pass has one of its own.
 _answering = threading.local()
 
 
 @contextlib.contextmanager
 def answers(numbers=None, count=-1):
     """Give an operation these numbers when it reads some from the GPU, by default 0 each time."""
+    # An operation may call another one that has answers of its own.
     before = getattr(_answering, "now", (None, 0))
     _set_answers(numbers, count)
     try:
@@ -86,6 +88,7 @@ def scalar(run, t):
     if not on_gpu(t) or _is_answering():  # an operation counts
         return number
     read(t, "a number")
+    # Not simply 1: Python gets a bool, an integer or a float, as the type of the tensor is.
     number = alias(t).item() if has_values(t) else torch.ones((), dtype=t.dtype).item()
     lines = _lines()
     # Also for this line with any caller: without values, another one may come through it.
@@ -104,6 +107,7 @@ def _lines():
 
 def equal(func, run, args, kwargs, operands):
     """Return whether two tensors are equal; those without values are."""
+    # The GPU's own run comes first, since it allocates what a GPU does.
     out = run(*args, **kwargs)
     if not all(map(on_gpu, operands)):
         return out
