@@ -50,7 +50,7 @@ class Failed(UserError):
         self.reasons = list(dict.fromkeys(map(str, errors)))  # each once
         super().__init__("; ".join(self.reasons))
         self.results = results
-        self.completed = [result for result in results if result not in errors]
+        self.completed = [result for result in results if not isinstance(result, Exception)]
 
 
 class Forks:

@@ -47,7 +47,9 @@ def completed(function, every):
     except Failed as failed:
         if not failed.completed:
             raise
-        done = [run for run, result in zip(every, failed.results) if result in failed.completed]
+        done = [
+            run for run, result in zip(every, failed.results) if not isinstance(result, Exception)
+        ]
         return done, failed.completed, failed
 
 

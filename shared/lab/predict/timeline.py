@@ -37,7 +37,7 @@ def draw_all(every, out):
 
 def beside(every, file):
     """Draw what scripts hold on the device beside each other, on one scale unless one is tiny."""
-    figure, axes = _figure(1, len(every), 8.5, 3.6)
+    figure, axes = _figure(len(every), 8.5, 3.6)
     held = [expanded(moments) for moments in every]
     tops = [moments["device"].sum(1).max() for moments in held]
     together = max(tops) < APART * min(tops)  # else the smaller one would be a line at the bottom
@@ -71,7 +71,7 @@ def _mark_peak(axes, at, total, gb_or_mb, more=""):
 def draw(record, moments, file):
     """Draw what one script holds on the GPU."""
     held = expanded(moments)
-    figure, axes = _figure(1, 1, 11, 4.8)
+    figure, axes = _figure(1, 11, 4.8)
     gb_or_mb, factor = _area(axes[0, 0], held)
     axes[0, 0].set_ylabel(f"{gb_or_mb} on the GPU")
     axes[0, 0].set_xlabel("allocations and frees during one update, in order")
@@ -87,9 +87,9 @@ def draw(record, moments, file):
     bars.save(figure, file, bars.peaks([record]))
 
 
-def _figure(rows, columns, width, height):
+def _figure(columns, width, height):
     size = {"figsize": (width, height), "layout": "constrained"}
-    return plt.subplots(rows, columns, squeeze=False, **size)
+    return plt.subplots(1, columns, squeeze=False, **size)
 
 
 def _area(axes, moments, largest_gb=None):

@@ -105,11 +105,14 @@ class Trace:
             "breakdown_gb": {label: size / 1e9 for label, size in breakdown.items() if size},
             "device_active_gb": peaks["active"] / 1e9,
         }
-        # Without a block, that peak was there when these events began: loading has left it.
-        at = {"phase": last.phase if last else "load", "module": last and last.module}
-        return phase, {**at, "line": last and last.line and "{}:{}".format(*last.line)}
+        return phase, {**_place(last), "line": last and last.line and "{}:{}".format(*last.line)}
 
     def peak_at(self, since, until):
         """Return where a record's peak is, in a part of the events."""
-        last = summit(self.events, "cuda", since, until)[2]
-        return {"phase": last.phase if last else "load", "module": last and last.module}
+        return _place(summit(self.events, "cuda", since, until)[2])
+
+
+def _place(block):
+    """Return where in the run a block was handed out."""
+    # Without a block, that peak was there when the events began: loading has left it.
+    return {"phase": block.phase if block else "load", "module": block and block.module}
