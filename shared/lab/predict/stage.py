@@ -129,6 +129,7 @@ class Stage:
         with contextlib.ExitStack() as stack:
             # On the class, since the Meter is made by the script.
             stack.enter_context(mock.patch.object(metrics.Meter, "phases", self._new_phases))
+            # Scripts have no such option, since pretrained weights fit one size of images.
             if px := self.options.image_px:
                 stack.enter_context(mock.patch.object(models, "image_px", lambda name: px))
             try:
