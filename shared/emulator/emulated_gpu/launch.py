@@ -118,6 +118,7 @@ def _variables_of_torchrun(ranks, rank):
         "RANK": rank,
         "LOCAL_RANK": 0,  # the only GPU here
         "GROUP_RANK": 0,
+        # For scripts that read them: a rank alone meets nobody there.
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": 29500,
         "TORCHELASTIC_RUN_ID": "alone",
