@@ -50,6 +50,7 @@ def library():
         elsewhere = "a container or WSL 2 has it"
         raise BuildError(f"the emulated GPU needs Linux, not {platform.system()}; {elsewhere}")
     torch = torch_folder()
+    # CC may be more than a name, such as "ccache gcc".
     compiler = shlex.split(os.environ.get("CC") or "cc")
     if not shutil.which(compiler[0]) or not shutil.which("nm"):
         install = "install gcc and libc6-dev (apt-get install gcc libc6-dev)"
@@ -91,6 +92,7 @@ def _cache():
 
 def _fingerprint(torch, compiler):
     """Return a hash of all that the library depends on: PyTorch, compiler, and this package."""
+    # Size and time stand for the contents: to read half a gigabyte would delay every run.
     status = (torch / "lib/libtorch_cuda.so").stat()
     version = subprocess.run([*compiler, "--version"], capture_output=True, text=True).stdout
     parts = [str(torch), status.st_size, status.st_mtime_ns, platform.machine(), version]
@@ -114,6 +116,7 @@ def _build(torch, compiler, folder):
     """Compile into a folder beside the final one, and rename it: it is whole, or not there."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="part-") as part:
         include = []
+        # Wheels lack some headers that theirs include; ours stand in for these.
         for path in (SOURCES / "headers", *headers(torch)):
             include += ["-I", path]
         sources = sorted(SOURCES.glob("*.c"))
@@ -181,6 +184,7 @@ def stub_code(names, folders):
         for file in sorted(folder.glob(glob))
     )
     sized = ["#include <cusolverDn.h>", "#include <cusparse.h>", "#include <cudnn.h>"]
+    # All of these libraries have 0 for success.
     others = []
     for name in names:
         sizes = _sizes(name, prototypes) if SIZES.match(name) else None

@@ -46,6 +46,7 @@ class Parser(argparse.ArgumentParser):
 
 def devices(text):
     """Return a number of GPUs, or with --alone of ranks."""
+    # int() alone would also take texts such as "1_0" and " 1".
     if not text.isdecimal() or not 0 < int(text) <= 100_000:
         raise argparse.ArgumentTypeError(f"{text} is not a number of devices")
     return int(text)
@@ -54,6 +55,7 @@ def devices(text):
 def microseconds(text):
     """Return the time in which the host starts a piece of work, at most a second."""
     try:
+        # "nan" is a float, too, but it is in no range.
         if 0 < float(text) <= 1e6:
             return float(text)
     except ValueError:
@@ -79,6 +81,7 @@ def split(argv):
     argparse would take options of the program for the emulator's, wherever they stand.
     """
     start = 0
+    # -m is Python's option, with which the program begins.
     while start < len(argv) and argv[start].startswith("-") and argv[start] != "-m":
         start += 2 if argv[start] in WITH_VALUE else 1
     return argv[:start], argv[start:]
@@ -93,6 +96,7 @@ def make_parser():
         prog=prog,
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        # Of a shortened option, split() would take the value for the program.
         allow_abbrev=False,
         usage=f"{prog} [OPTION...] SCRIPT|-m MODULE|PROGRAM [OPTION OF THE PROGRAM...]",
     )
@@ -122,6 +126,7 @@ def parse(argv):
         p.error(f"--devices {args.devices}: at most {launch.MOST} without --alone")
     # A script runs under this Python; a program, such as torchrun, finds its own.
     first = program[0]
+    # Without such a file, it may be a program that can be found, with .py in its name.
     is_script = first.endswith(".py") and Path(first).is_file()
     if first == "-m" or is_script:
         program = [sys.executable, *program]

@@ -27,6 +27,7 @@ class _Finder:
                 original(module)
                 self.change(module)
 
+            # Of this loader alone: each module from a file has one of its own.
             spec.loader.exec_module = exec_module
         return spec
 
@@ -41,4 +42,5 @@ def once_imported(name, change):
     if name in sys.modules:
         change(sys.modules[name])
     else:
+        # Before Python's finders, since the first one that knows a module ends the search.
         sys.meta_path.insert(0, _Finder(name, change))

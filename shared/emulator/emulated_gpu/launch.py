@@ -41,9 +41,12 @@ def environment(card=DEFAULT, devices=1, **options):
     library = build.library()
     variables = {
         **os.environ,
+        # Before NVIDIA's libraries, whose functions have the same names:
+        # https://man7.org/linux/man-pages/man8/ld.so.8.html
         "LD_PRELOAD": _before("LD_PRELOAD", library, " "),
         "PYTHONPATH": _before("PYTHONPATH", STARTUP),
         "LD_LIBRARY_PATH": _before("LD_LIBRARY_PATH", library.parent),  # programs load NVML by name
+        # Triton links with what is here, and else asks ldconfig.
         "TRITON_LIBCUDA_PATH": str(library.parent),
         # Seconds at the end. Threads of autograd that want Python's lock then wait forever: host.c.
         "TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT": "1",
@@ -60,6 +63,7 @@ def _before(name, first, separator=os.pathsep):
 
 def without_gpus():
     """Return the environment variables for a program that sees no GPU, real or emulated."""
+    # is_emulated(), and what Python runs first, go by these.
     kept = {name: text for name, text in os.environ.items() if not name.startswith("EMULATED_")}
     return {**kept, "CUDA_VISIBLE_DEVICES": ""}
 
@@ -94,6 +98,7 @@ def settings(
         "EMULATED_MULTIPROCESSORS": str(card.multiprocessors),
         "EMULATED_THREADS": str(card.threads),
         "EMULATED_CACHE": str(int(card.rates.cache * 2**20)),
+        # More than that have only ranks alone, each of which uses one.
         "EMULATED_DEVICES": str(1 if devices > MOST else devices),
         "EMULATED_LAUNCH": str(round(host_us * 1e3)),
         "EMULATED_ALONE": str(int(alone)),
@@ -113,6 +118,7 @@ def _variables_of_torchrun(ranks, rank):
         "RANK": rank,
         "LOCAL_RANK": 0,  # the only GPU here
         "GROUP_RANK": 0,
+        # For scripts that read them: a rank alone meets nobody there.
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": 29500,
         "TORCHELASTIC_RUN_ID": "alone",
@@ -152,6 +158,7 @@ def run(command, variables, snapshot=None, **output):
         try:
             code = process.wait()
         except KeyboardInterrupt:
+            # The terminal's Ctrl-C does not reach another session.
             os.killpg(process.pid, signal.SIGINT)
             code = process.wait()
         finally:
@@ -176,6 +183,7 @@ def start(command, variables, **options):
 
 
 def _end_with_parent():
+    # For a parent that is killed, which cannot end its programs as run() does.
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 

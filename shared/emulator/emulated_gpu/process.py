@@ -32,8 +32,10 @@ def become(variables):
     Args:
         variables: of launch.settings().
     """
+    # Not a copy of the environment: read_settings(), in C, reads what this one sets.
     os.environ.update(variables)
     library.read_settings()
+    # When PyTorch was imported, the variables were those of another card.
     work.read_rates()
     if os.environ["EMULATED_ALONE"] == "1":
         alone.begin()

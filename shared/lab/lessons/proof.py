@@ -145,3 +145,43 @@ def speeds(folder):
         row = (f"{statistics.median(errors):+.0%}", f"{most:.0%}")
         sources.append((f"{source}, {card}", str(len(errors)), *row))
     return markdown.text(summary, lines, sources)
+
+
+def _sized():
+    """Return the records with published sizes; a size that was published twice counts once."""
+    by_size = {}
+    for r in stored.read(stored.PUBLISHED):
+        if r["published_gb"]:
+            by_size.setdefault((r["source"], r["published_gb"]), r)  # the first row stays
+    return [*by_size.values()]
+
+
+def _sources(records):
+    """Return the number of sources, and of reports, that records are of, in words."""
+    titles = {r["source"] for r in records}
+    counts = []
+    if num_sources := len(titles - {REPORTS["title"]}):
+        counts.append(f"{num_sources} sources")
+    if REPORTS["title"] in titles:
+        # Several rows may come from one report, and link to different comments of it.
+        urls = {row["url"].partition("#")[0] for row in REPORTS["rows"]}
+        counts.append(f"{len(urls)} reports")
+    return " and ".join(counts)
+
+
+def _span(errors, digits):
+    """Return the lowest and the highest of relative errors, as text."""
+    lowest, highest = (f"{error:+.{digits}%}" for error in (min(errors), max(errors)))
+    return f"{lowest} to {highest}" if len(errors) > 1 else lowest
+
+
+def _origin(commands, records, file, duration=""):
+    """Return how the records in a file were made, as a collapsible section.
+
+    These records have one version, PyTorch's, where origin() expects several.
+    """
+    torch, dates, commits = (
+        formats.listed(r[key] for r in records) for key in ("torch", "date", "git_commit")
+    )
+    made = f"Made with {commands} torch {torch}{duration}, {dates}, commit {commits}"
+    return markdown.folded(markdown.ORIGIN, [f"{made}; records in `{file.relative_to(ROOT)}`."])

@@ -20,6 +20,7 @@ def advice(r, convolutions=False):
 def smallest_card(r, convolutions):
     """Return a line with the smallest card that has room for a script."""
     set_aside = tables.set_aside(r["world_size"])
+    # Workspaces are PyTorch's own allocations; what is set aside does not grow with them.
     reserved = tables.needs(r) - set_aside
     if convolutions:
         reserved *= 1 + tables.CUDNN
@@ -50,6 +51,7 @@ def what_first(r):
 
 def first(category, r):
     """Return the first technique for a category: its description, and a script that has it."""
+    # 16 bits come first, since they also save time; checkpointing computes forward passes twice.
     if category in ACTIVATIONS and r["precision"] in ("fp32", "tf32"):
         return "compute in 16 bits", "02_mixed_precision/train"
     if category in ACTIVATIONS:
@@ -60,6 +62,8 @@ def first(category, r):
         return "keep Adam's states in 8 bits", "06_sgd/adam_8bit_bnb"
     if category in KEPT:
         return "shard them over several GPUs", "08_fsdp/train"
+    # An optimizer that updates all weights at once needs temporaries as large as these:
+    # https://docs.pytorch.org/docs/stable/generated/torch.optim.Adam.html
     if r["peak_at"]["train"]["phase"] == "step":
         return "update as gradients arrive", "06_sgd/adam_in_backward"
     return "take fewer inputs at once", "05_grad_accum/train"

@@ -26,6 +26,7 @@ from shared.lab.records.reading import folder, name, unit
 def runs_on(script, options, card_gb):
     """Return whether a script runs on a card with no more memory than it has."""
     try:
+        # The rank that needs most is found while there is room; only then is the card small.
         options = with_most(script, options)
         predicted(script, dataclasses.replace(options, card_gb=card_gb))
     except torch.OutOfMemoryError:
@@ -60,6 +61,7 @@ def with_ways(jobs):
         on_card.append((runs_on, script, smallest, card_gb))
     for (record, _), runs in zip(doubtful, run_jobs(on_card)):
         if runs:
+            # Without micro-batches, what ran was the whole share.
             record["way"]["at_once"] = 1 if record["micro_batch_size"] else record["way"]["share"]
     return records
 
@@ -91,6 +93,7 @@ def batch_sizes(jobs):
     modules = [scripts.get(script).load() for script, _ in jobs]
     size_of_task = {}
     for module, (_, options) in zip(modules, jobs):
+        # Only scripts for several GPUs take another number, and each GPU needs an example.
         devices = module.DEVICES
         if devices > 1:
             devices = options.devices or devices
@@ -115,6 +118,7 @@ class Search:
         if takes_all:  # then micro-batches change nothing
             way["techniques"].remove(techniques.FEW)
         self._record["combinations"].append(way)
+        # What fits tightly is slower, so a combination with more room may be better.
         self.is_over = takes_all and not tight(way)
 
 
@@ -163,6 +167,7 @@ def table(records, card):
     """Return the configurations of one model's records, and advice, as lines of text."""
     examples = unit(records[0])
     configurations = ways(records)
+    # Any would do: one model has one task, so one batch size (see batch_sizes()).
     _, last = configurations[-1]
     size = last["batch_size"]
     above = f"Configurations for {size} {examples} per update on {card.title}, {card.gb:.4g} GB:"

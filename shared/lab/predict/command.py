@@ -19,6 +19,7 @@ def main(argv=None):
     else:
         from shared.lab.predict import stages as predictor
     outcome = predictor.predict(args)
+    # In place of the script's own command, which would measure and not predict.
     records = [{**record, "command": args.command} for record in outcome.records]
     if args.timeline and outcome.moments:
         from shared.lab.predict import timeline  # matplotlib takes a second to import
@@ -28,6 +29,7 @@ def main(argv=None):
         print(json.dumps(records, indent=1))
     else:
         show(records, outcome, args)
+    # At the end, so that what the other runs found is shown; and raised, for the exit code.
     if outcome.failed:
         raise outcome.failed
     return records

@@ -113,6 +113,7 @@ class Cost:
             return None
         name = func._schema.name.partition("::")[2]
         kind, share = next((k, s) for part, k, s in EXCHANGES if re.search(part, name))
+        # The whole may be on either side: shards are gathered into it, or it is reduced to shards.
         nbytes = max(sum(t.nbytes for t in tensors(part)) for part in (*args, out))
         # DTensor waits for its collectives at once.
         stream = BESIDE if func.namespace == "c10d" else self.stream()
@@ -131,17 +132,16 @@ class Cost:
         if name == COPY_IN:
             written.append(out[0])
         read = [t for role, t in operands if role in ("read", "both")]
-        devices = {t.device.type for t in written}
         if not written:
             return None  # a view, or a number
         if self.device not in {t.device.type for t in (*read, *written)}:
             self.on_host += sum(map(touched, (*read, *written)))
             return None
         operation = Operation(self.stream(), layout=bool(LAYOUT.search(name)))
-        sources = {t.device.type for t in read}
-        if COPY.fullmatch(name) and sources and sources != devices:
+        sources, targets = ({t.device.type for t in part} for part in (read, written))
+        if COPY.fullmatch(name) and sources and sources != targets:
             copied = sum(map(touched, read))
-            if self.device in devices:
+            if self.device in targets:
                 operation.to_device = copied
             else:
                 operation.to_host = copied

@@ -19,6 +19,8 @@ IMPORTED = [*PRELOADED, "shared.lab.predict.stage", "shared.lab.predict.card_fit
 
 def run_all(jobs, workers):
     """Return the results of jobs in order; that of a job that fails is the exception."""
+    # By name, since from Python 3.14 on the default starts processes that import everything anew:
+    # https://docs.python.org/3/library/multiprocessing.html#contexts-and-start-methods
     context = multiprocessing.get_context("fork")
     waiting = list(enumerate(jobs))
     running = {}  # {end of a pipe: (number of the job, process)}
@@ -30,6 +32,7 @@ def run_all(jobs, workers):
             receiver, sender = context.Pipe(duplex=False)
             process = context.Process(target=_run, args=(sender, job))
             process.start()
+            # While any process has this end open, recv() waits, even if the child is dead.
             sender.close()
             running[receiver] = number, process
         for receiver in connection.wait([*running]):
@@ -50,6 +53,7 @@ def _run(sender, job):
     end_with_parent()
     function, *arguments = job
     with tempfile.TemporaryFile() as log:
+        # The descriptors, since libraries in C and child processes print past sys.stdout.
         for standard in (1, 2):
             os.dup2(log.fileno(), standard)
         try:
@@ -91,6 +95,7 @@ def serve(end):
             os.environ.pop(name, None)
         os.environ.update(variables)
         last = variables
+        # Jobs come as bytes in a message: what they name may be importable only from here on.
         sys.path += [folder for folder in folders if folder not in sys.path]
         end.send(pickle.dumps(run_all(pickle.loads(jobs), workers)))
 

@@ -44,7 +44,7 @@ def condensed(record, trace, since, end):
         return None if text is None else texts.setdefault(text, len(texts))
 
     def mb(column):
-        return [round(float(gb) * 1e3, 2) for gb in column]
+        return [round(float(amount) * 1e3, 2) for amount in column]
 
     def packed(rows):
         columns = {key: [row[key] for row in rows] for key in rows[0]}
@@ -107,11 +107,11 @@ def tensors(events, since, at, count=LARGEST):
         {
             "category": block.label,
             "nbytes": nbytes,
-            "born": max(-born - since, 0),
+            "born": max(-minus_born - since, 0),
             "freed": freed[block] - since if block in freed else None,
             "module": block.name or block.module,
             "shape": block.shape and " × ".join(map(str, block.shape)),
             "dtype": block.dtype and str(block.dtype).removeprefix("torch."),
         }
-        for block, (nbytes, born) in oldest_first
+        for block, (nbytes, minus_born) in oldest_first
     ]

@@ -29,6 +29,7 @@ def main(file):
         UserError: nothing ran on the GPU, or the script lacks a file.
     """
     settings = Settings.read(file)
+    # Else torch.compile() would trace the watch's functions along with those of the script.
     for module in ("watch", "cost"):
         process.leave_out_of_compile(f"shared.lab.predict.{module}")
     torch.set_num_threads(1)
@@ -70,6 +71,7 @@ def _compile_seconds():
     """Return the seconds that torch.compile() took, 0 if the script does not use it."""
     if "torch._dynamo" not in sys.modules:
         return 0
+    # Imported late: it takes seconds, and a script that compiles has done it already.
     from torch._dynamo.utils import calculate_time_spent
 
     return calculate_time_spent().get("total_wall_time", 0)

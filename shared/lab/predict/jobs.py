@@ -50,7 +50,7 @@ class Failed(UserError):
         self.reasons = list(dict.fromkeys(map(str, errors)))  # each once
         super().__init__("; ".join(self.reasons))
         self.results = results
-        self.completed = [result for result in results if result not in errors]
+        self.completed = [result for result in results if not isinstance(result, Exception)]
 
 
 class Forks:
@@ -66,6 +66,7 @@ class Forks:
         command = [sys.executable, "-m", "shared.lab.predict.forks", str(descriptor)]
         passed = {"cwd": ROOT, "pass_fds": [descriptor], "stdin": subprocess.DEVNULL}
         self._process = launch.start(command, variables, **passed)
+        # Else recv() would wait, and not fail, when the server has died.
         server_end.close()
         atexit.register(self.end)
 

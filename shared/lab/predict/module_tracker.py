@@ -41,6 +41,7 @@ class Whereabouts:
     """
 
     def __init__(self):
+        # Weak, so that a model which the script lets go does not stay in memory for its name.
         self._names = weakref.WeakKeyDictionary()  # {module: its name}
         self.running = []  # names of the modules whose forward pass is running, the innermost last
         # _makers[i] created the nodes from number _nodes[i] on.
@@ -55,6 +56,8 @@ class Whereabouts:
         self._makers.clear()
         with (
             register_module_forward_pre_hook(self._entered),
+            # Also after an exception: by one, checkpointing ends a recomputation that has all it
+            # needs. https://docs.pytorch.org/docs/stable/checkpoint.html
             register_module_forward_hook(self._left, always_call=True),
         ):
             yield
@@ -85,6 +88,7 @@ class Whereabouts:
     def _changed(self):
         # Nodes created in the backward pass belong to recomputation, and do not count.
         if node_at_work() is None:
+            # The number that the next node will get: none may be created before the next call.
             self._nodes.append(torch.autograd._get_sequence_nr())
             self._makers.append(self.running[-1] if self.running else None)
 
@@ -102,6 +106,7 @@ class Lines:
         self._file = script.__file__
         self._thread = threading.get_ident()
         self._chosen = _chosen(script)  # {name of a module or a package: line}
+        # Each operation asks for each frame of the stack.
         self._of = functools.cache(self._line)
 
     def __call__(self):

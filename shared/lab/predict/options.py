@@ -50,6 +50,7 @@ def shape(text):
 def new_file(text):
     """Convert a name to the path of a file to write."""
     path = Path(text)
+    # Now, since it is written only at the end of a run, which takes minutes.
     if not os.access(path.resolve().parent, os.W_OK):
         raise argparse.ArgumentTypeError(f"the folder of {text} does not exist, or is read-only")
     return path
@@ -97,6 +98,7 @@ def _add_for_repository(group):
     model = "01 to 10: one of torchvision's vit_*; 11: a folder, or a Hugging Face id; or several"
     length = "cut texts off after N tokens (default: 512, or what the model takes)"
     code = "run the Python code that comes with some models; without this they are refused"
+    # Kept for older commands; names now stand without an option.
     add("--stages", dest="further", action="append", default=[], help=argparse.SUPPRESS)
     add("--side-roads", "--all", action="store_true", help=beside)
     add("--one-gpu", action="store_true", help=f"{one_gpu} of 08")
@@ -145,9 +147,11 @@ def parse(argv=None):
     if isinstance(args.fits, cards.Card):
         args.card = args.fits
         args.fits_gb = args.fits.gb
+    # Only here: above, it matters whether a card was named.
     args.card = args.card or cards.DEFAULT
     if args.user_script:
         _refuse(args, OF_REPOSITORY, "the scripts of this repository; options of yours go after --")
+        # Not the parser's default, which _refuse() would take for an option that was given.
         args.updates = args.updates or UPDATES
     else:
         _complete_for_repository(args)
@@ -165,12 +169,14 @@ def _complete_for_repository(args):
         if args.stages or args.further or args.side_roads:
             raise UserError("--one-gpu names the scripts; leave out the others and --side-roads")
         args.stages = [*scripts.ONE_GPU]
+        # One of these scripts takes several GPUs by default.
         args.devices = 1
     args.preset = args.preset or "full"
     args.models = [None]  # the preset's
     if args.model:
         args.models = [selection.model(name) for name in args.model.split(",")]
     if args.trust_remote_code:
+        # To standard error, since with --json the rest is read by a program.
         print(f"- Python code that comes with {args.model} may run", file=sys.stderr)
     args.names = selection.suited(args)
 

@@ -21,6 +21,7 @@ def resolve(text):
     06_sgd/train. Names and ranges that commas separate are returned one by one, as they are.
     """
     path = Path(text)
+    # The name of a file may have a comma, too.
     if not path.exists() and "," in text:
         return [name for part in text.split(",") for name in resolve(part.strip())]
     resolved = path.resolve()
@@ -75,6 +76,7 @@ def suited(args):
     wanted_units = _units(args, named)
     units = {name: scripts.get(name).load().TASK.unit for name in chosen}
     unsuited = [name for name in chosen if wanted_units - {units[name]}]
+    # Without names, options choose: the scripts that they are not for are just left out.
     if unsuited and (named or len(unsuited) == len(chosen)):
         first = unsuited[0]
         wanted_unit = (wanted_units - {units[first]}).pop()

@@ -35,10 +35,12 @@ class Tries:
         """Take the calls of train_step() in the script of a stage.Stage."""
         self.stage = stage
         self._train_step = stage.script.train_step
+        # A global name of the script, by which its main() calls it.
         stage.script.train_step = self._take_step
 
     def batches(self, stage, loader):
         """Yield one more batch, of one example; the update on it becomes the search."""
+        # _take_step() goes by it: from here on, an update is a search.
         self.share = loader.batch_size
         yield tree_map_only(torch.Tensor, lambda t: t[:1], next(iter(loader)))
 
@@ -86,6 +88,7 @@ class Tries:
 
 def repeated(tensor, n):
     """Return a tensor of one example as one of n."""
+    # Not expand(): its n examples would share the memory of one.
     return tensor.repeat(n, *[1] * (tensor.ndim - 1))
 
 
@@ -118,6 +121,7 @@ def with_way(script, options, card_gb, batch_size):
     def search(tries):
         stage = tries.stage
         script_batch = max(stage.script.BATCH_SIZE, stage.devices)
+        # The same part of the batch as the process has of the script's own.
         share = max(batch_size * tries.share // script_batch, 1)
         most = min(options.micro_batch_size or share, share)
         budget = card_gb - tables.set_aside(stage.devices)
@@ -136,6 +140,7 @@ def with_way(script, options, card_gb, batch_size):
     record, *_ = predicted(script, options, tries)
     share, at_once = tries.result
     shown = at_once or min(tries.needed_gb)  # where none fits, the least that was tried
+    # Loading may need more than updates do, and its cache is emptied before them.
     reserved = max(tries.needed_gb[shown], record["load"]["device_reserved_gb"])
     way = {
         "card_gb": card_gb,

@@ -89,9 +89,11 @@ class Stage:
         self._with_lines = with_lines
         self._further = further
         self.script = scripts.get(name).load()
+        # No techniques at all are a choice, too: before.py.
         if options.techniques is not None:
             self.script = techniques.load(options.techniques)
         for constant in ("BATCH_SIZE", "MICRO_BATCH_SIZE"):
+            # Options are for all scripts of a command, and some take their batch at once.
             size = getattr(options, constant.lower())
             if size and hasattr(self.script, constant):
                 setattr(self.script, constant, size)
@@ -124,7 +126,9 @@ class Stage:
         self._take_card()
         self.watch = Watch(self._line() if self._with_lines else lambda: None)
         with contextlib.ExitStack() as stack:
+            # On the class, since the Meter is made by the script.
             stack.enter_context(mock.patch.object(metrics.Meter, "phases", self._new_phases))
+            # Scripts have no such option, since pretrained weights fit one size of images.
             if px := self.options.image_px:
                 stack.enter_context(mock.patch.object(models, "image_px", lambda name: px))
             try:
@@ -173,6 +177,7 @@ class Stage:
         process.become(launch.settings(card, self.devices, **how))
         if self.options.expandable:
             torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+        # Jobs run side by side; with more threads each, they would mostly wait for each other.
         torch.set_num_threads(1)
 
 
@@ -188,6 +193,7 @@ def predicted(name, options, tries=None, with_lines=False):
     record = stage.run()
     phases, watch = stage.phases, stage.watch
     trace = Trace(watch)
+    # The script's own updates: any that follow are those of a search for sizes.
     first, end = trace.index(phases.loaded), trace.index(phases.ends[UPDATES - 1])
     chosen = options.techniques
     for field in MEANINGLESS:
@@ -212,8 +218,10 @@ def with_most(name, options):
     Each rank of a pipeline computes other blocks; of other scripts, rank 0 stands for all.
     """
     stage = Stage(name, options)
+    # A script that imports this name gives each rank a part of the model.
     if options.rank is not None or not hasattr(stage.script, "PipelineStage"):
         return options
+    # A process becomes one rank, once, so each runs in a process of its own.
     every = [dataclasses.replace(options, rank=rank) for rank in range(stage.devices)]
     return max(every, key=lambda one: _peak_in_fork(name, one))
 

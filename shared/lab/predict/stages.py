@@ -43,16 +43,20 @@ def completed(function, every):
     """
     try:
         return every, run_jobs([(function, *run) for run in every]), None
+    # A run that fails takes no others with it.
     except Failed as failed:
         if not failed.completed:
             raise
-        done = [run for run, result in zip(every, failed.results) if result in failed.completed]
+        done = [
+            run for run, result in zip(every, failed.results) if not isinstance(result, Exception)
+        ]
         return done, failed.completed, failed
 
 
 def add_paces(every, records):
     """Run again, beside a fast host and a slow one, what may depend on that; add `pace`."""
     for (script, options), record in zip(every, records):
+        # Only then, since it takes two more runs.
         if record["kept_by"]:
             others = [dataclasses.replace(options, host_us=us) for us in BOUNDS_US]
             pace.add(record, run_jobs([(predict_one, script, other) for other in others]))

@@ -28,6 +28,7 @@ EXACT_BUFFERS = (
     "    models.restore_buffers(model, fabric.device)\n    return model, optimizer\n",
 )
 # Of each technique, what it replaces in before.py: (text, its replacement).
+# Whole texts, so that a change in before.py is an error, and not a technique left out.
 ADDED = {
     BF16: [('precision="32-true"', 'precision="bf16-true"'), EXACT_BUFFERS],
     FEW: [
@@ -116,6 +117,7 @@ def combinations(devices, bf16):
     if not bf16:
         return [(FEW, ONCE), (FEW, ONCE, CHECKPOINT)] if devices == 1 else []
     if devices == 1:
+        # Offloading is a part of FSDP, which shards nothing here: it comes with all techniques.
         return [first, (*first, CHECKPOINT), TOGETHER]
     further = ((), (CHECKPOINT,), (OFFLOAD,), (CHECKPOINT, OFFLOAD))
     return [(*first, SHARD, *more) for more in further]

@@ -37,7 +37,7 @@ def draw_all(every, out):
 
 def beside(every, file):
     """Draw what scripts hold on the device beside each other, on one scale unless one is tiny."""
-    figure, axes = _figure(1, len(every), 8.5, 3.6)
+    figure, axes = _figure(len(every), 8.5, 3.6)
     held = [expanded(moments) for moments in every]
     tops = [moments["device"].sum(1).max() for moments in held]
     together = max(tops) < APART * min(tops)  # else the smaller one would be a line at the bottom
@@ -71,7 +71,7 @@ def _mark_peak(axes, at, total, gb_or_mb, more=""):
 def draw(record, moments, file):
     """Draw what one script holds on the GPU."""
     held = expanded(moments)
-    figure, axes = _figure(1, 1, 11, 4.8)
+    figure, axes = _figure(1, 11, 4.8)
     gb_or_mb, factor = _area(axes[0, 0], held)
     axes[0, 0].set_ylabel(f"{gb_or_mb} on the GPU")
     axes[0, 0].set_xlabel("allocations and frees during one update, in order")
@@ -87,9 +87,9 @@ def draw(record, moments, file):
     bars.save(figure, file, bars.peaks([record]))
 
 
-def _figure(rows, columns, width, height):
+def _figure(columns, width, height):
     size = {"figsize": (width, height), "layout": "constrained"}
-    return plt.subplots(rows, columns, squeeze=False, **size)
+    return plt.subplots(1, columns, squeeze=False, **size)
 
 
 def _area(axes, moments, largest_gb=None):
@@ -100,11 +100,13 @@ def _area(axes, moments, largest_gb=None):
     top = largest_gb or gb.sum(1).max()
     gb_or_mb, factor = ("GB", 1) if top >= 1 else ("MB", 1000)
     used = [(label, column * factor) for label, column in zip(CATEGORIES, gb.T) if column.any()]
+    # In steps: between two events, what is held stays the same.
     look = {"colors": [COLORS[label] for label, _ in used], "step": "post", "linewidth": 0}
     axes.stackplot(x, [column for _, column in used], **look)
     # Each phase has a shade of its own behind the areas, and its name where there is room.
     starts = [0, *(i for i in range(1, len(phases)) if phases[i] != phases[i - 1]), len(phases)]
     for begin, end in zip(starts, starts[1:]):
+        # Up to where the next phase begins, so that no gap is left between two shades.
         last = x[min(end, len(x) - 1)]
         axes.axvspan(x[begin], last, color=SHADES[phases[begin]], zorder=0, linewidth=0)
         if end - begin > 0.04 * len(phases) and largest_gb is None:
@@ -112,6 +114,7 @@ def _area(axes, moments, largest_gb=None):
             inside = {"xycoords": ("data", "axes fraction"), "ha": "center", "va": "top"}
             axes.annotate(phases[begin], middle, fontsize=9, **inside)
     axes.set_xlim(x[0], x[-1])
+    # Above the peak stands its size and, in a picture of one script, the names of phases.
     axes.set_ylim(0, top * factor * (1.12 if largest_gb else 1.3))
     axes.spines[["top", "right"]].set_visible(False)
     return gb_or_mb, factor

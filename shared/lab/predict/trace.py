@@ -45,6 +45,7 @@ class Trace:
         history = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
         for event in history:
             number, between, _ = event["user_metadata"].partition(BETWEEN)
+            # What was allocated before the first operation has no number.
             self._take(event, int(number or 0), not between)
         self._label_until(len(watch.places))
 
@@ -60,6 +61,9 @@ class Trace:
             tensor = results.get(event["addr"], (None, None))
             block = TracedBlock(change, category, phase, module, line, tensor)
             self._live[event["addr"]] = block
+        # By then PyTorch counts a block as no longer allocated; while another stream uses it, it is
+        # active. https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.memory_stats.html
+        # A block from before the history began is not among the live ones.
         elif event["action"] == "free_requested" and event["addr"] in self._live:
             block = self._live.pop(event["addr"])
             change = -block.nbytes
@@ -75,6 +79,7 @@ class Trace:
         while self._next_label[0] <= number:
             _, address, category, name = self._next_label
             block = self._live.get(address)
+            # What is known stays, as in the ledger; the other categories are guesses.
             if block and block.label not in KNOWN:
                 block.label = category
                 block.name = name
@@ -100,10 +105,14 @@ class Trace:
             "breakdown_gb": {label: size / 1e9 for label, size in breakdown.items() if size},
             "device_active_gb": peaks["active"] / 1e9,
         }
-        at = {"phase": last.phase if last else "load", "module": last and last.module}
-        return phase, {**at, "line": last and last.line and "{}:{}".format(*last.line)}
+        return phase, {**_place(last), "line": last and last.line and "{}:{}".format(*last.line)}
 
     def peak_at(self, since, until):
         """Return where a record's peak is, in a part of the events."""
-        last = summit(self.events, "cuda", since, until)[2]
-        return {"phase": last.phase if last else "load", "module": last and last.module}
+        return _place(summit(self.events, "cuda", since, until)[2])
+
+
+def _place(block):
+    """Return where in the run a block was handed out."""
+    # Without a block, that peak was there when the events began: loading has left it.
+    return {"phase": block.phase if block else "load", "module": block and block.module}

@@ -89,6 +89,7 @@ class Watch:
                 self.label(t, "gathered")
         elif func is torch.ops.aten.copy_.default and self._is_input(args[1]):
             self.label(args[0], "inputs")
+        # A script without an optimizer updates its weights like this: see own/updates.py.
         if func._schema.name.endswith("_") and isinstance(args[0], torch.Tensor):
             self.has_changed |= on_gpu(args[0]) and address(args[0]) in self.weights
         self.cost.note(self, func, args, kwargs, out)
@@ -165,6 +166,7 @@ class Watch:
         self.place()
 
     def _backward(self, original, *args, **kwargs):
+        # Not None, even outside of the script's lines: phase() goes by it.
         self._backward_at = self.line() or ("", 0, None)
         self.place()
         try:
@@ -191,6 +193,7 @@ class Watch:
             stack.callback(before_step(self._before_step).remove)
             stack.callback(after_step(self._after_step).remove)
             stack.enter_context(self._whereabouts.update())
+            # Tensor.backward() calls it, too.
             stack.enter_context(wrapped(torch.autograd, "backward", self._backward))
             stack.enter_context(wrapped(torch.optim.Optimizer, "zero_grad", self._free))
             if group := lookup(FSDP_GROUP, "gathered weights count as activations"):
@@ -209,6 +212,8 @@ def record_history():
     Not before the script has begun to use the GPU: it may choose the allocator's settings itself.
     """
     if not process.records_history():
+        # So many, since a full history overwrites its beginning; and without stacks, since places
+        # have the lines. https://docs.pytorch.org/docs/stable/torch_cuda_memory.html
         torch.cuda.memory._record_memory_history(max_entries=100_000_000, context=None)
 
 

@@ -16,5 +16,6 @@ def prepare():
     host.begin()
     streams.begin()
     report.begin()
+    # A process that becomes another card later does this again: see process.become().
     if int(os.environ.get("EMULATED_ALONE") or 0):
         alone.begin()

@@ -40,6 +40,7 @@ def begin():
 def _replace_everywhere(name, original, replacement):
     """Replace a function in all modules, since some have imported it by name."""
     for module in [*sys.modules.values()]:
+        # Not getattr(), by which some modules would import what they have not needed yet.
         if vars(module).get(name) is original:
             setattr(module, name, replacement)
 
@@ -88,6 +89,8 @@ class Alone:
         options = {"rank": self.rank, "world_size": int(os.environ["WORLD_SIZE"])}
         if timeout:
             options["timeout"] = timeout
+        # Only what was asked for: with NCCL alone, weights on the host are sharded through the GPU,
+        # as on rank 0 of several. None stands for both.
         backend = backend or "cpu:gloo,cuda:nccl"
         for on_host in ("gloo", "mpi"):
             backend = backend.replace(on_host, "fake")

@@ -84,6 +84,8 @@ def _mapped(function):
     def load(file, *args, **kwargs):
         if isinstance(file, (str, os.PathLike)) and os.path.exists(file):
             if os.path.getsize(file) > FILE and zipfile.is_zipfile(file):
+                # Older formats than zip files cannot be mapped:
+                # https://docs.pytorch.org/docs/stable/generated/torch.load.html
                 kwargs.setdefault("mmap", True)
         return function(file, *args, **kwargs)
 

@@ -117,8 +117,10 @@ def _replace(name, key, handler):
         return
     base, _, overload = full.partition(".")
     func = getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
+    # A view has the memory, and so the values, of what it is a view of.
     if func.is_view or base in CHANGE_NOTHING:
         return
+    # Taken first: after impl() it would be the replacement.
     original = torch.library.get_kernel(func, key)
     places = [i for i, a in enumerate(func._schema.arguments) if str(a.type) in TENSOR]
 
@@ -131,9 +133,12 @@ def _replace(name, key, handler):
         try:
             out = handler(func, run, args, kwargs)
         finally:
+            # After an error, too: until then a watcher takes all that runs for parts of this.
             work.end(begun, func, args, kwargs, out)
             if watcher:
                 watcher.ends(seen, func, args, kwargs, out)
         return out
 
+    # With the keyset of the call, by which the original is called in turn:
+    # https://docs.pytorch.org/docs/stable/library.html
     _library(namespace).impl(full, kernel, key, with_keyset=True)

@@ -85,6 +85,8 @@ def alias(t):
     memory = (ctypes.c_ubyte * n).from_address(t.data_ptr())
     values = torch.frombuffer(memory, dtype=torch.uint8).view(t.dtype)
     same = values.as_strided(t.size(), t.stride())
+    # The bytes are those from before: PyTorch only notes that a tensor is conjugated.
+    # https://docs.pytorch.org/docs/stable/generated/torch.conj.html
     return same.conj() if t.is_conj() else same
 
 

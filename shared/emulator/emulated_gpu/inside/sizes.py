@@ -22,12 +22,14 @@ from emulated_gpu.inside.trees import tree_leaves, tree_map
 
 aten = torch.ops.aten
 # Of this thread: `now` has the answers of an operation, `most` the bound of one inside of it.
+# The library, too, keeps answers by thread: a backward pass has one of its own.
 _answering = threading.local()
 
 
 @contextlib.contextmanager
 def answers(numbers=None, count=-1):
     """Give an operation these numbers when it reads some from the GPU, by default 0 each time."""
+    # An operation may call another one that has answers of its own.
     before = getattr(_answering, "now", (None, 0))
     _set_answers(numbers, count)
     try:
@@ -80,11 +82,13 @@ def scalar(run, t):
     if not on_gpu(t) or _is_answering():  # an operation counts
         return number
     read(t, "a number")
+    # Not simply 1: Python gets a bool, an integer or a float, as the type of the tensor is.
     return alias(t).item() if has_values(t) else torch.ones((), dtype=t.dtype).item()
 
 
 def equal(func, run, args, kwargs, operands):
     """Return whether two tensors are equal; those without values are."""
+    # The GPU's own run comes first, since it allocates what a GPU does.
     out = run(*args, **kwargs)
     if not all(map(on_gpu, operands)):
         return out

@@ -23,6 +23,7 @@ def begin():
 def _noted(original):
     @functools.wraps(original)
     def record_stream(tensor, stream):
+        # To find a line takes time, and a report has no more of them.
         if len(_lines) < reads.MOST:
             _lines.setdefault(reads.line_at_work())
         return original(tensor, stream)
