@@ -32,8 +32,8 @@ COMPUTES = re.compile(r"(cublas|cudnn|cufft|cusolver|cusparse(?!Lt))")
 NOT_ONLY = re.compile(
     r"Get(?!rf|rs|ri)|Create|Find|[Nn]nz|Query|Init|Size|zeroPivot|I[a-z]am|dot|nrm2|asum"
 )
-# Functions of these that launch nothing; plans of cuFFT are numbers, no handles.
-WITHOUT_KERNEL = re.compile(r"Set|Destroy|Dropout|cufft(?!Exec)")
+# Functions of these that launch nothing; most of them take another object than a handle.
+WITHOUT_KERNEL = re.compile(r"Set|Destroy|Dropout|cudnnBackend|cublasLt|cufft(?!Exec)")
 
 
 class BuildError(Exception):
@@ -192,6 +192,7 @@ def stub_code(names, folders):
             sized.append(sizes)
         elif COMPUTES.match(name) and not NOT_ONLY.search(name):
             # What a library computes is a kernel at least, on the stream of its handle.
+            # Plans of cuFFT are numbers.
             handle = "0" if name.startswith("cufft") else "handle"
             works = "" if WITHOUT_KERNEL.search(name) else f"library_work({handle}); "
             others.append(f"STUB int {name}(const void *handle) {{ {works}return 0; }}")

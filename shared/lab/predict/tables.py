@@ -108,11 +108,14 @@ def costs(records):
     }
     if all(r["bound"] for r in records):
         above += ", the least time it takes, at the highest rates, and how long it takes"
+        columns["at least ms"] = lambda r: f"{r['bound']['ms']:.4g}"
+        if all(r["time"] for r in records):  # not of a script that ends before its second update
+            columns |= {
+                "GPU ms": lambda r: f"{r['time']['busy_ms']:.3g}",
+                "kernels": lambda r: f"{r['time']['pieces']:,}",
+                "ms": lambda r: f"{r['time']['ms']:.3g}",
+            }
         columns |= {
-            "at least ms": lambda r: f"{r['bound']['ms']:.4g}",
-            "GPU ms": lambda r: f"{r['time']['busy_ms']:.3g}",
-            "kernels": lambda r: f"{r['time']['pieces']:,}",
-            "ms": lambda r: f"{r['time']['ms']:.3g}",
             f"at most {unit(records[0])}/s": lambda r: f"{reading.most_per_second(r):,.0f}",
             "bounded by": lambda r: r["bound"]["by"],
         }
