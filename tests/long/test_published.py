@@ -5,6 +5,7 @@ The measurements are those on shared/lab/evidence/README.md.
 
 import re
 import shutil
+import statistics
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,8 @@ from helpers.predictions import near
 
 from emulated_gpu import cards
 from shared.lab.lessons import proof
-from shared.lab.predict import estimate
-from shared.lab.proof.published import command, sources, time_factors
-from shared.lab.proof.published.show import error, reached
+from shared.lab.proof.published import command, sources
+from shared.lab.proof.published.show import error, reached, time_error
 from shared.lab.proof.published.sources import REPORTS, SOURCES
 from shared.lab.records import stored
 
@@ -125,12 +125,7 @@ def test_fsdp1_is_near(records):
     assert f"of FSDP1's {len(ours)}, {len(ours) - 1} within 5 %" in text
 
 
-def test_the_estimate_is_fitted_on_half_of_its_source_and_near_on_the_other(records):
-    fitted, held_out = time_factors.halves(records)
-    for kind, factor in time_factors.factors(fitted).items():
-        assert estimate.FACTORS[kind] == pytest.approx(factor, abs=0.005)
-    off = time_factors.errors(held_out)
-    assert len(off) >= 30 and off[len(off) // 2] <= 0.1 and off[int(0.9 * len(off))] <= 0.25
-    assert not {r["what"] for r in fitted} & {r["what"] for r in held_out}
-    text = (ROOT / "shared/lab/predict/README.md").read_text("utf-8")
-    assert "half of the models that timm measured on an RTX 3090; the other half tests them" in text
+def test_emulated_times_are_near_where_nothing_was_fitted(records):
+    """The table of times is of one H200: other cards and scripts show what it is worth."""
+    timm = [abs(time_error(r)) for r in records if r["source"].startswith("timm, speeds")]
+    assert len(timm) > 60 and statistics.median(timm) < 0.25

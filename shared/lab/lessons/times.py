@@ -1,5 +1,6 @@
 """The parts of pages on time, as measured on one GPU: tables, and the sentences with figures."""
 
+import math
 import statistics
 
 from shared.lab.records import markdown, measured
@@ -44,14 +45,36 @@ def table(folder):
 def every(folder):
     """Return the table of all timed updates."""
     settings = (f"{measured.gpu()}: script", "images", "at a time")
-    figures = ("ms per update", "started by the host in", "kernels", "GPU busy, ms", "images/s")
+    figures = ("ms per update", "emulated", "started by the host in", "kernels")
+    figures += ("GPU busy, ms", "emulated", "images/s")
     rows = [(*settings, *figures)]
     for run in sorted(measured.times(), key=lambda run: run.name[:2]):  # within a stage as measured
         sizes = str(run.batch_size), str(run.at_a_time)
-        cells = measured.spread(run), f"{run.launch_ms:.0f}", f"{run.kernels:,}"
-        last = f"{run.busy_ms:.0f}", f"{run.per_second:.0f}"
+        whole, busy = _emulated(run, "ms"), _emulated(run, "busy_ms")
+        cells = measured.spread(run), whole, f"{run.launch_ms:.0f}", f"{run.kernels:,}"
+        last = f"{run.busy_ms:.0f}", busy, f"{run.per_second:.0f}"
         rows.append((run.name, *sizes, *cells, *last))
-    return markdown.text(rows)
+    errors = []
+    for key, what in (("busy_ms", "the GPU is busy"), ("ms", "an update takes")):
+        off = sorted(emulated_errors(key))
+        errors.append(
+            f"for how long {what}: median error {statistics.median(off):.0%}, nine of ten within "
+            f"{off[math.ceil(0.9 * len(off)) - 1]:.0%}, all within {off[-1]:.0%}"
+        )
+    number = len(emulated_errors("ms"))
+    summary = f"Emulated beside a host of the same pace, {number} runs: {'; '.join(errors)}."
+    return markdown.text(rows, summary)
+
+
+def _emulated(run, key):
+    return f"{run.emulated[key]:.0f}" if run.emulated else ""
+
+
+def emulated_errors(key):
+    """Return the relative errors, without sign, of emulated "ms" or "busy_ms"."""
+    of_run = {"ms": "median", "busy_ms": "busy_ms"}[key]
+    runs = [run for run in measured.times() if run.emulated]
+    return [abs(run.emulated[key] / getattr(run, of_run) - 1) for run in runs]
 
 
 def paced():

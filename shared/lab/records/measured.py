@@ -31,6 +31,7 @@ class Updates:
     launch_ms: float  # median, until the host had started all of an update
     kernels: int
     busy_ms: float  # of the GPU, in another, profiled update
+    emulated: dict | None  # "ms" and "busy_ms" of an emulated GPU, beside a host of this pace
 
     @property
     def median(self):
@@ -87,7 +88,7 @@ def lines():
 
 def compared():
     """Return the runs of the comparisons with an emulated GPU, each once."""
-    return _each_once(comparison)
+    return [r for r in _each_once(comparison) if r["kind"] == "memory"]
 
 
 def _each_once(of_file):
@@ -95,13 +96,18 @@ def _each_once(of_file):
     runs = {}
     for file in FILES:
         for r in of_file(file)[1]:
-            runs.setdefault(tuple(r[field] for field in IDENTITY), r)
+            runs.setdefault(_identity(r), r)
     return [*runs.values()]
+
+
+def _identity(r):
+    return tuple(r[field] for field in IDENTITY)
 
 
 @functools.cache
 def times():
     """Return the timed updates on the GPU whose times the pages print, in order."""
+    emulated = {_identity(r): r["emulated"] for r in _each_once(comparison) if r["kind"] == "time"}
     runs = []
     for r in lines():
         # With faked ranks communication takes no time, so the times of several devices say nothing.
@@ -120,6 +126,7 @@ def times():
             # The mean over the profiled updates, which need not be whole.
             kernels=round(r["profile"]["kernels"]),
             busy_ms=r["profile"]["busy_ms"],
+            emulated=emulated.get(_identity(r)),
         )
         runs.append(run)
     return runs

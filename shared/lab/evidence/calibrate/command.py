@@ -132,6 +132,9 @@ def compare_file(file, folder):
         "date": time.strftime("%Y-%m-%d"),
     }
     into = folder / f"{file.name.partition('.')[0]}-emulated.json"
-    stored.write(into, [header, *compared])
+    timed = compare.times(machine, measured)
+    stored.write(into, [header, *compared, *timed])
     print("", *aligned(compare.HEADING, compare.rows(compared)), sep="\n")
+    if timed:
+        print("", *aligned(compare.TIMES, compare.time_rows(timed)), sep="\n")
     print(f"{into}: the comparison")

@@ -1,5 +1,6 @@
-"""Runs of a calibration beside the same on an emulated GPU of its kind: bytes, and events."""
+"""Runs of a calibration beside the same on an emulated GPU of its kind: bytes, events, times."""
 
+import statistics
 import subprocess
 import tempfile
 from pathlib import Path
@@ -8,10 +9,12 @@ from emulated_gpu import cards
 from shared.errors import UserError
 from shared.lab.evidence.calibrate import files, measure
 from shared.lab.evidence.calibrate.runs import of_record
-from shared.lab.predict.jobs import Failed, run_jobs
+from shared.lab.predict import stage
+from shared.lab.predict.jobs import Failed, Wanted, run_jobs
 from shared.lab.proof.traces.compare_events import in_order
 
 HEADING = ("script", "allocated GB", "emulated", "reserved GB", "emulated", "events equal")
+TIMES = ("script", "images", "at a time", "ms", "emulated", "GPU busy, ms", "emulated")
 COUNTED = {"allocated": "peak", "reserved": "reserved"}  # {counter: its name in a record}
 # The packages whose versions decide how many bytes a script takes.
 DECISIVE = ("torch", "torchvision", "transformers", "torchao", "bitsandbytes")
@@ -62,6 +65,36 @@ def emulate(machine, runs, folder):
     except Failed as error:
         print(f"- {error}", flush=True)
     return files.read(file)[1]
+
+
+def times(machine, runs):
+    """Return, for each timed run on one GPU, its ms and busy_ms, measured and emulated.
+
+    The emulated host has the pace of the real one in that run: how fast a host is, nobody can tell
+    by emulating it.
+    """
+    card = cards.CARDS[card_of(machine)]
+    # With faked ranks communication takes no time.
+    timed = [r for r in runs if r["kind"] == "time" and r["devices"] == 1]
+    jobs = []
+    for r in timed:
+        # Scripts from 08 on have several GPUs of their own.
+        wanted = Wanted(
+            "full",
+            card=card,
+            devices=1,
+            batch_size=r["batch_size"],
+            micro_batch_size=r["micro_batch_size"],
+            host_us=statistics.median(r["launch_ms"]) / r["profile"]["kernels"] * 1e3,
+        )
+        jobs.append((stage.predict, r["name"], wanted))
+    compared = []
+    for r, record in zip(timed, run_jobs(jobs)):
+        measured = {"ms": statistics.median(r["update_ms"]), "busy_ms": r["profile"]["busy_ms"]}
+        measured["pieces"] = r["profile"]["kernels"]
+        both = {"measured": measured, "emulated": record["time"]}
+        compared.append({**of_record(r).settings, **both})
+    return compared
 
 
 def equal_events(measured, emulated):
@@ -117,6 +150,16 @@ def more(measured, emulated):
 def rows(compared):
     """Return the rows of a table of peaks while training, in GB: measured beside emulated."""
     return [(title(r), *cells(r), events(r)) for r in compared]
+
+
+def time_rows(timed):
+    """Return the rows of a table of updates: ms, and those in which the GPU is busy."""
+    table = []
+    for r in timed:
+        sizes = [str(r[key] or "") for key in ("batch_size", "micro_batch_size")]
+        both = [f"{r[of][key]:.1f}" for key in ("ms", "busy_ms") for of in ("measured", "emulated")]
+        table.append((title(r), *sizes, *both))
+    return table
 
 
 def cells(r):
