@@ -17,7 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook as before_ste
 
 from emulated_gpu.inside import library
 from emulated_gpu.inside.memory import LARGE, extent, is_large
-from emulated_gpu.inside.trees import tree_leaves
+from emulated_gpu.inside.trees import tensors_of
 
 # Bytes from which on a file of tensors is written without their values, and mapped, not read.
 FILE = 64 * LARGE
@@ -95,8 +95,7 @@ def _sparse(function):
 
     @functools.wraps(function)
     def save(obj, *args, **kwargs):
-        tensors = (t for t in tree_leaves(obj) if isinstance(t, torch.Tensor))
-        large = sum(t.numel() * t.element_size() for t in tensors) > FILE
+        large = sum(t.numel() * t.element_size() for t in tensors_of(obj)) > FILE
         with torch.serialization.skip_data() if large else contextlib.nullcontext():
             return function(obj, *args, **kwargs)
 
@@ -146,7 +145,7 @@ def is_needless(func, args, kwargs):
         # During step() also the optimizer's copies of weights, which are no Parameters.
         is_weight = isinstance(target, torch.nn.Parameter) or _stepping > 0
         return _is_large_on_host(target) and (is_weight or is_untouched(args[1]))
-    tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+    tensors = tensors_of((args, kwargs))
     if name in LINEAR and len(tensors) > 1 and all(map(is_untouched, tensors)):
         return True
     if not _stepping:
