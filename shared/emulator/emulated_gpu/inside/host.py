@@ -15,6 +15,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook as after_step
 from torch.optim.optimizer import register_optimizer_step_pre_hook as before_step
 
+from emulated_gpu.imports import replace_everywhere
 from emulated_gpu.inside import library
 from emulated_gpu.inside.memory import LARGE, extent, is_large
 from emulated_gpu.inside.trees import tensors_of
@@ -39,7 +40,7 @@ def begin():
     for name in dir(torch.nn.init):
         function = getattr(torch.nn.init, name)
         if name.endswith("_") and not name.startswith("_") and callable(function):
-            setattr(torch.nn.init, name, _unless_large(function))
+            replace_everywhere(name, function, _unless_large(function))
     if not hasattr(torch.library, "get_kernel"):  # before PyTorch 2.9: no kernel is stood around
         for name in RANDOM:
             setattr(torch.Tensor, name, _unless_large(getattr(torch.Tensor, name), DRAWN))
