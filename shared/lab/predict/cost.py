@@ -130,15 +130,14 @@ class Cost:
         written = [t for role, t in operands if role in ("written", "both")] + new
         if name == COPY_IN:
             written.append(out[0])
-        read = [t for role, t in operands if role in ("read", "both")]
-        devices = {t.device.type for t in written}
         if not written:
             return None  # a view, or a number
-        if self.device not in {t.device.type for t in (*read, *written)}:
+        read = [t for role, t in operands if role in ("read", "both")]
+        sources, devices = ({t.device.type for t in part} for part in (read, written))
+        if self.device not in sources | devices:
             self.on_host += sum(map(touched, (*read, *written)))
             return None
         operation = Operation(self.stream(), layout=bool(LAYOUT.search(name)))
-        sources = {t.device.type for t in read}
         if COPY.fullmatch(name) and sources and sources != devices:
             copied = sum(map(touched, read))
             if self.device in devices:
