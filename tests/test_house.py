@@ -34,7 +34,7 @@ IN_LAB = {  # the folders of shared/lab/, each with those that it may import bes
 }
 FOR_STAGES = ("images", "text", "metrics", "errors")
 # Modules of the emulator that others may use.
-PUBLIC = {"build", "cards", "launch", "process", "imports"}
+PUBLIC = {"build", "cards", "launch", "process", "imports", "operands"}
 
 
 def house(name):

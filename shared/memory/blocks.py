@@ -11,6 +11,7 @@ KNOWN = ("parameters", "gradients", "optimizer states", "inputs")
 GUESSES = ("activations", "recomputed", "gathered", "temporaries")
 # The last two are not tensors; PyTorch's counters on CUDA include them.
 CATEGORIES = (*KNOWN, *GUESSES, "workspaces", "rounding")
+PLAIN = (bool, int, float, str)  # types of arguments that have no tensors inside
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -24,7 +25,13 @@ class Block:
 
 def tensors(x):
     """Yield the tensors inside nested lists, tuples and dicts."""
-    return (leaf for leaf in tree_leaves(x) if isinstance(leaf, torch.Tensor))
+    if isinstance(x, torch.Tensor):
+        yield x
+    elif type(x) in (list, tuple, dict):  # tree_leaves() takes twice as long
+        for part in x.values() if type(x) is dict else x:
+            yield from tensors(part)
+    elif x is not None and type(x) not in PLAIN:
+        yield from (leaf for leaf in tree_leaves(x) if isinstance(leaf, torch.Tensor))
 
 
 def summit(events, device, since=0, until=None):

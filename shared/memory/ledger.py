@@ -159,5 +159,6 @@ def parts_of(tensor):
 
     Such a tensor has no memory of its own; its storage is only a wrapper.
     """
-    names = tensor.__tensor_flatten__()[0] if hasattr(tensor, "__tensor_flatten__") else []
-    return [*tensors([getattr(tensor, name) for name in names])]
+    if not hasattr(tensor, "__tensor_flatten__"):
+        return []
+    return [*tensors([getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]])]

@@ -3,7 +3,7 @@
 import pytest
 from conftest import NAMES, SHARDED, TEXT, once
 from helpers.emulated import NEEDS
-from helpers.predictions import predict_all
+from helpers.predictions import predicted
 from helpers.versions import KEPT_GB, made_here
 
 from shared.lab.records import stored
@@ -16,7 +16,7 @@ MIB = 2**20
 @pytest.fixture(scope="session")
 def on_gpu(tmp_path_factory):
     """The ladder at full size on an emulated A100, {script: record}."""
-    return once(tmp_path_factory, "full.json", lambda: predict_all(NAMES + TEXT, "full"))
+    return once(tmp_path_factory, "full.json", lambda: predicted(*NAMES, *TEXT))
 
 
 @pytest.mark.parametrize("before, after", [*zip(NAMES, NAMES[1:]), TEXT])

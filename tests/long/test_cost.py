@@ -9,8 +9,9 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from emulated_gpu import cards
+from emulated_gpu.operands import touched
 from shared.lab.predict.bound import bound
-from shared.lab.predict.cost import BESIDE, Cost, Operation, touched
+from shared.lab.predict.cost import BESIDE, Cost, Operation
 from shared.lab.records import stored
 from shared.memory.ledger import Ledger
 

@@ -44,3 +44,10 @@ def once_imported(name, change):
     else:
         # Before Python's finders, since the first one that knows a module ends the search.
         sys.meta_path.insert(0, _Finder(name, change))
+
+
+def replace_everywhere(name, original, replacement):
+    """Replace a function in all modules, since some have imported it by name."""
+    for module in [*sys.modules.values()]:
+        if getattr(module, "__dict__", {}).get(name) is original:  # None blocks an import
+            setattr(module, name, replacement)

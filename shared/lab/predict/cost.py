@@ -13,21 +13,15 @@ import torch
 import torch.distributed as dist
 from torch.utils.flop_counter import flop_registry
 
+from emulated_gpu.operands import SOME, roles, touched
 from shared.memory import torch_private
 from shared.memory.blocks import tensors
 
-# Operations that overwrite their argument without reading it.
-ONLY_WRITE = re.compile(r"(_foreach_)?(zero|fill|copy|normal|uniform|random|bernoulli)_")
 # These neither read nor write values: they allocate memory, or change a tensor's view of it.
 NOTHING = re.compile(
     r"(new_)?empty(_like|_strided|_permuted|_quantized)?|"
     r"(resize|set|detach|t|transpose|squeeze|unsqueeze|as_strided)_"
 )
-# These read only as much of their first operand as they return, or write only as much of it as
-# they are given.
-SOME = re.compile(r"embedding|index|index_select|gather|take|index_put_")
-# Convolutions, and batch norm, which takes their results: cuDNN may convert their layout.
-LAYOUT = re.compile(r"conv(?!ert)|batch_norm")
 COPY = re.compile(r"(_foreach_)?copy_|_to_copy")  # possibly between devices
 # Communication: a part of the operation's name; whether tensors are gathered or reduced; and the
 # share of them that each of n devices receives.
@@ -68,7 +62,6 @@ class Operation:
     received: float = 0  # the part of these that comes from other devices
     to_device: int = 0
     to_host: int = 0
-    layout: bool = False  # whether a library may convert the layout of its operands
 
 
 class Cost:
@@ -120,10 +113,10 @@ class Cost:
         return Operation(stream, **{kind: nbytes}, received=nbytes * share(n))
 
     def _counted(self, ledger, func, args, kwargs, out):
-        name, roles = _roles(func)
-        if roles is None:
+        name, how = _roles(func)
+        if how is None:
             return None
-        arguments = [*zip(roles.values(), args), *((roles[key], kwargs[key]) for key in kwargs)]
+        arguments = [*zip(how.values(), args), *((how[key], kwargs[key]) for key in kwargs)]
         operands = [(role, t) for role, part in arguments for t in tensors(part)]
         blocks = {ledger.block(t) for _, t in operands}
         # A result in the memory of an operand is a view of it, or is that operand.
@@ -131,14 +124,14 @@ class Cost:
         written = [t for role, t in operands if role in ("written", "both")] + new
         if name == COPY_IN:
             written.append(out[0])
-        read = [t for role, t in operands if role in ("read", "both")]
         if not written:
             return None  # a view, or a number
-        if self.device not in {t.device.type for t in (*read, *written)}:
+        read = [t for role, t in operands if role in ("read", "both")]
+        sources, targets = ({t.device.type for t in part} for part in (read, written))
+        if self.device not in sources | targets:
             self.on_host += sum(map(touched, (*read, *written)))
             return None
-        operation = Operation(self.stream(), layout=bool(LAYOUT.search(name)))
-        sources, targets = ({t.device.type for t in part} for part in (read, written))
+        operation = Operation(self.stream())
         if COPY.fullmatch(name) and sources and sources != targets:
             copied = sum(map(touched, read))
             if self.device in targets:
@@ -185,27 +178,9 @@ def _roles(func):
     name = func._schema.name.partition("::")[2]
     if NOTHING.fullmatch(name):
         return name, None
-    roles = {}
-    for argument in func._schema.arguments:
-        roles[argument.name] = "read"
-        # Fused optimizers may divide gradients by a loss scale; none of the scripts gives them one.
-        info = argument.alias_info
-        if info and info.is_write and argument.name not in ("g", "grads"):
-            alone = argument.is_out or (
-                not roles.keys() - {argument.name} and ONLY_WRITE.fullmatch(name)
-            )
-            roles[argument.name] = "written" if alone else "both"
     if name == COPY_IN:
-        roles["all_gather_output"] = "neither"
-    return name, roles
-
-
-def touched(t):
-    """Return the bytes of a tensor's elements; those repeated with stride 0 count once."""
-    n = t.element_size()
-    for length, stride in zip(t.shape, t.stride()):
-        n *= length if stride or not length else 1
-    return n
+        return name, {**roles(func), "all_gather_output": "neither"}
+    return name, roles(func)
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """The process that jobs.Forks starts: it imports everything, and forks for each job."""
 
+import gc
 import importlib
 import multiprocessing
 import os
@@ -101,8 +102,11 @@ def serve(end):
 
 
 if __name__ == "__main__":
+    gc.disable()
     for name in IMPORTED:
         importlib.import_module(name)
+    gc.freeze()  # or every fork would look through all that is imported for garbage, many times
+    gc.enable()
     descriptor = int(sys.argv[1])
     sys.argv = ["predict"]  # errors of the command line begin with it
     serve(connection.Connection(descriptor))

@@ -13,7 +13,7 @@ import sys
 import torch
 import torch.distributed as dist
 
-from emulated_gpu.imports import once_imported
+from emulated_gpu.imports import once_imported, replace_everywhere
 from emulated_gpu.inside import library
 
 # The module, and the functions in it that the methods of Alone with the same names replace. PyTorch
@@ -30,19 +30,11 @@ def begin():
         return
     alone = Alone(sys.modules[OWNER])
     for name, original in alone.originals.items():
-        _replace_everywhere(name, original, getattr(alone, name))
+        replace_everywhere(name, original, getattr(alone, name))
     # A barrier of gloo that names the ranks which are late: none is.
     dist.ProcessGroup.monitored_barrier = lambda *_, **__: None
     once_imported("torch.distributed.pipelining.stage", _replace_messages_of_stages)
     once_imported("torch.distributed._symmetric_memory", _replace_rendezvous)
-
-
-def _replace_everywhere(name, original, replacement):
-    """Replace a function in all modules, since some have imported it by name."""
-    for module in [*sys.modules.values()]:
-        # Not getattr(), by which some modules would import what they have not needed yet.
-        if vars(module).get(name) is original:
-            setattr(module, name, replacement)
 
 
 class Store(dist.Store):

@@ -15,9 +15,10 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook as after_step
 from torch.optim.optimizer import register_optimizer_step_pre_hook as before_step
 
+from emulated_gpu.imports import replace_everywhere
 from emulated_gpu.inside import library
 from emulated_gpu.inside.memory import LARGE, extent, is_large
-from emulated_gpu.inside.trees import tree_leaves
+from emulated_gpu.inside.trees import tensors_of
 
 # Bytes from which on a file of tensors is written without their values, and mapped, not read.
 FILE = 64 * LARGE
@@ -39,7 +40,7 @@ def begin():
     for name in dir(torch.nn.init):
         function = getattr(torch.nn.init, name)
         if name.endswith("_") and not name.startswith("_") and callable(function):
-            setattr(torch.nn.init, name, _unless_large(function))
+            replace_everywhere(name, function, _unless_large(function))
     if not hasattr(torch.library, "get_kernel"):  # before PyTorch 2.9: no kernel is stood around
         for name in RANDOM:
             setattr(torch.Tensor, name, _unless_large(getattr(torch.Tensor, name), DRAWN))
@@ -97,8 +98,7 @@ def _sparse(function):
 
     @functools.wraps(function)
     def save(obj, *args, **kwargs):
-        tensors = (t for t in tree_leaves(obj) if isinstance(t, torch.Tensor))
-        large = sum(t.numel() * t.element_size() for t in tensors) > FILE
+        large = sum(t.numel() * t.element_size() for t in tensors_of(obj)) > FILE
         with torch.serialization.skip_data() if large else contextlib.nullcontext():
             return function(obj, *args, **kwargs)
 
@@ -148,7 +148,7 @@ def is_needless(func, args, kwargs):
         # During step() also the optimizer's copies of weights, which are no Parameters.
         is_weight = isinstance(target, torch.nn.Parameter) or _stepping > 0
         return _is_large_on_host(target) and (is_weight or is_untouched(args[1]))
-    tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+    tensors = tensors_of((args, kwargs))
     if name in LINEAR and len(tensors) > 1 and all(map(is_untouched, tensors)):
         return True
     if not _stepping:

@@ -32,7 +32,7 @@ def on_gpu(t):
 
     Sparse tensors consist of such ones, and the parts of a nested one are such.
     """
-    return t.device.type == "cuda" and t.layout == torch.strided and not t.is_nested
+    return t.is_cuda and t.layout == torch.strided and not t.is_nested
 
 
 def extent(t):
@@ -83,8 +83,7 @@ def alias(t):
     if not n:
         return torch.empty(t.size(), dtype=t.dtype)
     memory = (ctypes.c_ubyte * n).from_address(t.data_ptr())
-    values = torch.frombuffer(memory, dtype=torch.uint8).view(t.dtype)
-    same = values.as_strided(t.size(), t.stride())
+    same = torch.frombuffer(memory, dtype=t.dtype).as_strided(t.size(), t.stride())
     # The bytes are those from before: PyTorch only notes that a tensor is conjugated.
     # https://docs.pytorch.org/docs/stable/generated/torch.conj.html
     return same.conj() if t.is_conj() else same

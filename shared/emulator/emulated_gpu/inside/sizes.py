@@ -18,7 +18,7 @@ from emulated_gpu.inside import library
 from emulated_gpu.inside.counts import COUNT_TRUE, NONZERO, SIZED, SPARSE, on_cpu
 from emulated_gpu.inside.memory import State, alias, has_values, mark, on_gpu, state_of, to_cpu
 from emulated_gpu.inside.reads import read
-from emulated_gpu.inside.trees import tree_leaves, tree_map
+from emulated_gpu.inside.trees import tensors_of, tree_map
 
 aten = torch.ops.aten
 # Of this thread: `now` has the answers of an operation, `most` the bound of one inside of it.
@@ -108,8 +108,7 @@ def sized(func, run, args, kwargs, operands):
     """Run an operation whose result has a size that it reads from the GPU."""
     if func in NONZERO and _is_answering():  # it counts for another operation
         return run(*args, **kwargs)
-    leaves = tree_leaves(args[SIZED[func].by])
-    deciding = [_places(t) for t in leaves if isinstance(t, torch.Tensor)]
+    deciding = [_places(t) for t in tensors_of(args[SIZED[func].by])]
     for t in deciding:
         read(t, "how many values")
     result = None

@@ -1,11 +1,36 @@
-"""The leaves of nested arguments, with any PyTorch from 2.1 on."""
+"""Nested arguments and results of operations.
 
-from torch.utils import _pytree
+PyTorch has such functions, too, for more types than operations take. They need most of the time
+that an operation takes here.
+"""
 
-tree_map = _pytree.tree_map
-try:
-    tree_leaves = _pytree.tree_leaves
-except AttributeError:  # before PyTorch 2.2
+import torch
 
-    def tree_leaves(tree):
-        return _pytree.tree_flatten(tree)[0]
+
+def tree_leaves(tree):
+    """Return what is in nested lists, tuples and dictionaries."""
+    if isinstance(tree, dict):
+        tree = tree.values()
+    elif not isinstance(tree, (list, tuple)):
+        return [tree]
+    return [leaf for part in tree for leaf in tree_leaves(part)]
+
+
+def tensors_of(tree):
+    """Return the tensors in nested lists, tuples and dictionaries."""
+    if isinstance(tree, torch.Tensor):
+        return [tree]
+    if isinstance(tree, dict):
+        tree = tree.values()
+    elif not isinstance(tree, (list, tuple)):
+        return []
+    return [t for part in tree for t in tensors_of(part)]
+
+
+def tree_map(function, tree):
+    """Return nested lists, tuples and dictionaries with a function's results in place of leaves."""
+    if isinstance(tree, dict):
+        return {key: tree_map(function, part) for key, part in tree.items()}
+    if type(tree) in (list, tuple):
+        return type(tree)([tree_map(function, part) for part in tree])
+    return function(tree)

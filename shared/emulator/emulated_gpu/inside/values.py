@@ -13,6 +13,7 @@ sizes, indices and conditions have to fit together.
 """
 
 import contextlib
+import functools
 import math
 import re
 
@@ -34,7 +35,7 @@ from emulated_gpu.inside.memory import (
     to_cpu,
 )
 from emulated_gpu.inside.reads import line_at_work, read
-from emulated_gpu.inside.trees import tree_leaves, tree_map
+from emulated_gpu.inside.trees import tensors_of, tree_leaves, tree_map
 
 aten = torch.ops.aten
 ON_CPU = ("aten", "torchvision")  # whose operations the CPU has, too
@@ -60,7 +61,7 @@ def handle(func, run, args, kwargs):
     """Run an operation; run() is PyTorch's own kernel for CUDA."""
     if func._schema.name == "aten::_linalg_check_errors":
         return None  # there are none
-    operands = _tensors((args, kwargs))
+    operands = tensors_of((args, kwargs))
     if any(type(t) not in PLAIN for t in operands):
         return run(*args, **kwargs)
     if func is aten._local_scalar_dense.default:
@@ -96,7 +97,7 @@ def compute(func, args, kwargs, operands, out):
 
     Where the CPU cannot, or an operand has values that are an assumption, so have the results.
     """
-    results = _tensors(out)
+    results = tensors_of(out)
     on_card = [t for t in (*operands, *results) if on_gpu(t)]
     name = base_name(func)
     if not on_card or any(type(t) not in PLAIN for t in results):
@@ -120,7 +121,7 @@ def compute(func, args, kwargs, operands, out):
     if not changed and not new:
         return
     # A result is as good as what it was computed from; the old values of a target do not matter.
-    sources = _tensors(args[1:]) if name in OVERWRITES else operands
+    sources = tensors_of(args[1:]) if name in OVERWRITES else operands
     assumes = any(map(is_assumed, sources))
     is_computed = func.namespace == "c10d"  # NCCL has copied it
     if func.namespace in ON_CPU and not any(map(is_large, on_card)):
@@ -150,10 +151,7 @@ def mark_states(tensors, state):
             finite(t)
 
 
-def _tensors(nested):
-    return [t for t in tree_leaves(nested) if isinstance(t, torch.Tensor)]
-
-
+@functools.cache
 def base_name(func):
     """Return the name of an operation without namespace and overload, such as "add_"."""
     return func._schema.name.partition("::")[2]
@@ -214,11 +212,17 @@ def written(func, args, kwargs, operands):
     if func.namespace == "c10d":  # their schemas do not say what they change
         return operands
     tensors = []
-    for i, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            positional = args[i] if i < len(args) else None
-            tensors += _tensors(kwargs.get(argument.name, positional))
+    for i, name in written_arguments(func):
+        positional = args[i] if i < len(args) else None
+        tensors += tensors_of(kwargs.get(name, positional))
     return tensors
+
+
+@functools.cache
+def written_arguments(func):
+    """Return (place, name) of the arguments that an operation's schema says it writes into."""
+    arguments = enumerate(func._schema.arguments)
+    return [(i, a.name) for i, a in arguments if a.alias_info and a.alias_info.is_write]
 
 
 def on_cpu(func, args, kwargs, operands, out):

@@ -8,7 +8,6 @@ The shares are of one H200, in updates of ViT-L with 4 to 128 images at once (h2
 data come from memory as often as from its cache.
 """
 
-import functools
 import math
 import os
 import re
@@ -18,7 +17,8 @@ from torch.utils.flop_counter import flop_registry
 
 from emulated_gpu.inside import library
 from emulated_gpu.inside.memory import on_gpu
-from emulated_gpu.inside.trees import tree_leaves
+from emulated_gpu.inside.trees import tensors_of
+from emulated_gpu.operands import SOME, roles, touched
 
 MEMORY = 0.68  # of the memory's highest rate that kernels reach
 # Bytes per ns that a multiprocessor reads and writes, where that is less, and the microseconds
@@ -42,11 +42,6 @@ HEAD = 128
 TILE = 128  # tokens that a block of threads takes at once: others are padded
 START_US = 5
 
-# Operations that overwrite their argument without reading it.
-ONLY_WRITE = re.compile(r"(_foreach_)?(zero|fill|copy|normal|uniform|random|bernoulli)_")
-# These read only as much of their first operand as they return, or write only as much of it as
-# they are given.
-SOME = re.compile(r"embedding|index|index_select|gather|take|index_put_")
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 rates = {}  # of the card, in operations or bytes per ns
 
@@ -134,29 +129,5 @@ def moved(func, args, kwargs, out):
     return sum(reads.values()) + sum(writes.values()) + sum(map(touched, new))
 
 
-@functools.cache
-def roles(func):
-    """Return how an operation treats its arguments, {name: "read", "written" or "both"}."""
-    name = func._schema.name.partition("::")[2]
-    found = {}
-    for argument in func._schema.arguments:
-        info = argument.alias_info
-        found[argument.name] = "read"
-        # Fused optimizers may divide gradients by a loss scale; hardly any script gives them one.
-        if info and info.is_write and argument.name not in ("g", "grads"):
-            is_first = len(found) == 1
-            alone = argument.is_out or (is_first and ONLY_WRITE.fullmatch(name))
-            found[argument.name] = "written" if alone else "both"
-    return found
-
-
-def touched(t):
-    """Return the bytes of a tensor's elements; those repeated with stride 0 count once."""
-    n = t.element_size()
-    for length, stride in zip(t.shape, t.stride()):
-        n *= length if stride or not length else 1
-    return n
-
-
 def _tensors(nested):
-    return [t for t in tree_leaves(nested) if type(t) in PLAIN and on_gpu(t)]
+    return [t for t in tensors_of(nested) if type(t) in PLAIN and on_gpu(t)]
