@@ -1,6 +1,7 @@
 """Promise: what pages say of a real GPU is what its records say."""
 
 import re
+import statistics
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from helpers import emulated
 from emulated_gpu import cards
 from shared.lab.evidence.calibrate import compare, files, measure
 from shared.lab.evidence.calibrate.runs import of_record
+from shared.lab.lessons import times as lessons_times
 from shared.lab.predict import command, tables
 from shared.lab.predict.jobs import run_jobs
 from shared.lab.records import measured, scripts
@@ -161,6 +163,14 @@ def test_stages_have_the_emulated_peaks():
         if r["name"] in scripts.stages():
             near = pytest.approx(r["measured_gb"]["allocated"], rel=3e-4)
             assert r["emulated_gb"]["allocated"] == near
+
+
+def test_emulated_times_are_near():
+    """Beside a host of the same pace; 40 runs, a part of which set the rates of clock.c."""
+    for key in ("busy_ms", "ms"):
+        off = sorted(lessons_times.emulated_errors(key))
+        assert len(off) > 30
+        assert statistics.median(off) < 0.12 and off[int(0.9 * len(off))] < 0.25
 
 
 @pytest.mark.skipif(
