@@ -21,6 +21,7 @@ static const efficiency CONVOLUTION = {0.60, 5e3}, FEW_CHANNELS = {0.08, 5e3};
 #define LAYOUT 0.4
 #define INSIDE 0.78 // of the memory's rate: a copy on the card
 #define LINK 0.85   // of the link's rate to the host, and to other GPUs
+#define PAGEABLE 16 // bytes per ns from or to memory of the host that is not pinned
 // Bytes that a thread of an elementwise kernel moves: four values of 16 bits, from two tensors into
 // a third. It stands for kernels of which nothing else is known: those that compilers make.
 #define OF_THREAD 24
@@ -41,7 +42,8 @@ work work_of_threads(dim3 grid, dim3 block) {
 
 work work_of_copying(const void *to, const void *from, size_t bytes) {
   bool inside = memory_on_device(to) && memory_on_device(from);
-  double rate = inside ? card.memory / 2 * INSIDE : card.link * LINK;
+  double link = memory_pageable(to) || memory_pageable(from) ? PAGEABLE : card.link * LINK;
+  double rate = inside ? card.memory / 2 * INSIDE : link < card.link ? link : card.link;
   return at_least(inside ? "kernel" : "copy", bytes / rate);
 }
 
@@ -159,6 +161,7 @@ ENTRY cublasStatus_t cublasLtMatmul(cublasLtHandle_t of, cublasLtMatmulDesc_t de
                                     size_t bytes, cudaStream_t stream) {
   const layout *first = (layout *)in_a, *result = (layout *)in_d;
   double flop = 2 * first->rows * first->columns * result->columns * result->batch;
-  product(stream, first->type, false, true, flop);
+  bool tf32 = *(cublasComputeType_t *)description == CUBLAS_COMPUTE_32F_FAST_TF32;
+  product(stream, first->type, tf32, true, flop);
   return CUBLAS_STATUS_SUCCESS;
 }

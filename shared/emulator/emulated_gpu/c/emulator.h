@@ -41,6 +41,8 @@ size_t memory_used(int on);
 // Return addresses that nothing else has, without memory behind them until they are written.
 uintptr_t memory_addresses(size_t bytes);
 bool memory_on_device(const void *pointer);
+// Whether it belongs to the host and is not pinned: it is copied in pieces, through memory that is.
+bool memory_pageable(const void *pointer);
 // The number of the device that has it; for addresses that belong to none, the current one.
 int memory_device(const void *pointer);
 // Copy between host and device if it is small: what is large has no values.

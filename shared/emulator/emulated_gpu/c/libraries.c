@@ -16,9 +16,11 @@ CREATES(cublas, cublasCreate_v2, cublasHandle_t)
 CREATES(cublas, cublasLtCreate, cublasLtHandle_t)
 CREATES(cublas, cublasLtMatmulPreferenceCreate, cublasLtMatmulPreference_t)
 
+// It begins with how it computes, for clock.c.
 ENTRY cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *description,
                                               cublasComputeType_t compute, cudaDataType_t scale) {
   *description = object_new(OBJECT);
+  *(cublasComputeType_t *)*description = compute;
   return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -34,6 +34,10 @@ static enum cudaMemoryType type_of(const void *pointer) {
   return type;
 }
 
+bool memory_pageable(const void *pointer) {
+  return !memory_on_device(pointer) && type_of(pointer) == cudaMemoryTypeUnregistered;
+}
+
 static cudaError_t map(void **pointer, size_t bytes, enum cudaMemoryType type) {
   bytes = bytes ? bytes : 1;
   *pointer =
@@ -142,8 +146,7 @@ void memory_copy(void *to, const void *from, size_t bytes) {
 // A copy to memory of the host that is not pinned makes the host wait.
 static void copy(void *to, const void *from, size_t bytes, cudaStream_t stream, bool waits) {
   stream_work(stream, work_of_copying(to, from, bytes));
-  bool to_host = !memory_on_device(to) && type_of(to) == cudaMemoryTypeUnregistered;
-  if (waits || to_host)
+  if (waits || memory_pageable(to))
     cudaStreamSynchronize(stream);
   memory_copy(to, from, bytes);
 }
