@@ -8,17 +8,21 @@
 // What a card reaches of its highest rates, and the ns that work takes before it is at that rate.
 // Fitted on one H200: products of 47 shapes of transformers, whose errors are 6 % in the median,
 // and within 17 % in nine of ten (`rates` in h200.jsonl.xz).
+// A product takes as long as its arithmetic at NEAR the highest rate, and as long as a
+// multiprocessor needs to feed its tensor cores: on cards whose tensor cores are slower beside
+// that, less is lost.
+#define NEAR 0.95
 typedef struct efficiency {
-  double share, start;
+  double fed, start; // operations per ns and multiprocessor
 } efficiency;
-static const efficiency FP32 = {0.75, 12e3}, HALF = {0.78, 4e3};
+static const efficiency FP32 = {1.8e3, 12e3}, HALF = {32e3, 4e3};
 // Tensor cores read TF32 along the sums; other layouts are transposed on the way.
-static const efficiency TF32 = {0.65, 12e3}, TF32_ACROSS = {0.45, 12e3};
+static const efficiency TF32 = {7.7e3, 12e3}, TF32_ACROSS = {3.2e3, 12e3};
 // Convolutions, of the profiles of twelve networks: those of images, which have few channels; bytes
-// per ns and multiprocessor of depthwise ones; and copies in another layout, of the memory's rate.
-static const efficiency CONVOLUTION = {0.60, 5e3}, FEW_CHANNELS = {0.08, 5e3};
+// per ns and multiprocessor of depthwise ones, and of copies in another layout.
+static const efficiency CONVOLUTION = {12.2e3, 5e3}, FEW_CHANNELS = {0.65e3, 5e3};
 #define DEPTHWISE 3.3
-#define LAYOUT 0.4
+#define LAYOUT 14.5
 #define INSIDE 0.78 // of the memory's rate: a copy on the card
 #define LINK 0.85   // of the link's rate to the host, and to other GPUs
 #define PAGEABLE 16 // bytes per ns from or to memory of the host that is not pinned
@@ -30,7 +34,7 @@ static const efficiency CONVOLUTION = {0.60, 5e3}, FEW_CHANNELS = {0.08, 5e3};
 static work at_least(const char *kind, double ns) { return (work){kind, ns > LEAST ? ns : LEAST}; }
 
 static double time_of(efficiency reached, double flop, double rate) {
-  return reached.start + flop / (rate * reached.share);
+  return reached.start + flop / (rate * NEAR) + flop / (card.multiprocessors * reached.fed);
 }
 
 work work_of_threads(dim3 grid, dim3 block) {
@@ -55,7 +59,8 @@ work work_of_convolution(const convolution *c, double copied) {
   double ns = time_of(reached, 2.0 * c->y_points * c->weights, rate);
   if (c->groups > 1 && c->inputs == 1) // no product: every value is read for its own sum
     ns = reached.start + (c->x + c->y) / (card.multiprocessors * DEPTHWISE);
-  return at_least("product", ns + 2 * copied / (card.memory * LAYOUT));
+  double moved = card.multiprocessors * LAYOUT, most = card.memory * ELEMENTWISE;
+  return at_least("product", ns + 2 * copied / (moved < most ? moved : most));
 }
 
 // ---- Products: https://docs.nvidia.com/cuda/cublas/

@@ -21,6 +21,9 @@ from emulated_gpu.inside.reads import read
 from emulated_gpu.inside.trees import tensors_of, tree_map
 
 aten = torch.ops.aten
+# Of assumed values these count what is there, not the most that is possible: masks, and unique(),
+# with which torchmetrics checks that predictions are no more than the classes.
+CHECKED = {*COUNT_TRUE, aten._unique2.default}
 # Of this thread: `now` has the answers of an operation, `most` the bound of one inside of it.
 # The library, too, keeps answers by thread: a backward pass has one of its own.
 _answering = threading.local()
@@ -140,7 +143,7 @@ def _places(t):
 
 def _tells(func, t):
     """Return whether a tensor has the values that decide how large a result is."""
-    tells = func in COUNT_TRUE or state_of(t) is State.COMPUTED or not on_gpu(t)
+    tells = func in CHECKED or state_of(t) is State.COMPUTED or not on_gpu(t)
     return has_values(t) and (tells or not t.numel())
 
 
