@@ -170,7 +170,7 @@ def test_emulated_times_are_near():
     for key in ("busy_ms", "ms"):
         off = sorted(lessons_times.emulated_errors(key))
         assert len(off) > 30
-        assert statistics.median(off) < 0.12 and off[int(0.9 * len(off))] < 0.25
+        assert statistics.median(off) < 0.1 and off[int(0.9 * len(off))] < 0.25
 
 
 @pytest.mark.skipif(
