@@ -2,6 +2,7 @@
 // What it computes convolutions and attention with is in cudnn_graphs.c.
 #include "emulator.h"
 #include <cudnn.h>
+#include <string.h>
 
 // Its version is what PyTorch was built with, or PyTorch refuses it.
 ENTRY size_t cudnnGetVersion(void) { return CUDNN_VERSION; }
