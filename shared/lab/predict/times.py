@@ -15,10 +15,14 @@ def is_paced(time):
 
 def line(time, host_us):
     """Return a sentence on the time of an update, beside a host of that pace."""
-    about = f"An update takes about {time['ms']:,.0f} ms"
-    works = f"the GPU is at work for {time['busy_ms']:,.0f}"
+    about = f"An update takes about {_rounded(time['ms'])} ms"
+    works = f"the GPU is at work for {_rounded(time['busy_ms'])}"
     starts = f"the host starts {time['pieces']:,} kernels, {host_us:g} µs each"
     if is_paced(time):
         faster = "larger micro-batches, torch.compile or CUDA graphs start fewer"
         return f"{about}: {starts}, and {works}; {faster}"
     return f"{about}: {works}, {starts}"
+
+
+def _rounded(ms):
+    return f"{ms:,.0f}" if ms >= 10 else f"{ms:.2g}"
