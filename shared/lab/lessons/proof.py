@@ -115,7 +115,8 @@ def unedited(folder):
 
 def timed():
     """Return the records with published times, those nearest to the bound first."""
-    records = [r for r in stored.read(stored.PUBLISHED) if r["published_ms"]]
+    # A run that found no room here has no bound.
+    records = [r for r in stored.read(stored.PUBLISHED) if r["published_ms"] and r.get("bound")]
     return sorted(records, key=reached, reverse=True)
 
 
