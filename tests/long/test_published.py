@@ -127,5 +127,6 @@ def test_fsdp1_is_near(records):
 
 def test_emulated_times_are_near_where_nothing_was_fitted(records):
     """The table of times is of one H200: other cards and scripts show what it is worth."""
-    timm = [abs(time_error(r)) for r in records if r["source"].startswith("timm, speeds")]
+    ran = [r for r in records if r["source"].startswith("timm, speeds") and "time" in r]
+    timm = [abs(time_error(r)) for r in ran]
     assert len(timm) >= 60 and statistics.median(timm) < 0.2

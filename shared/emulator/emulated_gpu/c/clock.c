@@ -53,9 +53,13 @@ work work_of_copying(const void *to, const void *from, size_t bytes) {
 
 work work_of_sending(double bytes) { return at_least("send", bytes / (card.gpus * LINK)); }
 
-work work_of_convolution(const convolution *c, double copied) {
+work work_of_convolution(const convolution *c, plan plan, double copied) {
   double rate = c->width == 2 ? card.half : card.tf32 ? card.tf32 : card.fp32;
   efficiency reached = c->groups == 1 && c->inputs < 8 ? FEW_CHANNELS : CONVOLUTION;
+  if (plan == WITHOUT_TENSOR_CORES) {
+    rate = card.fp32;
+    reached = FP32;
+  }
   double ns = time_of(reached, 2.0 * c->y_points * c->weights, rate);
   if (c->groups > 1 && c->inputs == 1) // no product: every value is read for its own sum
     ns = reached.start + (c->x + c->y) / (card.multiprocessors * DEPTHWISE);

@@ -30,7 +30,7 @@ typedef enum plan { FASTEST, LARGEST, WITHOUT_TENSOR_CORES } plan;
 
 size_t convolution_workspace(const convolution *c, plan plan);
 // How long it takes, with so many bytes of copies: in clock.c.
-struct work work_of_convolution(const convolution *c, double copied);
+struct work work_of_convolution(const convolution *c, plan plan, double copied);
 
 // For the rules themselves.
 #define TILE ((int64_t)128 * 128 * 4) // bytes of a block's partial sums

@@ -253,6 +253,6 @@ ENTRY cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescri
     return CUDNN_STATUS_SUCCESS;
   }
   convolution c = convolution_of(&of->operation);
-  stream_work(stream, work_of_convolution(&c, workspace_of(of)));
+  stream_work(stream, work_of_convolution(&c, of->plan, workspace_of(of)));
   return CUDNN_STATUS_SUCCESS;
 }

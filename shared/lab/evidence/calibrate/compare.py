@@ -74,8 +74,8 @@ def times(machine, runs):
     by emulating it.
     """
     card = cards.CARDS[card_of(machine)]
-    # With faked ranks communication takes no time.
-    timed = [r for r in runs if r["kind"] == "time" and r["devices"] == 1]
+    # With faked ranks communication takes no time; a file of an emulated GPU has no profiles.
+    timed = [r for r in runs if r["kind"] == "time" and r["devices"] == 1 and "profile" in r]
     jobs = []
     for r in timed:
         # Scripts from 08 on have several GPUs of their own.
@@ -89,7 +89,7 @@ def times(machine, runs):
         )
         jobs.append((stage.predict, r["name"], wanted))
     compared = []
-    for r, record in zip(timed, run_jobs(jobs)):
+    for r, record in zip(timed, run_jobs(jobs) if jobs else []):
         measured = {"ms": statistics.median(r["update_ms"]), "busy_ms": r["profile"]["busy_ms"]}
         measured["pieces"] = r["profile"]["kernels"]
         both = {"measured": measured, "emulated": record["time"]}
