@@ -117,7 +117,7 @@ def log_work(file):
 
     Args:
         file: to be written, a line for each piece of work: its kind ("product", "kernel", "copy",
-            "send"), the stream's address, its beginning and its end in ns of virtual time.
+            "send", "graph"), the stream's address, its beginning and its end in ns of virtual time.
     """
     library.log_work(os.fsencode(file))
 

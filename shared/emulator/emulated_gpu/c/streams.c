@@ -88,8 +88,8 @@ static time_t seconds(void) {
 
 static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 
-// Streams begin no work before the host's time, so only what one stream does before all others
-// have begun is counted, or what it does after them.
+// Count the time in which any stream is at work. Pieces come in the order in which the host starts
+// them, and none begins before that: so of each, only what lies after all earlier ones is new.
 static void count_busy(int64_t begin, int64_t end) {
   if (end > busy_until)
     busy_ns += end - later(begin, busy_until);
