@@ -82,6 +82,16 @@ class Card:
         return self.capability >= (8, 0)
 
     @property
+    def cycles(self):
+        """The clock cycles per ns at its highest rates, of all multiprocessors together.
+
+        A multiprocessor multiplies and adds 64 or 128 numbers in fp32 per cycle:
+        https://docs.nvidia.com/cuda/cuda-c-programming-guide/#arithmetic-instructions
+        """
+        per_cycle = 64 if self.capability in ((6, 0), (7, 0), (7, 5), (8, 0)) else 128
+        return self.rates.fp32 * 1e3 / (2 * per_cycle)
+
+    @property
     def fp8(self):
         """Return whether the card multiplies numbers of 8 bits in floating point."""
         return self.capability >= (8, 9)

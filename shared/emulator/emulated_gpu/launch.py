@@ -105,7 +105,7 @@ def settings(
     }
     if rates := card.rates:
         flops = (1e3 * (rate or 0) for rate in (rates.fp32, rates.tf32, rates.half))
-        per_ns = (*flops, rates.memory, rates.host, rates.gpus or rates.host)
+        per_ns = (*flops, rates.memory, rates.host, rates.gpus or rates.host, card.cycles)
         variables["EMULATED_RATES"] = " ".join(map(str, per_ns))
     return variables | _variables_of_torchrun(devices, rank) if alone else variables
 

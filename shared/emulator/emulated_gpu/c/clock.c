@@ -9,20 +9,20 @@
 // Fitted on one H200: products of 47 shapes of transformers, whose errors are 6 % in the median,
 // and within 17 % in nine of ten (`rates` in h200.jsonl.xz).
 // A product takes as long as its arithmetic at NEAR the highest rate, and as long as a
-// multiprocessor needs to feed its tensor cores: on cards whose tensor cores are slower beside
-// that, less is lost.
+// multiprocessor needs to feed its tensor cores, which takes it cycles of its clock: on cards whose
+// tensor cores are slower beside that, less is lost.
 #define NEAR 0.95
 typedef struct efficiency {
-  double fed, start; // operations per ns and multiprocessor
+  double fed, start; // operations per cycle of a multiprocessor, ns
 } efficiency;
-static const efficiency FP32 = {1.8e3, 12e3}, HALF = {32e3, 4e3};
+static const efficiency FP32 = {0.91e3, 12e3}, HALF = {16.2e3, 4e3};
 // Tensor cores read TF32 along the sums; other layouts are transposed on the way.
-static const efficiency TF32 = {7.7e3, 12e3}, TF32_ACROSS = {3.2e3, 12e3};
+static const efficiency TF32 = {3.9e3, 12e3}, TF32_ACROSS = {1.62e3, 12e3};
 // Convolutions, of the profiles of twelve networks: those of images, which have few channels; bytes
-// per ns and multiprocessor of depthwise ones, and of copies in another layout.
-static const efficiency CONVOLUTION = {12.2e3, 5e3}, FEW_CHANNELS = {0.65e3, 5e3};
-#define DEPTHWISE 3.3
-#define LAYOUT 14.5
+// per cycle of a multiprocessor of depthwise ones, and of copies in another layout.
+static const efficiency CONVOLUTION = {6.2e3, 5e3}, FEW_CHANNELS = {0.33e3, 5e3};
+#define DEPTHWISE 1.67
+#define LAYOUT 7.3
 #define INSIDE 0.78 // of the memory's rate: a copy on the card
 #define LINK 0.85   // of the link's rate to the host, and to other GPUs
 #define PAGEABLE 16 // bytes per ns from or to memory of the host that is not pinned
@@ -34,7 +34,7 @@ static const efficiency CONVOLUTION = {12.2e3, 5e3}, FEW_CHANNELS = {0.65e3, 5e3
 static work at_least(const char *kind, double ns) { return (work){kind, ns > LEAST ? ns : LEAST}; }
 
 static double time_of(efficiency reached, double flop, double rate) {
-  return reached.start + flop / (rate * NEAR) + flop / (card.multiprocessors * reached.fed);
+  return reached.start + flop / (rate * NEAR) + flop / (card.cycles * reached.fed);
 }
 
 work work_of_threads(dim3 grid, dim3 block) {
@@ -62,8 +62,8 @@ work work_of_convolution(const convolution *c, plan plan, double copied) {
   }
   double ns = time_of(reached, 2.0 * c->y_points * c->weights, rate);
   if (c->groups > 1 && c->inputs == 1) // no product: every value is read for its own sum
-    ns = reached.start + (c->x + c->y) / (card.multiprocessors * DEPTHWISE);
-  double moved = card.multiprocessors * LAYOUT, most = card.memory * ELEMENTWISE;
+    ns = reached.start + (c->x + c->y) / (card.cycles * DEPTHWISE);
+  double moved = card.cycles * LAYOUT, most = card.memory * ELEMENTWISE;
   return at_least("product", ns + 2 * copied / (moved < most ? moved : most));
 }
 

@@ -26,6 +26,7 @@ extern struct card {
   int64_t launch;            // ns that the host takes to start a piece of work
   double fp32, tf32, half;   // floating-point operations per ns
   double memory, link, gpus; // bytes per ns: its memory, to the host, to other GPUs
+  double cycles;             // of the clock per ns, of all multiprocessors together
   bool ascending;            // addresses ascend, as in traces from Windows
   bool alone;                // the other ranks of a communicator are copies of this one
 } card;

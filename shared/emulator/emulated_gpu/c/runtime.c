@@ -48,8 +48,8 @@ __attribute__((constructor)) ENTRY void emulator_start(void) {
   card.cache = number("EMULATED_CACHE", 40 * MIB);
   card.launch = number("EMULATED_LAUNCH", 40000);
   const char *rates = getenv("EMULATED_RATES");
-  sscanf(rates ? rates : "19500 156000 312000 2039 31.5 300", "%lf %lf %lf %lf %lf %lf", &card.fp32,
-         &card.tf32, &card.half, &card.memory, &card.link, &card.gpus);
+  sscanf(rates ? rates : "19500 156000 312000 2039 31.5 300 152", "%lf %lf %lf %lf %lf %lf %lf",
+         &card.fp32, &card.tf32, &card.half, &card.memory, &card.link, &card.gpus, &card.cycles);
   card.ascending = number("EMULATED_ASCENDING", 0);
   card.alone = number("EMULATED_ALONE", 0);
   int devices = number("EMULATED_DEVICES", 1);

@@ -20,19 +20,19 @@ from emulated_gpu.inside.trees import tensors_of
 from emulated_gpu.operands import SOME, roles, touched
 
 MEMORY = 0.68  # of the memory's highest rate that kernels reach
-# Bytes per ns that a multiprocessor reads and writes, where that is less, and the microseconds
-# before they are at it; the first pattern that fits the operation's name counts. So cards with less
-# memory bandwidth for each multiprocessor reach more of it.
+# Bytes that a multiprocessor reads and writes in a cycle of its clock, where that is less, and the
+# microseconds before they are at it; the first pattern that fits the operation's name counts. So
+# cards with less memory bandwidth for each multiprocessor reach more of it.
 RATES = (
-    (re.compile(r"batch_norm"), 13.5, 1.5),
-    (re.compile(r"norm_backward"), 7.6, 1.5),
-    (re.compile(r"norm"), 12.7, 1.5),
+    (re.compile(r"batch_norm"), 6.8, 1.5),
+    (re.compile(r"norm_backward"), 3.8, 1.5),
+    (re.compile(r"norm"), 6.4, 1.5),
     # Sums over the rows of a matrix, which its threads read across.
-    (re.compile(r"(sum|mean|prod|var|std|amax|amin|max|min|arg\w+)(_|$)"), 17, 8),
+    (re.compile(r"(sum|mean|prod|var|std|amax|amin|max|min|arg\w+)(_|$)"), 8.6, 8),
     (re.compile(r""), math.inf, 1.5),
 )
-ANOTHER_LAYOUT = 12  # bytes per ns of a copy, whose threads read or write across
-BATCH_NORM_PLAIN = 3.4  # with channels first, where cuDNN's reads each image by itself
+ANOTHER_LAYOUT = 6.1  # bytes per cycle of a copy, whose threads read or write across
+BATCH_NORM_PLAIN = 1.72  # with channels first, where cuDNN's reads each image by itself
 # Attention: forward and backward, of the highest rate with heads of 128 values; smaller ones leave
 # tensor cores waiting for the softmax.
 ATTENTION = re.compile(r"aten::_scaled_dot_product_(flash|efficient|cudnn)_attention(_backward)?")
@@ -42,17 +42,16 @@ TILE = 128  # tokens that a block of threads takes at once: others are padded
 START_US = 5
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
-rates = {}  # of the card, in operations or bytes per ns
+rates = {}  # of the card, in operations, bytes or cycles per ns
 
 
 def read_rates():
     """Read the card's rates from the settings of launch.py, which it has if they are known."""
     if "EMULATED_RATES" not in os.environ:
         return
-    fp32, tf32, half, memory, *_ = map(float, os.environ["EMULATED_RATES"].split())
+    fp32, tf32, half, memory, *_, cycles = map(float, os.environ["EMULATED_RATES"].split())
     # Attention multiplies fp32 as three products of TF32, where there is TF32.
-    rates.update(fp32=max(fp32, tf32 / 3), half=half, memory=memory)
-    rates["multiprocessors"] = int(os.environ["EMULATED_MULTIPROCESSORS"])
+    rates.update(fp32=max(fp32, tf32 / 3), half=half, memory=memory, cycles=cycles)
 
 
 def end(begun, func, args, kwargs, out):
@@ -72,7 +71,7 @@ def _moving_ns(func, args, kwargs, out):
         rate = ANOTHER_LAYOUT
     if "batch_norm" in name and args[0].is_contiguous():
         rate = BATCH_NORM_PLAIN
-    reached = min(rates["memory"] * MEMORY, rates["multiprocessors"] * rate)
+    reached = min(rates["memory"] * MEMORY, rates["cycles"] * rate)
     return start_us * 1e3 + moved(func, args, kwargs, out) / reached
 
 
