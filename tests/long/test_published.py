@@ -15,9 +15,9 @@ from helpers.predictions import near
 from emulated_gpu import cards
 from shared.lab.lessons import proof
 from shared.lab.proof.published import command, sources
-from shared.lab.proof.published.show import error, reached, time_error
+from shared.lab.proof.published.show import error, reached
 from shared.lab.proof.published.sources import REPORTS, SOURCES
-from shared.lab.records import stored
+from shared.lab.records import stored, time_errors
 
 # Quick sources of several kinds: DDP with its buckets in an old version, DTensors, the Trainer.
 QUICK = ("ZeroRedundancy", "tensor parallelism", "optimum")
@@ -128,5 +128,5 @@ def test_fsdp1_is_near(records):
 def test_emulated_times_are_near_where_nothing_was_fitted(records):
     """The table of times is of one H200: other cards and scripts show what it is worth."""
     ran = [r for r in records if r["source"].startswith("timm, speeds") and "time" in r]
-    timm = [abs(time_error(r)) for r in ran]
+    timm = [abs(time_errors.error(r)) for r in ran]
     assert len(timm) >= 60 and statistics.median(timm) < 0.2

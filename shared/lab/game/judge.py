@@ -114,7 +114,7 @@ def judge(plays):
     the reason or None. Further keys depend on the outcome:
 
     - the script ended with an error: "failed", the reason;
-    - it ran at full size: "needs_gb" and "ms", the lower bound of a GPU's time for an image, and
+    - it ran at full size: "needs_gb" and "ms", an emulated GPU's time for an image, and
       "on_host", whether the host does a part of the work, whose time "ms" leaves out;
     - it ran out of memory there: "said", PyTorch's message, "update" and "line", where that was.
 
@@ -189,7 +189,7 @@ def figures(record):
     """Return the figures of a verdict, from the record of a run at full size."""
     return {
         "needs_gb": tables.needs(record),
-        "ms": reading.least_ms(record),
+        "ms": reading.emulated_ms(record),
         "on_host": reading.computes_on_host(record),
         **{name: record[name] for name in KEPT},
     }

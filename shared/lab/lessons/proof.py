@@ -4,13 +4,12 @@ The records are those of proof.traces and proof.published, whose option --stored
 Times are bounded.
 """
 
-import math
 import statistics
 from urllib.parse import urlsplit
 
-from shared.lab.proof.published.show import error, reached, time_error
+from shared.lab.proof.published.show import error, reached
 from shared.lab.proof.published.sources import REPORTS, SOURCES
-from shared.lab.records import formats, markdown, stored
+from shared.lab.records import formats, markdown, stored, time_errors
 from shared.record import ROOT
 
 NEAR = 0.02  # relative errors
@@ -127,7 +126,7 @@ def speeds(folder):
     ladder = [r for r in records if r["source"].startswith(LADDER)]
     lines = [("script", "reached", "error of the emulated time")]
     for r in ladder:
-        off = f"{time_error(r):+.0%}" if r.get("time") else ""
+        off = f"{time_errors.error(r):+.0%}" if r.get("time") else ""
         lines.append((r["script"].rpartition("/")[2], f"{reached(r):.0%}", off))
     limits = formats.listed(r["bound"]["by"] for r in ladder)
     summary = (
@@ -140,11 +139,9 @@ def speeds(folder):
     by_source = {}
     for r in records:
         if r.get("time"):
-            by_source.setdefault((r["source"], r["card"]), []).append(time_error(r))
+            by_source.setdefault((r["source"], r["card"]), []).append(time_errors.error(r))
     for (source, card), errors in by_source.items():
-        off = sorted(map(abs, errors))
-        most = off[math.ceil(0.9 * len(off)) - 1]
-        row = (f"{statistics.median(errors):+.0%}", f"{most:.0%}")
+        row = (f"{statistics.median(errors):+.0%}", f"{time_errors.nine_of_ten(errors):.0%}")
         sources.append((f"{source}, {card}", str(len(errors)), *row))
     return markdown.text(summary, lines, sources)
 

@@ -21,20 +21,20 @@ def table(folder):
     heading = ["file", "lines", "peak", "change"]
     if timed:
         heading.append(f"update on {measured.gpu()}")
-    heading += ["arithmetic and bytes (bound)", "tiny", "what it costs"]
+    heading += ["update, emulated", "tiny", "what it costs"]
     rows = [tuple(heading)]
     for name in names:
         script = scripts.get(name)
         r = predicted[name]
         parent = predicted[script.parent]
         peaks = [x["train"]["device_peak_gb"] for x in (parent, r)]
-        times = [reading.least_ms(x) for x in (parent, r)]
+        times = [reading.emulated_ms(x) for x in (parent, r)]
         link = f"[{script.file}.py]({script.file}.py): {script.idea}"
         stage, _, file = script.parent.removesuffix("/train").partition("/")
         # A stage is known by its number, a parent that is a side road by its file.
         lines = f"{markdown.changed(script.parent, name)} from {file or stage[:2]}"
         cells = [lines, formats.size(peaks[1])]
-        least = formats.duration(times[1])
+        taken = f"{formats.duration(times[1])} per {reading.unit(r)[:-1]}"
         # Another model, input or card: two sizes that nothing but the technique would explain are
         # not there to compare, so the cell says what differs.
         if reading.setting(r) != reading.setting(parent):
@@ -43,10 +43,12 @@ def table(folder):
             cells.append(r["device"])
         else:
             cells.append(markdown.compared(*peaks))
-            least = markdown.compared(*times)
+            taken = markdown.compared(*times)
+        if reading.computes_on_host(r):
+            taken = f"at least {taken}"
         if timed:
             cells.append(_measured(name, script.parent))
-        cells.append("" if measured.updates(name) else least)  # measured is better than bounded
+        cells.append("" if measured.updates(name) else taken)  # measured is better
         rows.append((link, *cells, formats.learned(tiny[name]), script.cost))
     note = "One file each. Memory is predicted, the tiny model's accuracy is measured."
     return markdown.text(note, rows)

@@ -175,7 +175,9 @@ def table(records, card):
     below = []
     if any(map(tight, fitting)):
         below.append(f"Fits {tables.TIGHTLY}.")
-    below.append(f"The more {examples} at once, the faster: shared/lab/predict/README.md")
+    below.append("The fastest with room first, by its emulated time: shared/lab/predict/README.md")
+    if any(way["on_host"] for way in fitting):
+        below.append("At least: the host computes a part, which takes it an unknown time.")
     if not all(map(has_room, fitting)):
         below.append(f"With less than {tables.OPEN_GB} GB to spare it may fail: {tables.ALLOWED}")
     return [above, *aligned(heading(examples), rows(configurations)), *below]
@@ -188,25 +190,27 @@ def has_room(way):
 
 def heading(examples):
     """Return the column headings of rows(); `examples` is "images" or "texts"."""
-    return "configuration", "GPUs", f"{examples} at once", "each takes GB"
+    return "configuration", "GPUs", f"{examples} at once", "each takes GB", "ms per update"
 
 
 def rows(configurations):
     """Return a table row for each of ways(), by number of GPUs.
 
-    Then those with memory to spare come first, and those with the most images or texts at once:
-    what a pass costs the host does not depend on their number.
+    Then those with memory to spare come first, and those that take the shortest time for the batch,
+    which is the same for all; a time that leaves out what the host computes comes after the others.
     """
 
     def row(description, way):
         at_once = str(way["at_once"] or "none fits")
         if way["at_once"] and tight(way):
             at_once += ", tightly"
-        return description, str(way["world_size"]), at_once, f"{way['needs_gb']:.2f}"
+        ms = f"{'at least ' if way['on_host'] else ''}{way['time']['ms']:,.0f}"
+        return description, str(way["world_size"]), at_once, f"{way['needs_gb']:.2f}", ms
 
     def place(configuration):
         _, way = configuration
         fits = way["at_once"] > 0
-        return way["world_size"], not fits, not has_room(way), -way["at_once"], way["needs_gb"]
+        fast = way["on_host"], way["time"]["ms"], way["needs_gb"]
+        return way["world_size"], not fits, not has_room(way), *fast
 
     return [row(*configuration) for configuration in sorted(configurations, key=place)]

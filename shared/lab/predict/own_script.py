@@ -178,7 +178,7 @@ def lines(findings, too_small, eager_gb, args):
         f"{title}, {gb:.4g} GB: with CUDA's context, {needs:.2f} GB if there is room: {fits}"
     )
     if r["time"]:
-        text.append(times.line(r["time"], launch.HOST_US))
+        text.append(times.line(r["time"], launch.HOST_US, args.card, r["world_size"]))
     if eager_gb:
         text.append(
             f"torch.compile took {findings.compile_seconds:.1f} s; without it, "

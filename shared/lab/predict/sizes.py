@@ -10,6 +10,7 @@ from shared.lab.predict import tables
 from shared.lab.predict.bound import bound
 from shared.lab.predict.largest import largest
 from shared.lab.predict.stage import predicted, with_most
+from shared.lab.records.reading import computes_on_host
 
 STEADY = 2  # updates of a size; the second is like any later one
 
@@ -151,6 +152,7 @@ def with_way(script, options, card_gb, batch_size):
         "share": share,
         "at_once": at_once,
         **tries.times[shown],
+        "on_host": computes_on_host(record),
         "techniques": list(options.techniques or ()),
     }
     return {**record, "way": way}

@@ -1,7 +1,7 @@
 """Predictions as tables of text: peaks, what holds the memory, what fits on a card."""
 
 from emulated_gpu.cards import CONTEXT_GB
-from shared.lab.predict import pace
+from shared.lab.predict import pace, times
 from shared.lab.records import formats, reading, scripts
 from shared.lab.records.ladder_table import parent
 from shared.lab.records.reading import name, setting, unit
@@ -109,16 +109,14 @@ def costs(records):
     if all(r["bound"] for r in records):
         above += ", the least time it takes, at the highest rates, and how long it takes"
         columns["at least ms"] = lambda r: f"{r['bound']['ms']:.4g}"
+        columns["bounded by"] = lambda r: r["bound"]["by"]
         if all(r["time"] for r in records):  # not of a script that ends before its second update
             columns |= {
                 "GPU ms": lambda r: f"{r['time']['busy_ms']:.3g}",
                 "kernels": lambda r: f"{r['time']['pieces']:,}",
                 "ms": lambda r: f"{r['time']['ms']:.3g}",
+                f"{unit(records[0])}/s": lambda r: f"{reading.emulated_per_second(r):,.0f}",
             }
-        columns |= {
-            f"at most {unit(records[0])}/s": lambda r: f"{reading.most_per_second(r):,.0f}",
-            "bounded by": lambda r: r["bound"]["by"],
-        }
     return [f"{above}:", *table(records, columns)]
 
 
@@ -128,6 +126,8 @@ def show(records, card, how):
     article = "an" if r["device"].startswith("e") else "a"
     print(f"\n{setting(r)}, on {article} {r['device']}, {how}. Figures are per device.\n")
     print("\n".join([*predictions(records), "", *costs(records)]))
+    if card and (note := times.note(card)):
+        print(f"\n{note}")
     if card and not card.bf16 and any("bf16" in str(r["precision"]) for r in records):
         print(f"\nA {card.title} has {bf16.NOTE}{bf16.SLOW}.")
 

@@ -5,6 +5,8 @@ A record's `time` has {"ms", "busy_ms", "pieces"} of its last update, in the emu
 long as on the card.
 """
 
+from shared.lab.records.time_errors import factors
+
 PACED = 0.9  # the card is at work for less of an update: the host sets the pace
 
 
@@ -13,15 +15,32 @@ def is_paced(time):
     return time["busy_ms"] < PACED * time["ms"]
 
 
-def line(time, host_us):
-    """Return a sentence on the time of an update, beside a host of that pace."""
-    about = f"An update takes about {_rounded(time['ms'])} ms"
+def line(time, host_us, card, devices):
+    """Return a sentence on the time of an update on a card, beside a host of that pace.
+
+    It says a range where published runs on such a card were not near.
+    """
+    low, high = (_rounded(time["ms"] * factor) for factor in factors(card.title))
+    about = f"An update takes {low} to {high} ms"
+    if low == high:
+        about = f"An update takes about {low} ms"
+    if devices > 1:  # what it waits for is not in it
+        about = f"An update takes at least {low} ms"
     works = f"the GPU is at work for {_rounded(time['busy_ms'])}"
     starts = f"the host starts {time['pieces']:,} kernels, {host_us:g} µs each"
     if is_paced(time):
         faster = "larger micro-batches, torch.compile or CUDA graphs start fewer"
         return f"{about}: {starts}, and {works}; {faster}"
     return f"{about}: {works}, {starts}"
+
+
+def note(card):
+    """Return a sentence on emulated times of a card, None if published ones were near."""
+    low, high = factors(card.title)
+    if low == high:
+        return None
+    took = f"{low:.2g} to {high:.2g} times as long as emulated"
+    return f"Updates that others have timed on one {card.title} took {took}."
 
 
 def _rounded(ms):

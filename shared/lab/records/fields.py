@@ -50,7 +50,8 @@ class Way(TypedDict, total=False):
     at_once: int  # examples of the share that fit in one forward pass; 0 if not even one does
     host_gb: float  # on the host, for each process
     bound: Bound
-    time: Time
+    time: Time  # of an update on the whole batch
+    on_host: bool  # whether the host computes a part, whose time is not in it
     techniques: list  # those of a combination, if it is one
 
 

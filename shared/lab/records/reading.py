@@ -59,9 +59,17 @@ def speed(record):
     return record.get(f"{unit(record)}_per_second")
 
 
-def most_per_second(record):
-    """Return the upper bound of images or texts per second of a prediction, over all devices."""
-    return record["batch_size"] / record["bound"]["ms"] * 1e3
+def emulated_per_second(record):
+    """Return the images or texts per second of a prediction, over all devices."""
+    return record["batch_size"] / record["time"]["ms"] * 1e3
+
+
+def emulated_ms(record):
+    """Return the time that one image or text takes an emulated GPU, in milliseconds.
+
+    It is as long as the host's, where that needs longer to start the GPU's work.
+    """
+    return record["time"]["ms"] * record["world_size"] / record["batch_size"]
 
 
 def least_ms(record):
@@ -88,7 +96,7 @@ def on_gpu(record):
 def computes_on_host(record):
     """Return whether the host computes a part of an update, such as the optimizer step.
 
-    The bound does not include the time that this takes.
+    Neither the bound nor the emulated time includes the time that this takes.
     """
     return record["cost"]["moved_on_host_gb"] > 0.01 * record["cost"]["moved_gb"]
 

@@ -1,5 +1,6 @@
 """Published figures beside emulated ones, as text: sizes, scripts and times of a source."""
 
+from shared.lab.records import time_errors
 from shared.lab.records.formats import NOTHING, aligned, size
 
 SIZES = ("", "PyTorch here", "counter", "published", "emulated", "error")
@@ -15,11 +16,6 @@ def error(record):
 def reached(record):
     """Return the bound on an update's time, relative to the published time."""
     return record["bound"]["ms"] / record["published_ms"]
-
-
-def time_error(record):
-    """Return the error of an emulated time relative to the published one, positive if too long."""
-    return record["time"]["ms"] / record["published_ms"] - 1
 
 
 def size_rows(records):
@@ -61,7 +57,7 @@ def time_rows(records):
             continue
         emulated = (NOTHING, NOTHING)
         if r.get("time"):  # not from a PyTorch that is too old to tell what operations move
-            emulated = (f"{r['time']['ms']:.1f} ms", f"{time_error(r):+.0%}")
+            emulated = (f"{r['time']['ms']:.1f} ms", f"{time_errors.error(r):+.0%}")
         bound = (f"{r['bound']['ms']:.1f} ms", r["bound"]["by"], f"{reached(r):.0%}")
         rows.append((r["what"], f"{r['published_ms']:.1f} ms", *bound, *emulated))
     return rows
