@@ -15,9 +15,10 @@ EXPANDABLE = """01_baseline/train 06_sgd/train 08_fsdp/train 09_act_ckpt/one_gpu
 11_llm/train""".split()
 # Side roads whose time pages compare with that of their stage.
 TIMED = """01_baseline/tf32 02_mixed_precision/bf16_mixed 04_batchsize/patch_dropout
-05_grad_accum/compile 06_sgd/adafactor 06_sgd/adam_8bit_bnb 06_sgd/adam_on_host 06_sgd/muon
-09_act_ckpt/one_gpu 09_act_ckpt/selective 10_offload/activations_only 11_llm/causal
-11_llm/causal_chunked 11_llm/eager_attention 11_llm/fp8 11_llm/lora 11_llm/qlora""".split()
+05_grad_accum/compile 05_grad_accum/cuda_graphs 06_sgd/adafactor 06_sgd/adam_8bit_bnb
+06_sgd/adam_on_host 06_sgd/muon 09_act_ckpt/one_gpu 09_act_ckpt/selective
+10_offload/activations_only 11_llm/causal 11_llm/causal_chunked 11_llm/eager_attention
+11_llm/fp8 11_llm/lora 11_llm/qlora""".split()
 # What is timed first, and with which images per update and at a time besides its own: does
 # checkpointing or a small micro-batch save memory cheaper?
 AT_A_TIME = [(64, size) for size in (4, 16, 32, 64)]
