@@ -9,12 +9,13 @@ import statistics
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, run
 from helpers.predictions import near
 
 from emulated_gpu import cards
+from shared.lab import EMULATOR
 from shared.lab.lessons import proof
-from shared.lab.proof.published import command, sources
+from shared.lab.proof.published import command, run_row, sources
 from shared.lab.proof.published.show import error, reached
 from shared.lab.proof.published.sources import REPORTS, SOURCES
 from shared.lab.records import stored, time_errors
@@ -44,6 +45,23 @@ def test_quick_rows_are_as_recorded(records):
     for a, b in zip(command.emulated(rows), then, strict=True):
         for name in ("emulated_gb", "allocated_gb", "reserved_gb"):
             assert a[name] == near(b[name], a["torch"] == b["torch"]), a["what"]
+
+
+def test_scripts_of_others_run_where_little_but_pytorch_is_installed(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\nmodel = torch.nn.Linear(64, 64).cuda()\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "while True:\n    model(torch.ones(8, 64).cuda()).sum().backward()\n"
+        "    optimizer.step()\n    optimizer.zero_grad()\n"
+    )
+    for package in ("watermark", "lightning", "torchmetrics", "transformers"):
+        (tmp_path / f"{package}.py").write_text("raise ImportError('not in this environment')\n")
+    runner = Path(run_row.__file__).with_name("older_pytorch.py")
+    path = f"{tmp_path}:{ROOT}:{EMULATOR}"
+    # It ends after a few updates, with the counters of its process.
+    said = run("-m", "emulated_gpu", runner, script, cwd=tmp_path, PYTHONPATH=path)
+    assert "allocated" in said and "ended with" not in said
 
 
 def test_complete_rows_are_within_2_percent(records):

@@ -58,7 +58,7 @@ def begin():
 
 def begin_nms(torchvision):
     """Replace also torchvision's kernel, which has just been imported, if it is there."""
-    if NMS in _registered("CUDA"):
+    if hasattr(torch.library, "get_kernel") and NMS in _registered("CUDA"):  # as in begin()
         sizes.SIZED[torch.ops.torchvision.nms.default] = NMS_COUNT
         _replace(NMS, "CUDA", values.handle)
 

@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from shared.record import ROOT
+from shared.lab import ROOT
 
 REPOSITORY = str(ROOT / "shared") + os.sep  # its frames are ours, even beside a script
 

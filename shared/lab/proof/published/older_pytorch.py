@@ -64,7 +64,7 @@ def main(script, *argv):
     sys.modules["shared.lab.predict.watch"] = SimpleNamespace(Watch=Unwatched)
     from shared.lab.predict.own.script import Run
 
-    error = Run(Path(script).resolve(), UPDATES, timed=0).run(argv)
+    error = Run(Path(script).resolve(), UPDATES).run(argv)
     if error:
         raise error
 
