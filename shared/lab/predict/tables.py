@@ -94,6 +94,12 @@ def costs(records):
 
         return show
 
+    def speed(r):
+        per_second = reading.emulated_per_second(r)
+        if not per_second:  # a script without inputs
+            return ""
+        return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.2g}"
+
     above = "What an update costs each device"
     columns = {
         "script": name,
@@ -115,7 +121,7 @@ def costs(records):
                 "GPU ms": lambda r: f"{r['time']['busy_ms']:.3g}",
                 "kernels": lambda r: f"{r['time']['pieces']:,}",
                 "ms": lambda r: f"{r['time']['ms']:.3g}",
-                f"{unit(records[0])}/s": lambda r: f"{reading.emulated_per_second(r):,.0f}",
+                f"{unit(records[0])}/s": speed,
             }
     return [f"{above}:", *table(records, columns)]
 
