@@ -33,8 +33,8 @@ IN_LAB = {  # the folders of shared/lab/, each with those that it may import bes
     "report": ("records", "emulator", "predict", "lessons"),
 }
 FOR_STAGES = ("images", "text", "metrics", "errors")
-# Modules of the emulator that others may use.
-PUBLIC = {"build", "cards", "launch", "process", "imports", "operands"}
+# Modules of the emulator that others may use, and a function of the package itself.
+PUBLIC = {"build", "cards", "launch", "process", "imports", "operands", "pytest_plugin", "run"}
 
 
 def house(name):

@@ -6,8 +6,7 @@ It imports what stages import, never the other way round, and the package emulat
 import sys
 from pathlib import Path
 
-# As in shared/record.py, whose imports environments with an older PyTorch need not have.
-ROOT = Path(__file__).resolve().parents[2]
-# The emulator of this checkout, also where another checkout's is installed, or none.
-EMULATOR = ROOT / "shared" / "emulator"
+# The emulator of this checkout, also where another checkout's is installed, or none. Not by
+# shared/record.py, whose imports an environment with an older PyTorch need not have.
+EMULATOR = Path(__file__).resolve().parents[1] / "emulator"
 sys.path.insert(0, str(EMULATOR))

@@ -4,9 +4,13 @@ PyTorch's own CUDA build runs, with its allocator, its choice of attention kerne
 Kernels do nothing, so numbers such as losses mean nothing. It needs Linux, a CUDA build of PyTorch
 and a C compiler; the first run compiles for some seconds.
 
-  emulated-gpu --card rtx3090 train.py --batch-size 8      does it fit on this card?
-  emulated-gpu --devices 4 torchrun --nproc-per-node 4 train.py
-  emulated-gpu --devices 512 --alone train.py              rank 0 of 512
+  emulated-gpu run --card rtx3090 train.py --batch-size 8  does it fit on this card?
+  emulated-gpu run --max-gb 20 train.py                    exit code 3 if it needs more
+  emulated-gpu run --devices 4 torchrun --nproc-per-node 4 train.py
+  emulated-gpu run --devices 512 --alone train.py          rank 0 of 512
+  emulated-gpu compare --python OLD --python NEW train.py  what grew: compare --help
+  emulated-gpu cards                                       the cards
+"run" may be left out.
 """
 
 import argparse
@@ -17,13 +21,15 @@ import signal
 import sys
 from pathlib import Path
 
-from emulated_gpu import launch
+from emulated_gpu import compare, launch, programs
 from emulated_gpu.build import BuildError
-from emulated_gpu.cards import CARDS, DEFAULT, get
+from emulated_gpu.cards import CARDS, CONTEXT_GB, DEFAULT, get
+from emulated_gpu.texts import Parser, amount, columns
 
 KINDS = ("allocated", "active", "reserved")
 # Options that take the next word. split() has to know them before argparse does.
-WITH_VALUE = ("--card", "--devices", "--host", "--snapshot", "--json")
+WITH_VALUE = ("--card", "--devices", "--host", "--max-gb", "--snapshot", "--json")
+TOO_MUCH = 3  # the exit code of a program that needs more than --max-gb
 HELP = {
     "--card": f"the GPU: {', '.join(CARDS)} (default: a100)",
     "--devices": "the number of GPUs (default: 1)",
@@ -31,17 +37,12 @@ HELP = {
     "count as copies of it",
     "--host": "the microseconds that the host takes to start a kernel (default: "
     f"{launch.HOST_US}). The memory of FSDP1 and of Tensor.record_stream() depends on it",
+    "--max-gb": "end with exit code 3 if a card needs more: what PyTorch reserves, and "
+    f"{CONTEXT_GB} GB for CUDA",
     "--snapshot": "write the allocator's history, for https://pytorch.org/memory_viz; of further "
     "processes into FILE.rank1 and so on",
     "--json": "write the report as JSON: a list of processes, with their peaks in bytes",
 }
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, without the usage before it."""
-
-    def error(self, message):
-        self.exit(2, f"\nemulator: {message} (see --help)\n")
 
 
 def devices(text):
@@ -63,6 +64,16 @@ def microseconds(text):
     raise argparse.ArgumentTypeError(
         f"{text} is not a number of microseconds, such as {launch.HOST_US}"
     )
+
+
+def gigabytes(text):
+    """Return a size in GB (1e9 bytes)."""
+    try:
+        if 0 < float(text) < 1e6:
+            return float(text)
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text} is not a number of GB, such as 20")
 
 
 def new_file(text):
@@ -98,7 +109,7 @@ def make_parser():
         formatter_class=argparse.RawDescriptionHelpFormatter,
         # Of a shortened option, split() would take the value for the program.
         allow_abbrev=False,
-        usage=f"{prog} [OPTION...] SCRIPT|-m MODULE|PROGRAM [OPTION OF THE PROGRAM...]",
+        usage=f"{prog} [run] [OPTION...] SCRIPT|-m MODULE|PROGRAM [OPTION OF THE PROGRAM...]",
     )
 
     def add(name, **options):
@@ -108,6 +119,7 @@ def make_parser():
     add("--devices", type=devices, default=1, metavar="N")
     add("--alone", action="store_true")
     add("--host", type=microseconds, default=launch.HOST_US, metavar="US")
+    add("--max-gb", type=gigabytes, metavar="GB")
     add("--snapshot", type=new_file, metavar="FILE")
     add("--json", type=new_file, metavar="FILE")
     return p
@@ -116,7 +128,7 @@ def make_parser():
 def parse(argv):
     """Return the options; `program` has the words of the command to run."""
     p = make_parser()
-    options, program = split(sys.argv[1:] if argv is None else argv)
+    options, program = split(argv)
     args = p.parse_args(options)
     if not program:
         p.error("name a script to run")
@@ -136,11 +148,6 @@ def parse(argv):
     return args
 
 
-def amount(size):
-    """Return bytes as a text, in GB or MB."""
-    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
-
-
 def table(reports):
     """Return the peaks of each process as lines; equal ones as one line for all."""
     rows = [["process", "GPU", *KINDS]]
@@ -151,8 +158,7 @@ def table(reports):
     different = {tuple(row[2:]) for row in rows[1:]}
     if len(rows) > 2 and len(different) == 1:
         rows = [rows[0], [f"all {len(rows) - 1}", "each", *rows[1][2:]]]
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return ["  ".join(text.rjust(w) for text, w in zip(row, widths)) for row in rows]
+    return columns(rows)
 
 
 def notes(reports):
@@ -195,9 +201,31 @@ def ended(code):
     return f"ended with exit code {code}" if code else None
 
 
+def list_cards():
+    """Print the cards that can be emulated; return the exit code."""
+    rows = [("name", "card", "GB", "capability")]
+    for name, card in CARDS.items():
+        rows.append((name, card.title, f"{card.gb:.2f}", ".".join(map(str, card.capability))))
+    print("\n".join(columns(rows)))
+    return 0
+
+
 def main(argv=None):
-    """Run the command; return its exit code: the program's, 128 more than its signal, or 2."""
-    args = parse(argv)
+    """Run the command.
+
+    Returns:
+        The exit code: the program's, 128 more than its signal, 2 for a mistake, or TOO_MUCH.
+    """
+    words = sys.argv[1:] if argv is None else argv
+    if words[:1] == ["cards"]:
+        return list_cards()
+    if words[:1] == ["compare"]:
+        return compare.main(words[1:])
+    return run(parse(words[1:] if words[:1] == ["run"] else words))
+
+
+def run(args):
+    """Run a program as parse() has returned it, and report; return main()'s exit code."""
     try:
         variables = launch.environment(args.card, args.devices, host_us=args.host, alone=args.alone)
     except BuildError as error:
@@ -216,4 +244,10 @@ def main(argv=None):
         print(line, file=sys.stderr)
     if problem := ended(code):
         print(f"the program {problem}", file=sys.stderr)
+    needs = programs.needs_gb(reports)
+    if args.max_gb:
+        more = f", {needs - args.max_gb:.2f} more than --max-gb {args.max_gb:g}"
+        print(f"a card needs {needs:.2f} GB{more * (needs > args.max_gb)}", file=sys.stderr)
+    if not code and args.max_gb and needs > args.max_gb:
+        return TOO_MUCH
     return 128 - code if code < 0 else code

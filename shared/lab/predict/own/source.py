@@ -4,9 +4,9 @@ import os
 import sys
 from pathlib import Path
 
-from shared.lab import ROOT
+from shared.lab import EMULATOR
 
-REPOSITORY = str(ROOT / "shared") + os.sep  # its frames are ours, even beside a script
+REPOSITORY = str(EMULATOR.parent) + os.sep  # its frames are ours, even beside a script
 
 
 class Source:

@@ -1,0 +1,73 @@
+"""Which lines of a program hold its memory at the peak, from a snapshot of PyTorch's allocator.
+
+A snapshot is what torch.cuda.memory._dump_snapshot() writes; this needs no PyTorch to read it.
+https://docs.pytorch.org/docs/stable/torch_cuda_memory.html
+"""
+
+import dataclasses
+import pickle
+from pathlib import Path
+
+PACKAGES = ("torch", "torchvision", "triton")  # whose own lines say little about a program
+OURS = str(Path(__file__).parent)
+# The autograd engine has threads of its own, on whose stacks no line of the program is.
+NOWHERE = "the backward pass"
+
+
+@dataclasses.dataclass(frozen=True)
+class AtPeak:
+    """What a GPU holds at the peak of its active memory."""
+
+    line: str  # "file:line" that allocated last before it, or NOWHERE
+    held: dict  # {"file:line": bytes that are still there}, the largest first
+
+
+def read(file):
+    """Return what a GPU holds at its peak, of the GPU with the largest; None if none has any.
+
+    Args:
+        file: a snapshot, which is a pickle: one of a stranger could run anything.
+    """
+    with open(file, "rb") as f:
+        traces = pickle.load(f)["device_traces"]
+    peaks = [(*_highest(trace), trace) for trace in traces]
+    size, index, trace = max(peaks, key=lambda peak: peak[0], default=(0, 0, ()))
+    if not size:
+        return None
+    held = {}  # address -> (line, bytes)
+    for event in trace[: index + 1]:
+        if event["action"] == "alloc":
+            held[event["addr"]] = _line(event["frames"]), event["size"]
+        elif event["action"] == "free_completed":
+            held.pop(event["addr"], None)
+    by_line = {}
+    for line, nbytes in held.values():
+        by_line[line] = by_line.get(line, 0) + nbytes
+    largest = dict(sorted(by_line.items(), key=lambda item: -item[1]))
+    return AtPeak(_line(trace[index]["frames"]), largest)
+
+
+def _highest(trace):
+    """Return the largest sum of bytes that are allocated at once, and the event that reaches it."""
+    sizes = {}  # address -> bytes; a history may begin later, and then free what it did not allocate
+    now = most = at = 0
+    for i, event in enumerate(trace):
+        if event["action"] == "alloc":
+            sizes[event["addr"]] = event["size"]
+            now += event["size"]
+            if now > most:
+                most, at = now, i
+        elif event["action"] == "free_completed":
+            now -= sizes.pop(event["addr"], 0)
+    return most, at
+
+
+def _line(frames):
+    """Return the innermost line outside of PyTorch and of this package, as "file:line"."""
+    for frame in frames:
+        name = frame["filename"]
+        if not frame["line"] or name.startswith((OURS, "<")):
+            continue
+        if not any(f"/site-packages/{package}/" in name for package in PACKAGES):
+            return f"{name}:{frame['line']}"
+    return NOWHERE

@@ -1,0 +1,60 @@
+"""Programs that run with emulated GPUs, and what they have needed of them."""
+
+import dataclasses
+import tempfile
+from pathlib import Path
+
+from emulated_gpu import cards, launch, peak
+
+
+@dataclasses.dataclass(frozen=True)
+class Peak:
+    """The peaks of memory of one GPU of one process, in bytes."""
+
+    rank: int
+    device: int  # its number in the process
+    allocated: int
+    active: int  # with what waits for other streams
+    reserved: int  # with what PyTorch's allocator keeps
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A program that has ended."""
+
+    code: int  # its exit code, negative for a signal
+    peaks: list  # of Peak, by rank; empty if nothing was allocated on a GPU
+    reports: list  # of the processes: see launch.run()
+    at_peak: peak.AtPeak | None  # of rank 0; None if there is no history
+
+    @property
+    def needs_gb(self):
+        """The GB that a card needs: what PyTorch reserves, and what CUDA takes; 0 without peaks."""
+        return needs_gb(self.reports)
+
+
+def peaks(reports):
+    """Return the Peaks of launch.run()'s reports."""
+    return [
+        Peak(report["rank"], int(device), **sizes)
+        for report in reports
+        for device, sizes in report["peaks"].items()
+    ]
+
+
+def needs_gb(reports):
+    """Return the GB that a card needs for the process that reserves most; 0 if none does."""
+    reserved = max((p.reserved for p in peaks(reports)), default=0)
+    return reserved / 1e9 + cards.CONTEXT_GB if reserved else 0
+
+
+def run(command, card="a100", devices=1, *, history=False, **options):
+    """Run a program with emulated GPUs until it ends: see emulated_gpu.run()."""
+    output = {name: options.pop(name) for name in ("cwd", "stdout", "stderr") if name in options}
+    variables = options.pop("env", {})
+    environment = launch.environment(cards.get(card), devices, **options) | variables
+    with tempfile.TemporaryDirectory(prefix="emulated-") as folder:
+        snapshot = Path(folder, "snapshot.pickle") if history else None
+        code, reports = launch.run(command, environment, snapshot, **output)
+        found = peak.read(snapshot) if history and snapshot.exists() else None
+    return Run(code, peaks(reports), reports, found)

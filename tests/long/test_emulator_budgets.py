@@ -1,0 +1,162 @@
+"""Promise: the emulator guards memory anywhere: a budget, a test's budget, two Pythons compared."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, cpu_only
+from helpers.emulated import NEEDS
+
+import emulated_gpu
+from emulated_gpu.cards import CARDS, CONTEXT_GB
+
+pytestmark = NEEDS
+PACKAGE = ROOT / "shared" / "emulator"
+TRAIN = """
+import os, torch
+width = int(os.environ.get("WIDTH", 1024))
+model = torch.nn.Linear(width, width, device="cuda")
+optimizer = torch.optim.Adam(model.parameters())
+for _ in range(2):
+    model(torch.ones(8192, width, device="cuda")).square().mean().backward()
+    optimizer.step()
+"""
+FIELDS = {"rank", "peaks", "lines", "called", "kept", "retries", "errors"}
+TESTS = """
+import pytest, torch
+
+@pytest.fixture
+def model():
+    return torch.nn.Linear(1024, 1024, device="cuda")
+
+def forward(model):
+    model(torch.ones(8192, 1024, device="cuda")).square()
+
+@pytest.mark.gpu_memory(max_gb=2, card="l4")
+@pytest.mark.parametrize("times", (1, 2))
+def test_fits(model, times):
+    assert "L4" in torch.cuda.get_device_name()
+    forward(model)
+
+@pytest.mark.gpu_memory(max_gb=0.8)
+def test_too_large(model):
+    forward(model)
+
+@pytest.mark.gpu_memory(max_gb=2)
+def test_wrong(model):
+    assert model.weight.shape == (3, 3)
+
+@pytest.mark.gpu_memory(max_gb=2)
+def test_without_a_gpu():
+    pass
+
+@pytest.mark.gpu_memory(max_gb=2)
+def test_skipped():
+    pytest.skip("for a reason")
+
+@pytest.mark.gpu_memory(max_gb=2, card="l5")
+def test_unknown_card():
+    pass
+
+@pytest.mark.gpu_memory()
+def test_no_budget():
+    pass
+
+def test_as_usual():
+    assert not torch.cuda.is_available()
+"""
+
+
+def run(folder, *words, **env):
+    command = [sys.executable, *map(str, words)]
+    env = cpu_only(PYTHONPATH=str(PACKAGE), **env)
+    output = {"capture_output": True, "text": True, "timeout": 400}
+    return subprocess.run(command, cwd=folder, env=env, **output)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("budgets")
+    (folder / "train.py").write_text(TRAIN)
+    (folder / "test_fits.py").write_text(TESTS)
+    return folder
+
+
+def test_a_budget_decides_the_exit_code(folder):
+    within = run(folder, "-m", "emulated_gpu", "run", "--max-gb", 1.5, "train.py")
+    assert within.returncode == 0 and " GB, " not in within.stderr.splitlines()[-1]
+    beyond = run(folder, "-m", "emulated_gpu", "run", "--max-gb", 0.9, "train.py")
+    needs, more = re.search(
+        r"a card needs (\S+) GB, (\S+) more than --max-gb 0.9$", beyond.stderr.strip()
+    ).groups()
+    assert beyond.returncode == 3
+    assert float(needs) == pytest.approx(0.9 + float(more), abs=0.011)
+    failed = run(folder, "-m", "emulated_gpu", "run", "--max-gb", 0.9, "-m", "no_module")
+    assert failed.returncode == 1  # the program's
+
+
+def test_the_fields_of_the_report_stay(folder):
+    run(folder, "-m", "emulated_gpu", "--json", "peaks.json", "train.py")
+    (process,) = json.loads((folder / "peaks.json").read_text())
+    assert {*process} == FIELDS
+    assert {*process["peaks"]["0"]} == {"allocated", "active", "reserved"}
+    readme = (PACKAGE / "README.md").read_text()
+    assert all(f"`{field}`" in readme for field in FIELDS)
+
+
+def test_python_gets_an_answer(folder):
+    command = [sys.executable, "train.py"]
+    answer = emulated_gpu.run(command, card="l4", history=True, cwd=folder)
+    (gpu,) = answer.peaks
+    assert answer.code == 0 and 0 < gpu.allocated <= gpu.active <= gpu.reserved
+    assert answer.needs_gb == pytest.approx(gpu.reserved / 1e9 + CONTEXT_GB)
+    held = answer.at_peak.held
+    # The history has what was asked for, the counters what the allocator made of it.
+    assert sum(held.values()) == pytest.approx(gpu.active, rel=0.01)
+    assert held[f"{folder / 'train.py'}:7"] >= 8192 * 1024 * 4  # what the backward pass needs
+    assert emulated_gpu.run(command, memory_gb=0.9, cwd=folder).code == 1
+
+
+def test_two_pythons_are_compared_line_by_line(folder):
+    for name, width in (("old", 1024), ("new", 2048)):
+        (folder / name).write_text(f'#!/bin/sh\nWIDTH={width} exec {sys.executable} "$@"\n')
+        (folder / name).chmod(0o755)
+    pythons = ["--python", folder / "old", "--python", folder / "new"]
+    done = run(folder, "-m", "emulated_gpu", "compare", *pythons, "--card", "l4", "train.py")
+    assert done.returncode == 0, done.stderr
+    heading, allocated, *_ = done.stdout.splitlines()
+    assert heading.split()[::2][:2] == ["torch", "torch"] and "+" in allocated
+    (weights,) = [line for line in done.stdout.splitlines() if "train.py:4" in line]
+    assert weights.split()[1:] == ["4.2", "MB", "16.8", "MB", "+12.6", "MB"]
+    assert run(folder, "-m", "emulated_gpu", "compare", *pythons).returncode == 2
+    same = ["--python", sys.executable] * 2
+    done = run(folder, "-m", "emulated_gpu", "compare", *same, "train.py")
+    assert done.stdout.count("the same") == 3 and "train.py:" not in done.stdout
+
+
+def test_a_test_has_a_budget(folder):
+    options = ["-q", "-rs", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    if "emulated_gpu.pytest_plugin" not in sys.modules:  # not installed, only on the path
+        options += ["-p", "emulated_gpu.pytest_plugin"]
+    done = run(folder, "-m", "pytest", *options, "test_fits.py")
+    said = done.stdout
+    assert said.splitlines()[-1].startswith("5 failed, 3 passed, 1 skipped"), said + done.stderr
+    failures = dict(re.findall(r"(?m)^_+ (\w+) _+\n((?:(?!^_+ ).*\n)*)", said))
+    assert re.search(
+        r"gpu_memory, A100 80 GB: 0\.\d+ GB are needed, 0\.\d+ more than max_gb=0.8\n"
+        r"PyTorch reserves \S+ MB, CUDA takes 740.0 MB\n"
+        r"the peak: \S+test_fits.py:9; then these lines hold\n",
+        failures["test_too_large"],
+    )
+    assert "assert torch.Size([1024, 1024]) == (3, 3)" in failures["test_wrong"]
+    assert "nothing was allocated on a GPU" in failures["test_without_a_gpu"]
+    assert "l5 is no card" in failures["test_unknown_card"]
+    assert "name a number of GB" in failures["test_no_budget"]
+    assert "for a reason" in said
+
+
+def test_cards_are_listed(folder):
+    printed = run(folder, "-m", "emulated_gpu", "cards").stdout
+    assert len(printed.splitlines()) == 1 + len(CARDS)
