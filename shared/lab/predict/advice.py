@@ -7,14 +7,19 @@ from shared.lab.records import scripts
 LEAST = 0.2  # of the peak: less of it is not worth a technique
 ACTIVATIONS = "activations", "recomputed"
 KEPT = "parameters", "gradients", "optimizer states"
+WITH_INPUTS = (*ACTIVATIONS, "inputs", "temporaries", "workspaces")  # what grows with their number
 
 
-def advice(r, convolutions=False):
+def advice(r, convolutions=False, free_gb=0):
     """Return the smallest card for a script, and what to try first, as lines with options.
 
-    With `convolutions`, there is room for workspaces of cuDNN that a prediction has too small.
+    Args:
+        r: the script's record.
+        convolutions: leave room for workspaces of cuDNN that a prediction has too small.
+        free_gb: what the script leaves of its card. With room for more inputs, nothing has to be
+            saved.
     """
-    return [smallest_card(r, convolutions), *what_first(r)]
+    return [smallest_card(r, convolutions), *(room(r, free_gb) or what_first(r))]
 
 
 def smallest_card(r, convolutions):
@@ -30,6 +35,18 @@ def smallest_card(r, convolutions):
         return "No known card has room: --devices N, if the script shards its weights"
     key = min(with_room, key=with_room.get)
     return f"The smallest card with {tables.OPEN_GB} GB to spare, of those known: --fits {key}"
+
+
+def room(r, free_gb):
+    """Return a line on how many inputs have room on the card, none if it is not twice as many."""
+    breakdown = r["train"]["breakdown_gb"]
+    grows = sum(breakdown.get(name, 0) for name in WITH_INPUTS)
+    if not grows or not r.get("batch_size"):  # of a script without inputs, nothing is known
+        return []
+    times = 1 + (free_gb - tables.OPEN_GB) / grows
+    if times < 2:
+        return []
+    return [f"Nothing has to be saved: about {int(times)} times the {r['unit']} at once have room"]
 
 
 def what_first(r):

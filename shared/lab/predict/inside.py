@@ -64,6 +64,7 @@ def find(run, settings):
         compile_seconds=_compile_seconds(),
         trained=run.segments.loaded is not None,
         has_convolutions=any(issubclass(kind, LIBRARY) for kind in kinds),
+        grows_gb=run.updates.growth() / 1e9,
     )
 
 

@@ -193,8 +193,13 @@ def lines(findings, too_small, eager_gb, args):
             "The workspaces of cuDNN are as on an H200, where networks reserved what was "
             f"predicted within {tables.CUDNN:.0%}, with PyTorch 2.11; others may have others"
         )
-    if findings.trained:
-        text += advice(r, findings.has_convolutions)
+    if findings.grows_gb:
+        text.append(
+            f"Memory grows by {formats.size(findings.grows_gb)} with every update: something keeps "
+            "tensors, as a sum of losses does; loss.item() keeps a number"
+        )
+    elif findings.trained:
+        text += advice(r, findings.has_convolutions, 0 if too_small else gb - needs)
     return [*text, *(f"- {note}" for note in r["notes"])]
 
 

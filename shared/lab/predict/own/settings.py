@@ -41,6 +41,7 @@ class Findings:
     compile_seconds: float = 0  # of torch.compile()
     trained: bool = True  # whether a module was called in training mode
     has_convolutions: bool = False
+    grows_gb: float = 0  # more that each update leaves behind, if it is so with all of them
 
     def write(self, file):
         Path(file).write_text(json.dumps(dataclasses.asdict(self)))

@@ -9,6 +9,8 @@ from emulated_gpu import process
 from emulated_gpu.process import address, on_gpu
 from shared.memory.blocks import tensors
 
+LEAST_GROWTH = 2**20  # bytes with each update
+
 
 def shape_of(batch):
     """Return the shape of a batch's inputs and whether they are floating-point numbers, or None.
@@ -33,18 +35,21 @@ class Batches:
         shape: (shape, whether floating-point) of the first batch, None before it.
         sizes: of each batch since the last update, more than one if gradients accumulate.
         last: the sizes in the last update that was watched.
+        shapes: of all batches.
     """
 
     def __init__(self):
         self.shape = None
         self.sizes = []
         self.last = []
+        self.shapes = set()
 
     def add(self, shape):
         """Add a batch, by what shape_of() returned of it."""
         if shape is None:
             return
         self.sizes.append(shape[0][0])
+        self.shapes.add(shape)
         if self.shape is None:
             self.shape = shape
 
@@ -86,6 +91,7 @@ class Updates:
         self._steps = weakref.WeakKeyDictionary()  # {optimizer: its steps}
         self._updates_by_hand = 0  # without an optimizer
         self._ends = None  # process.times() of the last update that was watched
+        self._left = []  # bytes that are allocated when each update has ended
         self._forward_shape = None  # of the inputs of the last forward pass
 
     @property
@@ -128,6 +134,16 @@ class Updates:
         if steps > self.count:
             self._end_update()
 
+    def growth(self):
+        """Return the bytes by which memory grows with each update, 0 if not with all.
+
+        Batches of other shapes leave more or less behind, so then nothing is said.
+        """
+        more = [after - before for before, after in zip(self._left, self._left[1:])]
+        # Of one, nothing follows: a moving average of the weights is made once, too.
+        grows = len(more) > 1 and min(more) >= LEAST_GROWTH
+        return min(more) if grows and len(self.batches.shapes) == 1 else 0
+
     def _find_update_by_hand(self):
         """Count an update if weights have changed since a backward pass, without an optimizer."""
         changed = self._watch.has_changed
@@ -157,6 +173,7 @@ class Updates:
 
     def _end_update(self):
         self.count += 1
+        self._left.append(torch.cuda.memory_allocated())
         if self.count <= self._limits.watched:
             self.starts.append(len(self._watch.places))
             self.totals = self._watch.cost.totals()
