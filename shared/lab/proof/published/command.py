@@ -31,15 +31,10 @@ KEPT = ("allocated_gb", "active_gb", "reserved_gb", "bound", "time", "notes", "w
 
 
 def prepare(sources, folder):
-    """Fetch what the sources need into a folder: repositories, data, versions of PyTorch."""
+    """Fetch the repositories of the sources into a folder, and make their data."""
     for source in sources:
         if "commit" in source:
             run_row.prepare(source, folder)
-    # Here, one after the other: rows run side by side, and two would install into one folder.
-    for source in sources:
-        for row in rows(source):
-            if "torch" in row:
-                third_party.python(folder, row["torch"], row["packages"])
 
 
 def run(sources, folder=None):
@@ -69,8 +64,17 @@ def emulated(to_run, folder=None):
     """
     # Programs run for minutes, and several rows read counters of one run.
     once = {run_key(row): row for row in to_run}
-    jobs = [(run_row.run, row, folder) for row in once.values()]
-    figures = dict(zip(once, run_jobs(jobs, emulated=False)))
+    # One environment after the other: rows run side by side, and of two with the same PyTorch each
+    # may want other versions of the packages.
+    by_environment = {}
+    for row in once.values():
+        by_environment.setdefault((row.get("torch"), *row.get("packages", ())), []).append(row)
+    figures = {}
+    for (torch, *packages), group in by_environment.items():
+        if torch:
+            third_party.python(folder, torch, packages)
+        jobs = [(run_row.run, row, folder) for row in group]
+        figures |= zip(map(run_key, group), run_jobs(jobs, emulated=False))
     common = {"git_commit": git_commit(), "date": datetime.date.today().isoformat()}
     # Any task will do: the version of PyTorch is the same for all.
     installed = versions(TASK)["torch"]
