@@ -190,6 +190,28 @@ def test_advice_is_a_diff_of_the_technique_alone(category, devices):
         assert markdown.changed(before, after) <= 31
 
 
+def test_with_room_nothing_has_to_be_saved():
+    train = {"device_reserved_gb": 10, "device_peak_gb": 9}
+    train["breakdown_gb"] = {"parameters": 3, "activations": 4, "temporaries": 1}
+    r = {"precision": "bf16", "world_size": 1, "train": train, "load": train}
+    r |= {"batch_size": 8, "unit": "images"}
+    _, line = advice.advice(r, free_gb=20)  # 18 GB for 5 GB of 8 images, once more and more
+    assert "about 4 times the images at once have room" in line
+    for less in (r | {"batch_size": 0}, r):  # without inputs nothing grows; 6 GB are too few
+        assert any("git diff" in line for line in advice.advice(less, free_gb=6))
+
+
+def test_memory_that_grows_with_every_update_is_named(tmp_path):
+    loop = "import torch\nmodel = torch.nn.Linear(1024, 1024, device='cuda')\n"
+    loop += "optimizer, kept = torch.optim.Adam(model.parameters()), []\n"
+    loop += "for n in range(9):\n    loss = model(torch.ones({}, 1024, device='cuda')).mean()\n"
+    loop += "    loss.backward()\n    optimizer.step()\n    optimizer.zero_grad()\n"
+    keeps = loop + "    kept.append(torch.empty(3 << 20, device='cuda'))\n"
+    assert "Memory grows by 12.6 MB with every update" in predicted(keeps.format(64), tmp_path)
+    for innocent in (loop.format(64), loop.format("4096 * (n + 1)")):
+        assert "Memory grows" not in predicted(innocent, tmp_path)
+
+
 @pytest.mark.parametrize(("gb", "convolutions"), [(13.0, False), (13.0, True), (4.5, False)])
 def test_the_smallest_card_leaves_room(gb, convolutions):
     """Two GB, and for convolutions what workspaces of cuDNN may need beyond the rules for them."""
