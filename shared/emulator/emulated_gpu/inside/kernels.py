@@ -43,8 +43,7 @@ def begin():
         warnings.filterwarnings("ignore", "(?s).*overriding a previously registered kernel")
         if not hasattr(torch.library, "get_kernel"):  # before PyTorch 2.9: there are no values
             for func in (*sizes.SIZED, aten.bincount.default):
-                # Of unique(), a check that there are no more than so many would fail.
-                if func not in (*sizes.SPARSE, aten._unique2.default):
+                if func not in sizes.SPARSE:
                     sizes.find_most(func, _library(func.namespace))
             return
         for name in (*_registered("CUDA"), *WITHOUT_KERNEL):
