@@ -11,7 +11,7 @@ it held stays reserved, in a pool of the graph. On a CPU, which starts no kernel
 Cost: what a pass holds is reserved for it alone; what a graph computes is not in the bound
 
 Losses: the same
-Memory: nearly the same
+Memory: less
 
 On a GPU, ViT-L/16 on CIFAR-10; with --preset tiny, a small ViT on digits, on any laptop.
 """

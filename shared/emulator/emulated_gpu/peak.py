@@ -22,14 +22,21 @@ class AtPeak:
     held: dict  # {"file:line": bytes that are still there}, the largest first
 
 
+class _Plain(pickle.Unpickler):
+    """Reads lists, dictionaries, numbers and texts, as a snapshot has; a strange one runs nothing."""
+
+    def find_class(self, module, name):
+        raise pickle.UnpicklingError(f"a snapshot has no {module}.{name}")
+
+
 def read(file):
     """Return what a GPU holds at its peak, of the GPU with the largest; None if none has any.
 
-    Args:
-        file: a snapshot, which is a pickle: one of a stranger could run anything.
+    Raises:
+        pickle.UnpicklingError: the file is no snapshot.
     """
     with open(file, "rb") as f:
-        traces = pickle.load(f)["device_traces"]
+        traces = _Plain(f).load()["device_traces"]
     peaks = [(*_highest(trace), trace) for trace in traces]
     size, index, trace = max(peaks, key=lambda peak: peak[0], default=(0, 0, ()))
     if not size:
@@ -49,7 +56,7 @@ def read(file):
 
 def _highest(trace):
     """Return the largest sum of bytes that are allocated at once, and the event that reaches it."""
-    sizes = {}  # address -> bytes; a history may begin later, and then free what it did not allocate
+    sizes = {}  # address -> bytes; a history that begins late frees what it did not allocate
     now = most = at = 0
     for i, event in enumerate(trace):
         if event["action"] == "alloc":
