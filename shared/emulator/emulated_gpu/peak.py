@@ -23,7 +23,7 @@ class AtPeak:
 
 
 class _Plain(pickle.Unpickler):
-    """Reads lists, dictionaries, numbers and texts, as a snapshot has; a strange one runs nothing."""
+    """Reads lists, dictionaries, numbers and texts, as a snapshot has: nothing in it is run."""
 
     def find_class(self, module, name):
         raise pickle.UnpicklingError(f"a snapshot has no {module}.{name}")
