@@ -121,11 +121,14 @@ def test_python_gets_an_answer(folder):
 
 def test_two_pythons_are_compared_line_by_line(folder):
     for name, width in (("old", 1024), ("new", 2048)):
-        (folder / name).write_text(f'#!/bin/sh\nWIDTH={width} exec {sys.executable} "$@"\n')
+        lines = 'ls "${PYTHONPATH%%:*}" >> seen', f'WIDTH={width} exec {sys.executable} "$@"'
+        (folder / name).write_text("\n".join(("#!/bin/sh", *lines)) + "\n")
         (folder / name).chmod(0o755)
     pythons = ["--python", folder / "old", "--python", folder / "new"]
     done = run(folder, "-m", "emulated_gpu", "compare", *pythons, "--card", "l4", "train.py")
     assert done.returncode == 0, done.stderr
+    # Each finds this package, and nothing else of the other's.
+    assert {*(folder / "seen").read_text().split()} == {"emulated_gpu"}
     heading, allocated, *_ = done.stdout.splitlines()
     assert heading.split()[::2][:2] == ["torch", "torch"] and "+" in allocated
     (weights,) = [line for line in done.stdout.splitlines() if "train.py:4" in line]

@@ -67,14 +67,17 @@ def run(python, words):
     Returns:
         (exit code, None), or (0, (the version of torch, [Peak], AtPeak)).
     """
-    # The other environment may lack this package.
-    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.getenv("PYTHONPATH")]))
-    env = {**os.environ, "PYTHONPATH": path}
-    asked = subprocess.run([python, "-c", VERSION], env=env, capture_output=True, text=True)
-    if asked.returncode:
-        print(f"\nemulator: --python {python} has no PyTorch", file=sys.stderr)
-        return 2, None
     with tempfile.TemporaryDirectory(prefix="emulated-") as folder:
+        # The other environment may lack this package, and must not find what is beside it here.
+        alone = Path(folder, "path")
+        alone.mkdir()
+        (alone / "emulated_gpu").symlink_to(Path(__file__).parent)
+        path = os.pathsep.join(filter(None, [str(alone), os.getenv("PYTHONPATH")]))
+        env = {**os.environ, "PYTHONPATH": path}
+        asked = subprocess.run([python, "-c", VERSION], env=env, capture_output=True, text=True)
+        if asked.returncode:
+            print(f"\nemulator: --python {python} has no PyTorch", file=sys.stderr)
+            return 2, None
         report, snapshot = Path(folder, "peaks.json"), Path(folder, "snapshot.pickle")
         options = ["run", "--json", report, "--snapshot", snapshot]
         # The words of `run` may be wrong, too, and it says how.

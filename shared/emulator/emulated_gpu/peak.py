@@ -9,7 +9,7 @@ import pickle
 from pathlib import Path
 
 PACKAGES = ("torch", "torchvision", "triton")  # whose own lines say little about a program
-OURS = str(Path(__file__).parent)
+OURS = f"/{Path(__file__).parent.name}/"  # wherever the other process has found this package
 # The autograd engine has threads of its own, on whose stacks no line of the program is.
 NOWHERE = "the backward pass"
 
@@ -73,7 +73,7 @@ def _line(frames):
     """Return the innermost line outside of PyTorch and of this package, as "file:line"."""
     for frame in frames:
         name = frame["filename"]
-        if not frame["line"] or name.startswith((OURS, "<")):
+        if not frame["line"] or OURS in name or name.startswith("<"):
             continue
         if not any(f"/site-packages/{package}/" in name for package in PACKAGES):
             return f"{name}:{frame['line']}"
