@@ -149,7 +149,11 @@ def test_a_script_sees_a_gpu_and_is_counted_by_hand(tmp_path):
     assert f"epoch 0, at most {peak} bytes" in said and "epoch 4" not in said
     assert "reads a number that no kernel computed" in said
     assert "GPU, 24 GB: with CUDA" in said and "Stopped in" in said
-    assert re.search(r"An update takes about [\d.]+ ms: ", said)
+    answer = said[said.index("A GPU, 24 GB") :].partition("\n\n")[0].splitlines()
+    assert len(answer) <= 12 and answer[2].startswith("The peak: ") and "moved GB" not in said
+    label, gb = max(phase["breakdown_gb"].items(), key=lambda item: item[1])
+    assert answer[3].startswith(f"It holds: {label} {gb * 1e3:.1f} MB, ")
+    assert re.search(r"An update takes (about )?[\d.]+( to [\d.]+)? ms: ", said)
     assert snapshot.stat().st_size > 1000
     assert {path.name for path in tmp_path.iterdir()} == {"mine.py", "drawn", "mine.pickle"}
 
@@ -159,6 +163,17 @@ def test_what_does_not_fit_ends_in_pytorch_s_own_words(tmp_path):
     assert "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 196.00 MiB" in said
     assert "GPU, 0.94 GB: with CUDA's context" in said and "does not fit: out of memory in" in said
     assert "No known card" not in said and "--fits rtx" in said
+
+
+def test_details_are_tables_and_all_notes(tmp_path):
+    text = "import torch\nlarge = torch.ones(1 << 20, device='cuda')\n" + "large.sum().item()\n" * 5
+    text += "model = torch.nn.Linear(64, 64, device='cuda')\n"
+    text += "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    text += "for _ in range(9):\n    model(torch.ones(8, 64, device='cuda')).sum().backward()\n"
+    text += "    optimizer.step()\n"
+    short, long = (predicted(text, tmp_path, *options) for options in ((), ("--details",)))
+    assert short.count("that no kernel computed") == 3 and "- and 2 more: --details" in short
+    assert long.count("that no kernel computed") == 5 and "moved GB" in long
 
 
 def test_torch_compile_is_real(tmp_path):
@@ -196,7 +211,7 @@ def test_with_room_nothing_has_to_be_saved():
     r = {"precision": "bf16", "world_size": 1, "train": train, "load": train}
     r |= {"batch_size": 8, "unit": "images"}
     _, line = advice.advice(r, free_gb=20)  # 18 GB for 5 GB of 8 images, once more and more
-    assert "about 4 times the images at once have room" in line
+    assert line.endswith("room for about 4 times the images at once")
     for less in (r | {"batch_size": 0}, r):  # without inputs nothing grows; 6 GB are too few
         assert any("git diff" in line for line in advice.advice(less, free_gb=6))
 

@@ -46,7 +46,8 @@ def room(r, free_gb):
     times = 1 + (free_gb - tables.OPEN_GB) / grows
     if times < 2:
         return []
-    return [f"Nothing has to be saved: about {int(times)} times the {r['unit']} at once have room"]
+    many = f"about {int(times)} times the {r['unit']} at once"
+    return [f"Nothing has to be saved: there is room for {many}"]
 
 
 def what_first(r):

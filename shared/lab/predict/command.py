@@ -41,7 +41,9 @@ def show(records, outcome, args):
     if args.expandable:
         how = f"with expandable segments, {how}"
     for group in by_model(records):
-        tables.show(group, args.card, how)
+        # Of one script, a few lines say what matters.
+        if not args.user_script or args.details:
+            tables.show(group, args.card, how)
         if lines := outcome.details(group):
             print("\n" + "\n".join(lines))
     if args.timeline:

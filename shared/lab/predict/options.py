@@ -39,7 +39,12 @@ OF_REPOSITORY = {
     "batch_size": "--batch-size",
     "micro_batch_size": "--micro-batch-size",
 }
-OF_USER = {"updates": "--updates", "input": "--input", "snapshot": "--snapshot"}
+OF_USER = {
+    "updates": "--updates",
+    "input": "--input",
+    "snapshot": "--snapshot",
+    "details": "--details",
+}
 
 
 def shape(text):
@@ -120,6 +125,7 @@ def _add_for_user(group):
     add("--updates", type=cli.positive, metavar="N", help=updates)
     add("--input", type=shape, metavar="SHAPE", help=images)
     add("--snapshot", type=new_file, metavar="FILE", help="of the allocator, for memory_viz")
+    add("--details", action="store_true", help="print tables, too, and all notes")
 
 
 def parse(argv=None):

@@ -17,11 +17,14 @@ from shared.lab.predict.advice import advice
 from shared.lab.predict.outcome import Outcome
 from shared.lab.predict.own.settings import Findings, Settings
 from shared.lab.records import formats
+from shared.lab.records.reading import setting
 from shared.record import ROOT
 
 INSIDE = [sys.executable, "-m", "shared.lab.predict.inside"]
 EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 WITHOUT_COMPILER = {"TORCHDYNAMO_DISABLE": "1"}
+SMALL = 0.01  # of the peak: what is less is not shown without --details
+NOTES = 3  # of values and results that are assumed, which are shown without --details
 
 
 def predict(args):
@@ -165,18 +168,19 @@ def _add_notes(findings, reports):
 
 
 def lines(findings, too_small, eager_gb, args):
-    """Return whether a script fits, how long it takes, and what to try first, as lines."""
+    """Return whether a script fits, what holds its memory, its time, what to try first."""
     r = findings.record
-    where = r["peak_at"]["train"]["line"]
-    active = formats.size(r["train"]["device_active_gb"])
-    text = [f"The peak: {formats.where(r)}; line {where}; {active} active", *pace.lines(r)]
     title = args.card.title if args.fits in (None, args.card) else "A GPU"
     gb = args.fits_gb or args.card.gb
     needs = tables.needs(r)
     fits = too_small or f"{gb - needs:.1f} GB are left"
-    text.append(
-        f"{title}, {gb:.4g} GB: with CUDA's context, {needs:.2f} GB if there is room: {fits}"
-    )
+    text = [
+        f"{title}, {gb:.4g} GB: with CUDA's context, {needs:.2f} GB if there is room: {fits}",
+        f"{r['script']}: {setting(r)}, {r['precision']}, {r['batch_size']} {r['unit']} per update; "
+        f"emulated with torch {r['versions']['torch']}",
+        *where_it_is(r),
+        *pace.lines(r),
+    ]
     if r["time"]:
         text.append(times.line(r["time"], launch.HOST_US, args.card, r["world_size"]))
     if eager_gb:
@@ -200,7 +204,21 @@ def lines(findings, too_small, eager_gb, args):
         )
     elif findings.trained:
         text += advice(r, findings.has_convolutions, 0 if too_small else gb - needs)
-    return [*text, *(f"- {note}" for note in r["notes"])]
+    shown = r["notes"] if args.details else r["notes"][:NOTES]
+    text += [f"- {note}" for note in shown]
+    if more := len(r["notes"]) - len(shown):
+        text.append(f"- and {more} more: --details, which also prints tables")
+    return text
+
+
+def where_it_is(r):
+    """Return where the peak of a script is, and what holds it, as lines."""
+    where = r["peak_at"]["train"]["line"]
+    active = formats.size(r["train"]["device_active_gb"])
+    held = sorted(r["train"]["breakdown_gb"].items(), key=lambda item: -item[1])
+    peak = r["train"]["device_peak_gb"]
+    parts = ", ".join(f"{label} {formats.size(gb)}" for label, gb in held if gb > SMALL * peak)
+    return [f"The peak: {formats.where(r)}; line {where}; {active} active", f"It holds: {parts}"]
 
 
 def scarce(findings):
