@@ -227,6 +227,14 @@ def test_memory_that_grows_with_every_update_is_named(tmp_path):
         assert "Memory grows" not in predicted(innocent, tmp_path)
 
 
+def test_large_temporaries_of_texts_are_logits():
+    train = {"device_peak_gb": 9, "device_reserved_gb": 10, "breakdown_gb": {"temporaries": 8}}
+    r = {"precision": "bf16", "world_size": 1, "train": train, "unit": "texts"}
+    r["peak_at"] = {"train": {"phase": "backward"}}
+    assert advice.what_first(r)[1].endswith("11_llm/causal.py 11_llm/causal_chunked.py")
+    assert "05_grad_accum" in advice.what_first(r | {"unit": "images"})[1]
+
+
 @pytest.mark.parametrize(("gb", "convolutions"), [(13.0, False), (13.0, True), (4.5, False)])
 def test_the_smallest_card_leaves_room(gb, convolutions):
     """Two GB, and for convolutions what workspaces of cuDNN may need beyond the rules for them."""

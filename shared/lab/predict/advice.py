@@ -84,4 +84,7 @@ def first(category, r):
     # https://docs.pytorch.org/docs/stable/generated/torch.optim.Adam.html
     if r["peak_at"]["train"]["phase"] == "step":
         return "update as gradients arrive", "06_sgd/adam_in_backward"
+    # Logits, their gradient and copies of them, of a word list that is longer than texts are wide.
+    if r.get("unit") == "texts":
+        return "compute the loss in parts", "11_llm/causal_chunked"
     return "take fewer inputs at once", "05_grad_accum/train"
