@@ -10,6 +10,7 @@ from pathlib import Path
 from unittest import mock
 
 import torch
+from tqdm import tqdm
 
 from emulated_gpu import launch
 from shared import metrics
@@ -27,6 +28,10 @@ MEANINGLESS = "pretrained dataset seed epochs resumed_at first_loss last_loss tr
 MEANINGLESS += [f"{part}_{name}" for part in ("train", "val", "test") for name in LEARNED]
 MEANINGLESS += ["images_per_second", "texts_per_second", "input_shapes"]
 UPDATES = 3  # the second is the first with everything allocated at its start
+
+
+def _no_bar(**options):
+    return tqdm(**options | {"disable": True})
 
 
 class WatchedPhases(Phases):
@@ -128,6 +133,8 @@ class Stage:
         with contextlib.ExitStack() as stack:
             # On the class, since the Meter is made by the script.
             stack.enter_context(mock.patch.object(metrics.Meter, "phases", self._new_phases))
+            # A bar is drawn by the clock of this machine, and reads a loss from the GPU each time.
+            stack.enter_context(mock.patch.object(metrics, "tqdm", _no_bar))
             # Scripts have no such option, since pretrained weights fit one size of images.
             if px := self.options.image_px:
                 stack.enter_context(mock.patch.object(models, "image_px", lambda name: px))
