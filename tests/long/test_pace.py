@@ -48,7 +48,7 @@ def test_a_range_where_the_pace_decides(tmp_path):
     assert "device_peak_gb" not in record["pace"]  # the program itself holds one tensor
     (reason,) = record["kept_by"]
     assert reason.endswith(REASON)
-    printed = predicted(text, tmp_path)
+    printed = predicted(text, tmp_path, "--details")
     assert f"{least * 1e3:.2f} to {most * 1e3:.2f}" in printed
     assert "GB reserved, depending on how fast the host is (5 to 60 µs for a kernel)" in printed
     assert f"{most + 0.74:.2f} GB if there is room" in printed

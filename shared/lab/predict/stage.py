@@ -30,8 +30,9 @@ MEANINGLESS += ["images_per_second", "texts_per_second", "input_shapes"]
 UPDATES = 3  # the second is the first with everything allocated at its start
 
 
-def _no_bar(**options):
-    return tqdm(**options | {"disable": True})
+def _drawn_with_every_update(**options):
+    # Not by the clock of this machine, on which figures must not depend.
+    return tqdm(**options | {"mininterval": 0})
 
 
 class WatchedPhases(Phases):
@@ -133,8 +134,8 @@ class Stage:
         with contextlib.ExitStack() as stack:
             # On the class, since the Meter is made by the script.
             stack.enter_context(mock.patch.object(metrics.Meter, "phases", self._new_phases))
-            # A bar is drawn by the clock of this machine, and reads a loss from the GPU each time.
-            stack.enter_context(mock.patch.object(metrics, "tqdm", _no_bar))
+            # A bar that is drawn reads a loss from the GPU, and waits for it.
+            stack.enter_context(mock.patch.object(metrics, "tqdm", _drawn_with_every_update))
             # Scripts have no such option, since pretrained weights fit one size of images.
             if px := self.options.image_px:
                 stack.enter_context(mock.patch.object(models, "image_px", lambda name: px))
