@@ -64,6 +64,10 @@ def test_unknown_card():
 def test_no_budget():
     pass
 
+@pytest.mark.gpu_memory(max=2)
+def test_unknown_argument():
+    pass
+
 def test_as_usual():
     assert not torch.cuda.is_available()
 """
@@ -145,7 +149,7 @@ def test_a_test_has_a_budget(folder):
         options += ["-p", "emulated_gpu.pytest_plugin"]
     done = run(folder, "-m", "pytest", *options, "test_fits.py")
     said = done.stdout
-    assert said.splitlines()[-1].startswith("5 failed, 3 passed, 1 skipped"), said + done.stderr
+    assert said.splitlines()[-1].startswith("6 failed, 3 passed, 1 skipped"), said + done.stderr
     failures = dict(re.findall(r"(?m)^_+ (\w+) _+\n((?:(?!^_+ ).*\n)*)", said))
     assert re.search(
         r"gpu_memory, A100 80 GB: 0\.\d+ GB are needed, 0\.\d+ more than max_gb=0.8\n"
@@ -157,6 +161,7 @@ def test_a_test_has_a_budget(folder):
     assert "nothing was allocated on a GPU" in failures["test_without_a_gpu"]
     assert "l5 is no card" in failures["test_unknown_card"]
     assert "name a number of GB" in failures["test_no_budget"]
+    assert "has max_gb and card, not max" in failures["test_unknown_argument"]
     assert "for a reason" in said
 
 

@@ -57,8 +57,11 @@ def pytest_runtest_protocol(item, nextitem):
     return True
 
 
-def _outcome(item, max_gb=None, card="a100"):
+def _outcome(item, max_gb=None, card="a100", *others, **unknown):
     """Return the outcome of a test, and what pytest prints of it."""
+    if others or unknown:  # an error here would end all tests
+        wrong = ", ".join((*map(repr, others), *unknown))
+        return "failed", f"gpu_memory has max_gb and card, not {wrong}"
     if card not in cards.CARDS:
         return "failed", f"gpu_memory: {card} is no card; `emulated-gpu cards` lists them"
     if not isinstance(max_gb, (int, float)) or max_gb <= 0:

@@ -40,7 +40,7 @@ def note(card):
     if low == high:
         return None
     took = f"{low:.2g} to {high:.2g} times as long as emulated"
-    return f"Updates that others have timed on one {card.title} took {took}."
+    return f"Runs that others have timed on one {card.title} took {took}."
 
 
 def _rounded(ms):
