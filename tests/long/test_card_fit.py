@@ -119,7 +119,7 @@ def test_combinations_are_tried_until_all_fits_at_once():
     # It leaves 1 MB, less than the smallest segment of the allocator.
     gib = (OUTSIDE + 0.001) / cards.GIB
     small = cards.Card("small", "small", gib, (8, 0), 108, 2048, cards.CARDS["a100"].rates)
-    (record,) = card_fit.find([("11_llm/train", wanted)], small)
+    (record,), _ = card_fit.find([("11_llm/train", wanted)], small)
     alone = [*record["combinations"], record["way"]]  # the last is the script with all
     assert [len(w["techniques"]) for w in alone] == [3, 4, 0]
     assert {w["at_once"] for w in alone} == {0}
@@ -131,3 +131,11 @@ def test_the_cost_is_that_of_the_scripts_own_update():
     found = command.main(["03", "04", "--preset", "tiny", "--card", "l4"])[0]
     assert found["way"]["share"] < found["batch_size"] == own["batch_size"]
     assert found["cost"] == own["cost"]
+
+
+@pytest.mark.parametrize("find", [card_fit.fits, card_fit.find])
+def test_a_run_that_fails_takes_no_others_with_it(find):
+    jobs = [("01_baseline/train", Wanted("tiny")), ("02_mixed_precision/train", Wanted("none"))]
+    card = cards.get("a100")
+    (record,), failed = find(jobs, card.gb if find is card_fit.fits else card)
+    assert record["script"] == "01_baseline/train" and failed.failed == 1

@@ -5,6 +5,7 @@ import json
 import pytest
 from conftest import run
 from helpers.emulated import NEEDS
+from helpers.own import predicted
 
 from shared.lab.predict import pace
 
@@ -32,12 +33,7 @@ try:
 except torch.OutOfMemoryError:
     pass
 """
-REASON = "mine.py:11"
-
-
-def predicted(text, folder, *options):
-    (folder / "mine.py").write_text(text.lstrip())
-    return run("-m", "shared", "predict", folder / "mine.py", *options, cwd=folder)
+REASON = "mine.py:12"
 
 
 def test_a_range_where_the_pace_decides(tmp_path):

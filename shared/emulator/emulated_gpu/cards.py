@@ -11,6 +11,7 @@ a few percent.
 import argparse
 import csv
 import dataclasses
+import difflib
 from pathlib import Path
 
 GIB = 2**30 / 1e9  # in GB
@@ -19,6 +20,10 @@ GIB = 2**30 / 1e9  # in GB
 # all libraries. Others report 0.3 to 0.8 GB, most on the newest cards:
 # https://github.com/pytorch/pytorch/pull/86509, https://github.com/Lightning-AI/litgpt/issues/1892.
 CONTEXT_GB = 0.74
+# GB for the buffers of NCCL: measured with one rank on the same. Several ranks were not measured;
+# others report 0.5 to 0.7 GB with up to four GPUs, more with more communicators:
+# https://github.com/NVIDIA/nccl/issues/964, https://github.com/NVIDIA/nccl/issues/864.
+NCCL_GB = 0.59
 RATES = ("fp32", "tf32", "half", "memory", "cache", "host", "gpus")
 
 
@@ -116,6 +121,11 @@ with Path(__file__).with_name("cards.csv").open(newline="") as file:
 DEFAULT = CARDS["a100"]
 
 
+def set_aside(devices):
+    """Return the GB of a card that PyTorch's allocator does not count, with so many GPUs at work."""
+    return CONTEXT_GB + NCCL_GB if devices > 1 else CONTEXT_GB
+
+
 def get(name):
     """Return the card of a name, such as "h100", "H100" or "RTX 4090".
 
@@ -125,7 +135,11 @@ def get(name):
     key = name.lower().replace(" ", "")
     if key not in CARDS:
         keys = ", ".join(CARDS)
-        raise argparse.ArgumentTypeError(f"{name} is not a known card; choose from {keys}")
+        # People name a card by its number, such as 4090.
+        meant = [known for known in CARDS if key and key in known]
+        meant = meant or difflib.get_close_matches(key, CARDS, n=1)
+        hint = f"did you mean {meant[0]}?" if meant else f"choose from {keys}"
+        raise argparse.ArgumentTypeError(f"{name} is not a known card; {hint}")
     return CARDS[key]
 
 

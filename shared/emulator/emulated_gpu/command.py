@@ -23,7 +23,7 @@ from pathlib import Path
 
 from emulated_gpu import compare, launch, programs
 from emulated_gpu.build import BuildError
-from emulated_gpu.cards import CARDS, CONTEXT_GB, DEFAULT, get
+from emulated_gpu.cards import CARDS, CONTEXT_GB, DEFAULT, NCCL_GB, get
 from emulated_gpu.texts import Parser, amount, columns
 
 KINDS = ("allocated", "active", "reserved")
@@ -38,7 +38,7 @@ HELP = {
     "--host": "the microseconds that the host takes to start a kernel (default: "
     f"{launch.HOST_US}). The memory of FSDP1 and of Tensor.record_stream() depends on it",
     "--max-gb": "end with exit code 3 if a card needs more: what PyTorch reserves, and "
-    f"{CONTEXT_GB} GB for CUDA",
+    f"{CONTEXT_GB} GB for CUDA, with several GPUs {NCCL_GB} GB for NCCL",
     "--snapshot": "write the allocator's history, for https://pytorch.org/memory_viz; of further "
     "processes into FILE.rank1 and so on",
     "--json": "write the report as JSON: a list of processes, with their peaks in bytes",
@@ -244,7 +244,7 @@ def run(args):
         print(line, file=sys.stderr)
     if problem := ended(code):
         print(f"the program {problem}", file=sys.stderr)
-    needs = programs.needs_gb(reports)
+    needs = programs.needs_gb(reports, args.devices)
     if args.max_gb:
         more = f", {needs - args.max_gb:.2f} more than --max-gb {args.max_gb:g}"
         print(f"a card needs {needs:.2f} GB{more * (needs > args.max_gb)}", file=sys.stderr)

@@ -26,11 +26,15 @@ class Run:
     peaks: list  # of Peak, by rank; empty if nothing was allocated on a GPU
     reports: list  # of the processes: see launch.run()
     at_peak: peak.AtPeak | None  # of rank 0; None if there is no history
+    devices: int = 1  # GPUs that were emulated
 
     @property
     def needs_gb(self):
-        """The GB that a card needs: what PyTorch reserves, and what CUDA takes; 0 without peaks."""
-        return needs_gb(self.reports)
+        """The GB that a card needs; 0 without peaks.
+
+        That is what PyTorch reserves, what CUDA takes and, with several GPUs, NCCL.
+        """
+        return needs_gb(self.reports, self.devices)
 
 
 def peaks(reports):
@@ -42,10 +46,10 @@ def peaks(reports):
     ]
 
 
-def needs_gb(reports):
-    """Return the GB that a card needs for the process that reserves most; 0 if none does."""
+def needs_gb(reports, devices):
+    """Return the GB that each of so many cards needs, by the process that reserves most, or 0."""
     reserved = max((p.reserved for p in peaks(reports)), default=0)
-    return reserved / 1e9 + cards.CONTEXT_GB if reserved else 0
+    return reserved / 1e9 + cards.set_aside(devices) if reserved else 0
 
 
 def run(command, card="a100", devices=1, *, history=False, **options):
@@ -57,4 +61,4 @@ def run(command, card="a100", devices=1, *, history=False, **options):
         snapshot = Path(folder, "snapshot.pickle") if history else None
         code, reports = launch.run(command, environment, snapshot, **output)
         found = peak.read(snapshot) if history and snapshot.exists() else None
-    return Run(code, peaks(reports), reports, found)
+    return Run(code, peaks(reports), reports, found, devices)

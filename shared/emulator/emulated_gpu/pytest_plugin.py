@@ -117,7 +117,7 @@ def _too_much(run, max_gb, title):
     lines = [
         f"gpu_memory, {title}: {run.needs_gb:.2f} GB are needed, {run.needs_gb - max_gb:.2f} more "
         f"than max_gb={max_gb:g}",
-        f"PyTorch reserves {amount(reserved)}, CUDA takes {amount(cards.CONTEXT_GB * 1e9)}",
+        f"PyTorch reserves {amount(reserved)}, CUDA takes {amount(cards.set_aside(run.devices) * 1e9)}",
     ]
     if run.at_peak:
         lines.append(f"the peak: {run.at_peak.line}; then these lines hold")

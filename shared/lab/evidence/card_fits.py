@@ -17,7 +17,9 @@ def ways(name):
     """Return the result of `python -m shared predict --card NAME`, a dictionary per model."""
     card = cards.CARDS[name]
     args = options.parse(["--card", name])
-    records = card_fit.find(selection.runs(args), card)
+    records, failed = card_fit.find(selection.runs(args), card)
+    if failed:
+        raise failed
     return [
         {
             "card": name,

@@ -2,10 +2,9 @@
 
 import textwrap
 
-from emulated_gpu.cards import CARDS, CONTEXT_GB
+from emulated_gpu.cards import CARDS, CONTEXT_GB, NCCL_GB
 from shared.images.cli import TASK as IMAGES
 from shared.lab.evidence.on_cards import LARGE, ON, stored_pairs
-from shared.lab.predict.tables import NCCL_GB
 from shared.lab.records import formats, markdown, scripts
 
 

@@ -14,7 +14,7 @@ import dataclasses
 import torch
 
 from shared.lab.predict import tables, techniques
-from shared.lab.predict.jobs import run_jobs
+from shared.lab.predict.jobs import Failed, attempts
 from shared.lab.predict.sizes import with_fits, with_way
 from shared.lab.predict.stage import predicted, with_most
 from shared.lab.predict.tables import tight
@@ -34,54 +34,92 @@ def runs_on(script, options, card_gb):
     return True
 
 
+class Runs:
+    """Runs of which some fail: the results of the others are kept.
+
+    `errors` are those that failed; once all is done, `failed` is a Failed, or None.
+    """
+
+    def __init__(self):
+        self.errors = []
+
+    def results(self, jobs):
+        """Return the results of jobs, with None for each that failed."""
+        every = attempts(jobs) if jobs else ()
+        self.errors += (each for each in every if isinstance(each, Exception))
+        return [None if isinstance(each, Exception) else each for each in every]
+
+    @property
+    def failed(self):
+        return Failed(self.errors) if self.errors else None
+
+
 def fits(jobs, card_gb):
-    """Return the records of jobs, (script, Wanted), each with "fits" for a card."""
-    records = run_jobs([(with_fits, *job, card_gb) for job in jobs])
+    """Return the records of jobs, (script, Wanted), each with "fits" for a card, and a Failed.
+
+    The latter is None if all went well.
+
+    Raises:
+        Failed: all of them failed.
+    """
+    runs = Runs()
+    records = runs.results([(with_fits, *job, card_gb) for job in jobs])
+    done = [(r, job) for r, job in zip(records, jobs) if r]
+    if not done:
+        raise runs.failed
     # On the card itself, PyTorch gives idle memory back before it fails.
-    doubtful = [(r, job) for r, job in zip(records, jobs) if not r["fits"]["fits"]]
-    answers = run_jobs([(runs_on, *job, card_gb) for _, job in doubtful]) if doubtful else ()
+    doubtful = [(r, job) for r, job in done if not r["fits"]["fits"]]
+    answers = runs.results([(runs_on, *job, card_gb) for _, job in doubtful])
     for (record, _), answer in zip(doubtful, answers):
-        record["fits"]["fits"] = answer
-    return records
+        record["fits"]["fits"] = bool(answer)
+    return [r for r, _ in done], runs.failed
 
 
-def with_ways(jobs):
-    """Return the records of jobs, the arguments of with_way(), each with "way".
+def with_ways(jobs, runs):
+    """Return the records of jobs, the arguments of with_way(), each with "way", None if it failed.
 
     Configurations that do not fit with memory to spare run again on a card of the real size; those
     that succeed fit tightly, with the fewest examples at once.
     """
-    records = run_jobs([(with_way, *job) for job in jobs])
-    doubtful = [(r, job) for r, job in zip(records, jobs) if not r["way"]["at_once"]]
-    if not doubtful:
-        return records
+    records = runs.results([(with_way, *job) for job in jobs])
+    doubtful = [(r, job) for r, job in zip(records, jobs) if r and not r["way"]["at_once"]]
     on_card = []
     for _, (script, options, card_gb, batch_size) in doubtful:
         smallest = dataclasses.replace(options, batch_size=batch_size, micro_batch_size=1)
         on_card.append((runs_on, script, smallest, card_gb))
-    for (record, _), runs in zip(doubtful, run_jobs(on_card)):
-        if runs:
+    for (record, _), has_run in zip(doubtful, runs.results(on_card)):
+        if has_run:
             # Without micro-batches, what ran was the whole share.
             record["way"]["at_once"] = 1 if record["micro_batch_size"] else record["way"]["share"]
     return records
 
 
 def find(jobs, card):
-    """Return the records of jobs, each with "way", and with "combinations" if it has any."""
+    """Return the records of jobs, each with "way", and a Failed, or None.
+
+    They have "combinations", too, if there are any.
+
+    Raises:
+        Failed: all of them failed.
+    """
+    runs = Runs()
     sizes = batch_sizes(jobs)
-    records = with_ways([(*job, card.gb, size) for job, size in zip(jobs, sizes)])
+    records = with_ways([(*job, card.gb, size) for job, size in zip(jobs, sizes)], runs)
+    if not any(records):
+        raise runs.failed
     searches = []
     for (script, options), record, size in zip(jobs, records, sizes):
-        if techniques.has_steps(script):
+        if record and techniques.has_steps(script):
             record["combinations"] = []
             searches += combinations(script, options, record, card, size)
     while searches:
         # The next combination of each search, so that they run side by side.
-        tried = with_ways([search.jobs.pop(0) for search in searches])
+        tried = with_ways([search.jobs.pop(0) for search in searches], runs)
         for search, record in zip(searches, tried):
-            search.add(record["way"])
+            if record:
+                search.add(record["way"])
         searches = [search for search in searches if search.jobs and not search.is_over]
-    return records
+    return [record for record in records if record], runs.failed
 
 
 def batch_sizes(jobs):

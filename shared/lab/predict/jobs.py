@@ -103,14 +103,27 @@ _forks = {}  # {whether GPUs are emulated: Forks}, since the two import in other
 
 
 def run_jobs(jobs, emulated=True, workers=WORKERS):
-    """Run jobs, (function, *arguments), each in a process of its own, some at a time.
-
-    Return their results, in order. With `emulated`, the processes have emulated GPUs; with False
-    they see no GPU, and with None the same as this process.
+    """Run jobs as attempts() does; return their results, in order.
 
     Raises:
         UserError: no GPU can be emulated here.
         Failed: at least one job has failed.
+    """
+    results = attempts(jobs, emulated, workers)
+    if any(isinstance(result, Exception) for result in results):
+        raise Failed(results)
+    return results
+
+
+def attempts(jobs, emulated=True, workers=WORKERS):
+    """Run jobs, (function, *arguments), each in a process of its own, some at a time.
+
+    Return their results, in order, with exceptions for those that failed. With `emulated`, the
+    processes have emulated GPUs; with False they see no GPU, and with None the same as this
+    process.
+
+    Raises:
+        UserError: no GPU can be emulated here.
     """
     variables = {**os.environ} if emulated is None else launch.without_gpus()
     if emulated:
@@ -122,10 +135,7 @@ def run_jobs(jobs, emulated=True, workers=WORKERS):
     if emulated not in _forks or not _forks[emulated].is_alive():
         _forks[emulated] = Forks(variables)
     try:
-        results = _forks[emulated].run(variables, jobs, workers)
+        return _forks[emulated].run(variables, jobs, workers)
     except BaseException:  # Ctrl-C, too
         _forks.pop(emulated).end()
         raise
-    if any(isinstance(result, Exception) for result in results):
-        raise Failed(results)
-    return results

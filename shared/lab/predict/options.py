@@ -9,6 +9,7 @@ from emulated_gpu import cards
 from shared import cli
 from shared.errors import UserError
 from shared.lab.predict import selection
+from shared.lab.predict.own import against as compared
 from shared.lab.records import scripts
 
 DESCRIPTION = """\
@@ -44,6 +45,7 @@ OF_USER = {
     "input": "--input",
     "snapshot": "--snapshot",
     "details": "--details",
+    "against": "--against",
 }
 
 
@@ -125,6 +127,8 @@ def _add_for_user(group):
     add("--updates", type=cli.positive, metavar="N", help=updates)
     add("--input", type=shape, metavar="SHAPE", help=images)
     add("--snapshot", type=new_file, metavar="FILE", help="of the allocator, for memory_viz")
+    against = "predict it under another Python, too, such as old/bin/python: what grew"
+    add("--against", metavar="PYTHON", help=against)
     add("--details", action="store_true", help="print tables, too, and all notes")
 
 
@@ -159,6 +163,8 @@ def parse(argv=None):
         _refuse(args, OF_REPOSITORY, "the scripts of this repository; options of yours go after --")
         # Not the parser's default, which _refuse() would take for an option that was given.
         args.updates = args.updates or UPDATES
+        if args.against:
+            compared.check(args.against)
     else:
         _complete_for_repository(args)
     return args

@@ -12,19 +12,16 @@ from pathlib import Path
 from emulated_gpu import cards, launch
 from emulated_gpu.build import BuildError
 from shared.errors import UserError
-from shared.lab.predict import pace, tables, times
-from shared.lab.predict.advice import advice
+from shared.lab.predict import pace, tables
 from shared.lab.predict.outcome import Outcome
+from shared.lab.predict.own import against, answer
 from shared.lab.predict.own.settings import Findings, Settings
-from shared.lab.records import formats
-from shared.lab.records.reading import setting
 from shared.record import ROOT
 
 INSIDE = [sys.executable, "-m", "shared.lab.predict.inside"]
 EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 WITHOUT_COMPILER = {"TORCHDYNAMO_DISABLE": "1"}
-SMALL = 0.01  # of the peak: what is less is not shown without --details
-NOTES = 3  # of values and results that are assumed, which are shown without --details
+RANKS_DIFFER = 0.01  # of what rank 0 needs: less is the same
 
 
 def predict(args):
@@ -46,6 +43,7 @@ def predict(args):
     if findings.compile_seconds:
         eager = find(args, tables.PLENTY_GB, WITHOUT_COMPILER)
         eager_gb = eager.record["train"]["device_peak_gb"]
+    findings, ranks = compared_ranks(findings, args)
     record = findings.record
     if record["kept_by"]:
         others = [find(args, tables.PLENTY_GB, host_us=us) for us in launch.BOUNDS_US]
@@ -55,8 +53,31 @@ def predict(args):
     moments = []
     if findings.moments:
         moments = [{**findings.moments, "record": record}]
-    text = [*lines(findings, too_small, eager_gb, args), *scarce(first)]
+    text = answer.lines(findings, too_small, eager_gb, ranks, args)
+    text += answer.scarce(first)
+    if args.against:
+        text += against.lines(record, args)
     return Outcome([record], moments, lambda _: text)
+
+
+def compared_ranks(findings, args):
+    """Run the last of several ranks, too; return the Findings of the one that needs more.
+
+    Return lines about both as well, none if they need the same.
+    """
+    last = (args.devices or 1) - 1
+    if not last:
+        return findings, []
+    # On a card with room, as the figures of the first are.
+    ended = Run(args, tables.PLENTY_GB, rank=last).start(is_shown=False)
+    other = ended.findings
+    if not other or not other.record:
+        return findings, [f"Rank {last} was run, too, and ended with exit code {ended.code}"]
+    gb = [tables.needs(each.record) for each in (findings, other)]
+    if abs(gb[1] - gb[0]) < RANKS_DIFFER * gb[0]:
+        return findings, []
+    line = f"Ranks differ: a card needs {gb[0]:.2f} GB for rank 0, {gb[1]:.2f} for rank {last}"
+    return (findings, other)[gb[1] > gb[0]], [f"{line}; the figures are of the larger"]
 
 
 def shortage(findings):
@@ -84,7 +105,8 @@ def find(args, card_gb, variables=None, is_first=False, host_us=launch.HOST_US):
 
     The first run is shown, and writes the snapshot; what others print is kept back.
     """
-    run = Run(args, card_gb, host_us, variables or {}, is_first and args.snapshot)
+    snapshot = args.snapshot if is_first else None
+    run = Run(args, card_gb, host_us, variables or {}, snapshot)
     ended = run.start(is_shown=is_first)
     if ended.code < 0:
         name = signal.Signals(-ended.code).name
@@ -100,7 +122,7 @@ def find(args, card_gb, variables=None, is_first=False, host_us=launch.HOST_US):
 class Run:
     """How to run a script on a card with so many GB, beside a host of that pace."""
 
-    def __init__(self, args, card_gb, host_us, variables, snapshot):
+    def __init__(self, args, card_gb, host_us=launch.HOST_US, variables=(), snapshot=None, rank=0):
         """Prepare the environment; `variables` are added to it."""
         self._args = args
         self._snapshot = snapshot
@@ -111,13 +133,14 @@ class Run:
                 devices,
                 host_us=host_us,
                 alone=bool(args.devices),
+                rank=rank,
                 memory_gb=card_gb,
                 context_gb=tables.set_aside(devices),
             )
         except BuildError as error:
             raise UserError(str(error)) from None
         self._variables["WANDB_MODE"] = "disabled"  # trackers would wait for an answer
-        self._variables |= variables
+        self._variables |= dict(variables)
         if args.expandable:
             self._variables |= EXPANDABLE
 
@@ -165,74 +188,3 @@ def _add_notes(findings, reports):
         notes.append(f"{line} reads {what} that no kernel computed")
     for name in reports[0]["called"]:
         notes.append(f"{name}: its result is an assumption")
-
-
-def lines(findings, too_small, eager_gb, args):
-    """Return whether a script fits, what holds its memory, its time, what to try first."""
-    r = findings.record
-    title = args.card.title if args.fits in (None, args.card) else "A GPU"
-    gb = args.fits_gb or args.card.gb
-    needs = tables.needs(r)
-    fits = too_small or f"{gb - needs:.1f} GB are left"
-    text = [
-        f"{title}, {gb:.4g} GB: with CUDA's context, {needs:.2f} GB if there is room: {fits}",
-        f"{r['script']}: {setting(r)}, {r['precision']}, {r['batch_size']} {r['unit']} per update; "
-        f"emulated with torch {r['versions']['torch']}",
-        *where_it_is(r),
-        *pace.lines(r),
-    ]
-    if r["time"]:
-        text.append(times.line(r["time"], launch.HOST_US, args.card, r["world_size"]))
-    if eager_gb:
-        text.append(
-            f"torch.compile took {findings.compile_seconds:.1f} s; without it, "
-            f"{formats.size(eager_gb)} would be allocated"
-        )
-    if not findings.trained:
-        text.append("No module was called in training mode: the figures are for the whole script")
-    if r["stopped"]:
-        text.append(f"Stopped in {r['stopped']}: what comes after it is not in the figures")
-    if findings.has_convolutions:
-        text.append(
-            "The workspaces of cuDNN are as on an H200, where networks reserved what was "
-            f"predicted within {tables.CUDNN:.0%}, with PyTorch 2.11; others may have others"
-        )
-    if findings.grows_gb:
-        text.append(
-            f"Memory grows by {formats.size(findings.grows_gb)} with every update: something keeps "
-            "tensors, as a sum of losses does; loss.item() keeps a number"
-        )
-    elif findings.trained:
-        text += advice(r, findings.has_convolutions, 0 if too_small else gb - needs)
-    shown = r["notes"] if args.details else r["notes"][:NOTES]
-    text += [f"- {note}" for note in shown]
-    if more := len(r["notes"]) - len(shown):
-        text.append(f"- and {more} more: --details, which also prints tables")
-    return text
-
-
-def where_it_is(r):
-    """Return where the peak of a script is, and what holds it, as lines."""
-    where = r["peak_at"]["train"]["line"]
-    active = formats.size(r["train"]["device_active_gb"])
-    held = sorted(r["train"]["breakdown_gb"].items(), key=lambda item: -item[1])
-    peak = r["train"]["device_peak_gb"]
-    parts = ", ".join(f"{label} {formats.size(gb)}" for label, gb in held if gb > SMALL * peak)
-    return [f"The peak: {formats.where(r)}; line {where}; {active} active", f"It holds: {parts}"]
-
-
-def scarce(findings):
-    """Return what a script's run on its card did where there was no room, as lines of text."""
-    text = []
-    if findings.retries:
-        text.append(f"PyTorch gave its cache back to make room: {_times(findings.retries)}")
-    if findings.errors:
-        text.append(
-            f"Out-of-memory errors that the script caught: {_times(findings.errors)}; what it does "
-            "then is in the figures only if it does so with room, too"
-        )
-    return text
-
-
-def _times(count):
-    return "once" if count == 1 else f"{count} times"

@@ -16,13 +16,14 @@ def predict(args):
     """Predict scripts as options.parse() has returned them; return an Outcome.
 
     Raises:
-        Failed: all of them failed, or one of a search for what fits.
+        Failed: all of them failed.
     """
     if args.fits_gb:
-        return Outcome(card_fit.fits(runs(args), args.fits_gb), [], tables.fitting)
+        records, failed = card_fit.fits(runs(args), args.fits_gb)
+        return Outcome(records, [], tables.fitting, failed)
     if args.ways:
-        records = card_fit.find(runs(args), args.card)
-        return Outcome(records, [], lambda group: card_fit.table(group, args.card))
+        records, failed = card_fit.find(runs(args), args.card)
+        return Outcome(records, [], lambda group: card_fit.table(group, args.card), failed)
     if args.timeline:
         every, moments, failed = completed(predict_moments, runs(args))
         records = [each["record"] for each in moments]

@@ -1,6 +1,6 @@
 """Predictions as tables of text: peaks, what holds the memory, what fits on a card."""
 
-from emulated_gpu.cards import CONTEXT_GB
+from emulated_gpu.cards import CONTEXT_GB, NCCL_GB, set_aside
 from shared.lab.predict import pace, times
 from shared.lab.records import formats, reading, scripts
 from shared.lab.records.ladder_table import parent
@@ -8,10 +8,6 @@ from shared.lab.records.reading import name, setting, unit
 from shared.memory import bf16
 from shared.memory.blocks import CATEGORIES
 
-# Memory of a card for the buffers of NCCL: measured with one rank on one H200. Several ranks were
-# not measured; others report 0.5 to 0.7 GB with up to four GPUs, more with more communicators:
-# https://github.com/NVIDIA/nccl/issues/964, https://github.com/NVIDIA/nccl/issues/864.
-NCCL_GB = 0.59
 # What PyTorch may reserve beyond a prediction for a network with convolutions, by cuDNN's
 # workspaces: measured on one H200, whose rules the emulated GPU has for all cards.
 CUDNN = 0.02
@@ -136,11 +132,6 @@ def show(records, card, how):
         print(f"\n{note}")
     if card and not card.bf16 and any("bf16" in str(r["precision"]) for r in records):
         print(f"\nA {card.title} has {bf16.NOTE}{bf16.SLOW}.")
-
-
-def set_aside(devices):
-    """Return the GB of a card that are set aside for what is not emulated, on so many devices."""
-    return CONTEXT_GB + NCCL_GB if devices > 1 else CONTEXT_GB
 
 
 def needs(record):

@@ -10,16 +10,17 @@ class TracedBlock(Block):
     """A block of the allocator's, and where in the run it was handed out; None if not known.
 
     `shape` and `dtype` are of the tensor that an operation returned in it, `name` is of the
-    parameter that it belongs to.
+    parameter that it belongs to, `operation` that which allocated it.
     """
 
-    __slots__ = ("phase", "module", "line", "shape", "dtype", "name")
+    __slots__ = ("phase", "module", "line", "shape", "dtype", "name", "operation")
 
-    def __init__(self, nbytes, label, phase, module, line, tensor):
+    def __init__(self, nbytes, label, phase, module, line, tensor, operation):
         super().__init__(nbytes, "cuda", label)
         self.phase, self.module, self.line = phase, module, line
         self.shape, self.dtype = tensor
         self.name = None
+        self.operation = operation
 
 
 class Trace:
@@ -59,7 +60,8 @@ class Trace:
             if within and event["addr"] not in results:
                 category = "workspaces"
             tensor = results.get(event["addr"], (None, None))
-            block = TracedBlock(change, category, phase, module, line, tensor)
+            operation = self._watch.operations.get(number)
+            block = TracedBlock(change, category, phase, module, line, tensor, operation)
             self._live[event["addr"]] = block
         # By then PyTorch counts a block as no longer allocated; while another stream uses it, it is
         # active. https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.memory_stats.html
@@ -106,6 +108,23 @@ class Trace:
             "device_active_gb": peaks["active"] / 1e9,
         }
         return phase, {**_place(last), "line": last and last.line and "{}:{}".format(*last.line)}
+
+    def at_peak(self, since, until, key):
+        """Return what is there at the peak, as {category: {key(block): GB}}, the largest first."""
+        _, _, last = summit(self.events, "cuda", since, until)
+        live = {}
+        for block, change in self.events[: until if last else since]:
+            if change < 0:
+                del live[block]
+                continue
+            live[block] = block.nbytes
+            if block is last:
+                break
+        sizes = {}
+        for block, nbytes in sorted(live.items(), key=lambda item: -item[1]):
+            of_category = sizes.setdefault(block.label, {})
+            of_category[key(block)] = of_category.get(key(block), 0) + nbytes / 1e9
+        return sizes
 
     def peak_at(self, since, until):
         """Return where a record's peak is, in a part of the events."""

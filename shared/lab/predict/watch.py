@@ -30,6 +30,7 @@ class Watch:
         places: of each operation: (phase, module, line of the script, category of what it
             allocates).
         results: of each operation: {address: (shape, dtype)} of the tensors that it returned.
+        operations: the name of each, such as aten.mm, {its number: name}.
         labels: what the script has shown: (operations so far, address, category, name).
         cost: a Cost, of the operations since its start().
         building: true until training begins.
@@ -46,6 +47,7 @@ class Watch:
         self.line = line
         self.places = []
         self.results = []
+        self.operations = {}
         self.labels = []
         self.cost = Cost("cuda", _stream)
         self.building = True
@@ -72,6 +74,7 @@ class Watch:
         self._running = True
         self.place()
         number = len(self.places) - 1
+        self.operations[number] = func._schema.name.replace("::", ".")
         _tell(str(number))
         return number
 

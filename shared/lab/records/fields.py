@@ -74,6 +74,9 @@ class Prediction(Record, total=False):
     unit: str  # of that input's first dimension
     notes: list  # lines of the script, and why figures there are assumptions
     stopped: str | None  # where the run was ended, if the script goes on
+    types_gb: dict  # {category: {type: GB}} at the peak
+    operations_gb: dict  # {name of the operation that allocated it: GB} at the peak
+    process: dict  # on the host: peak_gb, with all libraries, and pinned_gb of it
 
 
 class Measurement(Record, total=False):

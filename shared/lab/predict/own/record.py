@@ -2,10 +2,15 @@
 
 from types import SimpleNamespace
 
+import torch
+
 from emulated_gpu import cards, process
 from shared import record as records
+from shared.lab.predict import cost
 from shared.lab.predict.bound import bound
 
+NAMES = {**cost.NAMES, torch.float32: "fp32", torch.float64: "fp64"}
+SMALL = 1e-3  # GB: operations that hold less are left out
 # What a script trains on, by (number of dimensions, whether floating-point) of its inputs.
 UNITS = {(4, True): "images", (2, False): "texts"}
 
@@ -23,8 +28,8 @@ def make_record(run, trace, settings):
     segments = run.segments
     first = 0 if segments.loaded is None else trace.index(segments.loaded)
     load, load_at = trace.phase(segments.load_peaks, 0, first)
-    end = len(run.watch.places)
-    train, train_at = trace.phase(segments.end(), first, trace.index(end))
+    end = trace.index(len(run.watch.places))
+    train, train_at = trace.phase(segments.end(), first, end)
     operations = updates.operations or run.watch.cost.operations
     shape, is_floating = updates.batches.shape or ((), True)
     sizes = updates.batches.last
@@ -53,5 +58,38 @@ def make_record(run, trace, settings):
         "notes": [f"{where} {text}" for text, where in run.source.notes.items()],
         "kept_by": process.kept_by(),
         "stopped": run.limits.stopped,
+        "types_gb": trace.at_peak(first, end, type_of),
+        "operations_gb": operations_gb(trace.at_peak(first, end, lambda block: block.operation)),
+        "process": {"peak_gb": host_peak() / 1e9, "pinned_gb": pinned() / 1e9},
     }
     return records.new(SimpleNamespace(packages=()), **fields)
+
+
+def type_of(block):
+    """Return the name of the type of a block's tensor, such as "fp32"; "" if it is not known."""
+    return NAMES.get(block.dtype) or str(block.dtype or "").removeprefix("torch.")
+
+
+def operations_gb(at_peak):
+    """Return which operations have made what is there at the peak, {name: GB}."""
+    sizes = {}
+    for of_category in at_peak.values():
+        for name, gb in of_category.items():
+            # What was allocated outside of all operations has no name.
+            if name:
+                sizes[name] = sizes.get(name, 0) + gb
+    return {name: gb for name, gb in sizes.items() if gb >= SMALL}
+
+
+def host_peak():
+    """Return the most memory that this process has held on the host, in bytes."""
+    # Not getrusage(), whose peak begins with that of the process that has started this one:
+    # https://man7.org/linux/man-pages/man5/proc_pid_status.5.html
+    with open("/proc/self/status") as file:
+        (kib,) = (line.split()[1] for line in file if line.startswith("VmHWM"))
+    return int(kib) * 1024
+
+
+def pinned():
+    """Return the most pinned memory that PyTorch's allocator has held on the host, in bytes."""
+    return torch.cuda.host_memory_stats().get("allocated_bytes.peak", 0)

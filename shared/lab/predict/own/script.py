@@ -11,7 +11,7 @@ import torch.multiprocessing as mp
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from shared.lab.predict.own import files, inputs
+from shared.lab.predict.own import files, hub, inputs, stand_in_tokenizer
 from shared.lab.predict.own.limits import Enough, Limits
 from shared.lab.predict.own.segments import Segments
 from shared.lab.predict.own.source import Source
@@ -72,8 +72,10 @@ class Run:
             enter(contextlib.chdir(self.source.folder))
             inputs.replace_all(self, shape)
             files.replace_all(self.files)
-            if os.environ.get("WORLD_SIZE"):  # this is rank 0, and the others are not there
-                inputs.replace(mp, "spawn", lambda _, run, args=(), **__: run(0, *args))
+            stand_in_tokenizer.replace_all(self.note)
+            hub.ask_once()
+            if os.environ.get("WORLD_SIZE"):  # this is one rank, and the others are not there
+                inputs.replace(mp, "spawn", _spawn)
             enter(wrapped(torch.autograd, "backward", self.updates.backward))
             enter(register_module_forward_pre_hook(self.updates.before_forward))
             enter(register_optimizer_step_post_hook(self.updates.after_step))
@@ -87,3 +89,7 @@ class Run:
             except BaseException as error:
                 return error
         return None
+
+
+def _spawn(original, run, args=(), **_):
+    run(int(os.environ["RANK"]), *args)

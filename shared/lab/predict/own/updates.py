@@ -110,7 +110,9 @@ class Updates:
         if trains and self._segments.loaded is None:
             self._take_model(module)
             self._begin_training()
-        if trains and self._watch.is_between_modules():
+        # Of a model that is called with names, as model(**batch), the first module inside of it that
+        # is not: the embedding, with the tokens.
+        if trains and (self._watch.is_between_modules() or not self._forward_shape):
             self._forward_shape = shape_of(args)
 
     def backward(self, original, *args, **kwargs):

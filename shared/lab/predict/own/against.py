@@ -1,0 +1,78 @@
+"""A prediction beside one under another Python, such as another version of PyTorch: what grew."""
+
+import json
+import os
+import shutil
+import subprocess
+
+from shared.errors import UserError
+from shared.lab import EMULATOR
+from shared.lab.predict import tables
+from shared.lab.records import formats
+from shared.memory.blocks import CATEGORIES
+from shared.record import ROOT
+
+OLDEST = "2.11"  # whose allocator names in its history what an operation allocates
+NEEDS = f"it needs torch {OLDEST} or newer, and watermark"
+CHECK = f"""
+import torch, watermark
+assert tuple(map(int, torch.__version__.split(".")[:2])) >= {tuple(map(int, OLDEST.split(".")))}
+"""
+LEAST = 1e-3  # GB: what differs by less is not shown
+MOST = 8  # operations that are shown
+
+
+def check(python):
+    """Raise a UserError if a script cannot be predicted under a Python."""
+    if not shutil.which(python):
+        raise UserError(f"--against {python}: there is no such program")
+    if subprocess.run([python, "-c", CHECK], capture_output=True, cwd="/").returncode:
+        older = "emulated-gpu compare takes PyTorch 2.1 and newer"
+        raise UserError(f"--against {python}: {NEEDS}; {older}")
+
+
+def lines(record, args):
+    """Predict a script under the Python args.against; return what differs, as lines of text."""
+    command = [args.against, "-m", "shared", "predict", str(args.user_script.resolve()), "--json"]
+    # On the same card, with the same memory.
+    command += ["--fits", f"{tables.PLENTY_GB}", "--updates", str(args.updates)]
+    if args.devices:
+        command += ["--devices", str(args.devices)]
+    if args.input:
+        command += ["--input", "x".join(map(str, args.input))]
+    if args.expandable:
+        command.append("--expandable")
+    # The other environment need not have the emulator.
+    path = os.pathsep.join(filter(None, [str(EMULATOR), os.environ.get("PYTHONPATH")]))
+    env = {**os.environ, "PYTHONPATH": path}
+    words = [*command, "--", *args.arguments]
+    ran = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True)
+    if ran.returncode:
+        last = [*filter(None, ran.stderr.splitlines()), ""]
+        return [f"Under {args.against}: exit code {ran.returncode}: {last[-2]}"]
+    (other,) = json.loads(ran.stdout)
+    return ["", *table(other, record)]
+
+
+def table(old, new):
+    """Return two records side by side, by category and by operation, as lines of text."""
+    rows = []
+    for label, key in (("allocated", "device_peak_gb"), ("reserved", "device_reserved_gb")):
+        rows.append((label, *(r["train"][key] for r in (old, new))))
+    for label in CATEGORIES:
+        rows.append((label, *(r["train"]["breakdown_gb"].get(label, 0) for r in (old, new))))
+    before, after = old["operations_gb"], new["operations_gb"]
+    names = {**before, **after}
+    grown = sorted(names, key=lambda name: -abs(after.get(name, 0) - before.get(name, 0)))
+    for name in grown[:MOST]:
+        rows.append((name, before.get(name, 0), after.get(name, 0)))
+    changed = [row for row in rows[2:] if abs(row[2] - row[1]) >= LEAST]
+    heading = ["at the peak", *(f"torch {r['versions']['torch']}" for r in (old, new)), "change"]
+    text = formats.aligned(heading, [_row(*row) for row in [*rows[:2], *changed]])
+    return [*text, *([] if changed else ["Nothing that holds it differs by 1 MB"])]
+
+
+def _row(label, old, new):
+    change = f"{'-' if new < old else '+'}{formats.size(abs(new - old))}"
+    sizes = [formats.size(gb) if gb else "–" for gb in (old, new)]
+    return label, *sizes, change if abs(new - old) >= LEAST else "the same"

@@ -1,0 +1,108 @@
+"""What a prediction says about a script of the user's: the answer first, in at most a dozen lines."""
+
+from emulated_gpu import launch
+from shared.lab.predict import pace, tables, times
+from shared.lab.predict.advice import advice
+from shared.lab.records import formats
+from shared.lab.records.reading import setting
+
+SMALL = 0.01  # of the peak: what is less is not shown
+TYPE = 0.05  # of a category: a type of less is not named
+LINES = 12  # without --details: as many notes are shown as have room, at least one
+
+
+def lines(findings, too_small, eager_gb, ranks, args):
+    """Return whether a script fits, what holds its memory, its time, what to try first.
+
+    Args:
+        findings: own.settings.Findings, of a run with room.
+        too_small: how it lacked memory on its card, None if it did not.
+        eager_gb: its peak without torch.compile(), None if it does not compile.
+        ranks: lines about ranks that differ.
+    """
+    r = findings.record
+    title = args.card.title if args.fits in (None, args.card) else "A GPU"
+    gb = args.fits_gb or args.card.gb
+    needs = tables.needs(r)
+    fits = too_small or f"{gb - needs:.1f} GB are left"
+    text = [
+        f"{title}, {gb:.4g} GB: with CUDA's context, {needs:.2f} GB if there is room: {fits}",
+        f"{r['script']}: {setting(r)}, {r['precision']}, {r['batch_size']} {r['unit']} per update; "
+        f"emulated with torch {r['versions']['torch']}",
+        *where_it_is(r),
+        on_host(r["process"]),
+        *ranks,
+        *pace.lines(r),
+    ]
+    if r["time"]:
+        text.append(times.line(r["time"], launch.HOST_US, args.card, r["world_size"]))
+    if eager_gb:
+        text.append(
+            f"torch.compile took {findings.compile_seconds:.1f} s; without it, "
+            f"{formats.size(eager_gb)} would be allocated"
+        )
+    if not findings.trained:
+        text.append("No module was called in training mode: the figures are for the whole script")
+    if r["stopped"]:
+        text.append(f"Stopped in {r['stopped']}: what comes after it is not in the figures")
+    if findings.has_convolutions:
+        text.append(
+            "The workspaces of cuDNN are as on an H200, where networks reserved what was "
+            f"predicted within {tables.CUDNN:.0%}, with PyTorch 2.11; others may have others"
+        )
+    if findings.grows_gb:
+        text.append(
+            f"Memory grows by {formats.size(findings.grows_gb)} with every update: something keeps "
+            "tensors, as a sum of losses does; loss.item() keeps a number"
+        )
+    elif findings.trained:
+        text += advice(r, findings.has_convolutions, 0 if too_small else gb - needs)
+    room = max(LINES - 1 - len(text), 1)
+    shown = r["notes"] if args.details else r["notes"][:room]
+    text += [f"- {note}" for note in shown]
+    if more := len(r["notes"]) - len(shown):
+        text.append(f"- and {more} more: --details, which also prints tables")
+    return text
+
+
+def where_it_is(r):
+    """Return where the peak of a script is, and what holds it in which types, as lines."""
+    where = r["peak_at"]["train"]["line"]
+    active = formats.size(r["train"]["device_active_gb"])
+    held = sorted(r["train"]["breakdown_gb"].items(), key=lambda item: -item[1])
+    peak = r["train"]["device_peak_gb"]
+    parts = []
+    for label, gb in held:
+        if gb > SMALL * peak:
+            types = [
+                name for name, part in r["types_gb"].get(label, {}).items() if part > TYPE * gb
+            ]
+            parts.append(" ".join([label, formats.size(gb), " and ".join(types)]).strip())
+    return [
+        f"The peak: {formats.where(r)}; line {where}; {active} active",
+        f"It holds: {', '.join(parts)}",
+    ]
+
+
+def on_host(process):
+    """Return what a script's process holds on the host, as a line."""
+    pinned = process["pinned_gb"]
+    beside = f"pinned {formats.size(pinned)}" if pinned else "nothing pinned"
+    return f"On the host the process holds {formats.size(process['peak_gb'])}, {beside}"
+
+
+def scarce(findings):
+    """Return what a script's run on its card did where there was no room, as lines of text."""
+    text = []
+    if findings.retries:
+        text.append(f"PyTorch gave its cache back to make room: {_times(findings.retries)}")
+    if findings.errors:
+        text.append(
+            f"Out-of-memory errors that the script caught: {_times(findings.errors)}; what it does "
+            "then is in the figures only if it does so with room, too"
+        )
+    return text
+
+
+def _times(count):
+    return "once" if count == 1 else f"{count} times"

@@ -1,0 +1,51 @@
+"""The Hugging Face hub, which is asked once whether it can be reached, and else not again.
+
+Its client tries each file of a model for half a minute, and says nothing meanwhile.
+"""
+
+import contextlib
+import os
+import ssl
+import threading
+import urllib.error
+import urllib.request
+
+from emulated_gpu.imports import once_imported
+
+PATIENCE = 5  # seconds
+
+
+def ask_once():
+    """Let a script find what it needs in the cache alone if the hub is not reached."""
+    once_imported("huggingface_hub.constants", _ask)
+
+
+def _ask(constants):
+    if constants.HF_HUB_OFFLINE or is_reached(constants.ENDPOINT):
+        return
+    constants.HF_HUB_OFFLINE = True
+    # For packages that are imported later and read it themselves, such as datasets.
+    os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+def is_reached(url):
+    """Return whether a server answers within PATIENCE; proxies of the environment are used."""
+    answers = []
+    # A thread, since a name server that does not answer takes its own time.
+    asking = threading.Thread(target=_ask_server, args=(url, answers), daemon=True)
+    asking.start()
+    asking.join(PATIENCE)
+    return bool(answers)
+
+
+def _ask_server(url, answers):
+    request = urllib.request.Request(url, method="HEAD")
+    with contextlib.suppress(OSError):
+        try:
+            urllib.request.urlopen(request, timeout=PATIENCE).close()
+        except urllib.error.URLError as error:
+            # A code such as 405 is an answer, too; and of certificates the client may know more.
+            is_answer = isinstance(error, urllib.error.HTTPError)
+            if not is_answer and not isinstance(error.reason, ssl.SSLError):
+                return
+        answers.append(True)

@@ -1,0 +1,125 @@
+"""Promise: of a script of one's own, types, the host, ranks, and another PyTorch are told, too."""
+
+import sys
+
+import pytest
+from conftest import run
+from helpers.emulated import NEEDS
+from helpers.own import predicted, read_json_text
+
+from shared.lab.predict.own import against
+
+pytestmark = NEEDS
+
+MIB = 2**20
+# Weights of 32 MiB in bf16 with Adam, a forward pass that computes in fp32, and 256 MiB pinned.
+TYPES = """
+import torch
+model = torch.nn.Linear(4096, 4096, bias=False, device="cuda", dtype=torch.bfloat16)
+optimizer = torch.optim.Adam(model.parameters())
+kept = torch.ones(64, 2**20)
+pinned = torch.empty(64, 2**20, pin_memory=True)
+for _ in range(4):
+    model(torch.ones(8192, 4096, device="cuda", dtype=torch.bfloat16)).float().exp().sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+# Each rank has a layer more than the one before.
+RANKS = """
+import os, torch
+layers = 1 + int(os.environ["RANK"])
+model = torch.nn.Sequential(*(torch.nn.Linear(8192, 8192) for _ in range(layers))).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(4):
+    model(torch.ones(8, 8192, device="cuda")).sum().backward()
+    optimizer.step()
+"""
+# As on a page of the hub, but for the names in the texts.
+HUGGING_FACE = """
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+tokenizer = AutoTokenizer.from_pretrained("distilbert-base-uncased")
+model = AutoModelForSequenceClassification.from_pretrained("distilbert-base-uncased").cuda()
+model.resize_token_embeddings(len(tokenizer))
+model.train()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+chat = [{"role": "user", "content": "a film"}]
+assert tokenizer.apply_chat_template(chat, tokenize=True)["input_ids"]
+for _ in range(4):
+    batch = tokenizer(["a good film"] * 8, padding="max_length", max_length=64, return_tensors="pt")
+    model(**batch.to("cuda"), labels=torch.ones(8).long().cuda()).loss.backward()
+    optimizer.step()
+"""
+UNKNOWN = """
+from transformers import AutoTokenizer
+AutoTokenizer.from_pretrained("nobody/has-this")
+"""
+
+
+def test_types_stand_beside_the_bytes_and_the_host_apart(tmp_path):
+    (record,) = read_json_text(predicted(TYPES, tmp_path, "--json"))
+    types = record["types_gb"]
+    for category in ("parameters", "optimizer states"):
+        assert types[category].keys() <= {"bf16", "fp32"}
+        assert types[category]["bf16"] > 0.99 * sum(types[category].values())
+    both = types["activations"] | types.get("temporaries", {})
+    assert both["fp32"] * 1e9 >= 8192 * 4096 * 4  # the copy that .float() makes
+    assert record["process"]["pinned_gb"] * 1e9 == 256 * MIB
+    assert record["process"]["peak_gb"] * 1e9 > 256 * MIB  # what is kept has been written
+    said = predicted(TYPES, tmp_path)
+    assert "bf16" in said and "pinned 268.4 MB" in said
+
+
+def test_ranks_that_differ_are_told(tmp_path):
+    said = predicted(RANKS, tmp_path, "--devices", 4)
+    assert "Ranks differ" in said and "for rank 3" in said
+    # Four layers, and their gradients.
+    assert "parameters 1.07 GB" in said
+
+
+def test_without_a_network_texts_have_tokens(tmp_path, monkeypatch):
+    for name in ("HF_HOME", "HF_HUB_CACHE"):
+        monkeypatch.setenv(name, str(tmp_path))
+    # A name that no server has: https://www.rfc-editor.org/rfc/rfc2606
+    monkeypatch.setenv("HF_ENDPOINT", "http://hub.invalid")
+    said = predicted(HUGGING_FACE, tmp_path)
+    assert "mine.py:4 the tokenizer is missing" in said
+    assert "8 x 64" in said and "8 texts per update" in said
+    said = predicted(UNKNOWN, tmp_path, code=1)
+    assert "nobody/has-this" in said
+
+
+def test_another_python_stands_beside(tmp_path):
+    said = predicted(TYPES, tmp_path, "--against", sys.executable)
+    assert "allocated" in said and "Nothing that holds it differs" in said
+    said = predicted(TYPES, tmp_path, "--against", "/bin/false", code=2)
+    assert "--against /bin/false: it needs torch" in said
+    said = predicted(TYPES, tmp_path, "--against", "no/python", code=2)
+    assert "there is no such program" in said
+
+
+def test_what_grew_is_named_by_category_and_operation():
+    def record(torch, activations, result):
+        return {
+            "versions": {"torch": torch},
+            "train": {
+                "device_peak_gb": 1 + activations,
+                "device_reserved_gb": 2.0,
+                "breakdown_gb": {"parameters": 1.0, "activations": activations},
+            },
+            "operations_gb": {"aten.mm": result, "aten.ones": 1.0},
+        }
+
+    text = "\n".join(against.table(record("2.11.0", 1.0, 0.5), record("2.14.1", 1.5, 1.0)))
+    assert "torch 2.11.0" in text and "parameters" not in text and "aten.ones" not in text
+    rows = [line.split() for line in text.splitlines()]
+    assert ["activations", "1.00", "GB", "1.50", "GB", "+500.0", "MB"] in rows
+    assert ["aten.mm", "500.0", "MB", "1.00", "GB", "+500.0", "MB"] in rows
+
+
+@pytest.mark.parametrize(
+    "name, meant", [("4090", "rtx4090"), ("h10", "h100"), ("rtx 409", "rtx4090")]
+)
+def test_a_card_that_is_nearly_known_is_named(name, meant):
+    said = run("-m", "emulated_gpu", "--card", name, "train.py", code=2)
+    assert f"did you mean {meant}?" in said
