@@ -17,8 +17,9 @@ COMPILED = {"05_grad_accum/compile", "09_act_ckpt/compile_budget"}  # on a GPU: 
 FLAT = {"08_fsdp/fsdp1"}  # its gradients are shards; on a CPU it gathers otherwise than on a GPU
 PIPELINE = "08_fsdp/pipeline"  # each process has other weights: tests/long/test_pipeline.py
 GRAPH = {"05_grad_accum/cuda_graphs"}  # a CPU captures nothing: tests/long/test_graphs.py
+KERNELS = {"11_llm/liger"}  # a CPU computes its parent's loss: tests/long/test_causal.py
 # Rank 0 alone does not know how many processes are in groups that NCCL splits off.
-APART = {"08_fsdp/hsdp", PIPELINE, *COMPILED, *FLAT, *GRAPH}
+APART = {"08_fsdp/hsdp", PIPELINE, *COMPILED, *FLAT, *GRAPH, *KERNELS}
 EMULATED = [name for name in ROADS if name not in APART]
 ALONE = [name for name in ROADS if name not in SHARDED_ROADS]
 PRETRAINED = "other; they fall if the weights are pretrained"

@@ -201,5 +201,17 @@ def head(model):
     return layer
 
 
+def liger_fused_linear_cross_entropy(hidden, weight, labels, bias=None):
+    """Return the mean loss of a linear layer's logits by Liger's function of this name.
+
+    Its kernels are for GPUs; a CPU computes all logits at once. hidden: (tokens, width).
+    """
+    if not hidden.is_cuda:
+        return F.cross_entropy(F.linear(hidden, weight, bias), labels)
+    from liger_kernel.transformers import functional  # not on macOS, since it needs Triton
+
+    return functional.liger_fused_linear_cross_entropy(hidden, weight, labels, bias)
+
+
 TASK = Causal()
 parse = functools.partial(cli.parse, TASK)

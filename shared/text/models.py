@@ -29,6 +29,7 @@ CONFIGS = Path(__file__).parent / "configs"
 # DistilBERT (https://arxiv.org/abs/1910.01108) at a sixth of its width and a third of its depth,
 # and GPT-2 (https://github.com/openai/gpt-2), as small, for next-token prediction.
 TINY, TINY_GPT = "distilbert_tiny", "gpt_tiny"
+MLP = ("mlp", "ffn")  # names of the MLP of a block, which differ by family
 UNSET = -12345  # neither a position nor a frequency
 KNOWN = {f.name.replace("--", "/"): f for f in sorted(CONFIGS.iterdir())}
 
@@ -178,6 +179,16 @@ def blocks(model):
     if not members:
         raise UserError(f"{type(model).__name__} has no blocks (no nn.ModuleList) to shard")
     return members
+
+
+def mlps(model):
+    """Return the MLPs of a transformer, one of each block, which compute each token by itself."""
+    found = [next((m for n, m in b.named_children() if n in MLP), None) for b in blocks(model)]
+    if None in found or any(hasattr(mlp, "experts") for mlp in found):
+        instead = "no module named mlp or ffn" if None in found else "mixtures of experts"
+        nothing = f"{type(model).__name__} has no MLPs to tile (its blocks have {instead})"
+        raise UserError(f"{nothing}; 11_llm/causal.py computes all at once")
+    return found
 
 
 def restore_buffers(model, device):

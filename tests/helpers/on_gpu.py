@@ -20,6 +20,7 @@ MIXED["02_mixed_precision/bf16_mixed"] = 0
 # These copy what is saved to the host and back, which a CPU leaves where it is. So only loading is
 # compared.
 MOVING = ("10_offload/activations", "10_offload/activations_only")
+CAUSAL = ("11_llm/causal", "11_llm/causal_chunked", "11_llm/tiled_mlp")
 BUCKETS = ("08_fsdp/ddp", "08_fsdp/zero1", "11_llm/context_parallel")
 # Rank 0 sends whole weights, in fp32 as in the file, from its GPU: the largest that is sent there.
 SENT = dict.fromkeys(("10_offload/train", "10_offload/activations"), 4 * WIDTH * 4 * WIDTH)
@@ -115,8 +116,9 @@ def of_texts(name, on_cpu):
     texts, tokens = max(on_cpu["input_shapes"])
     attention = attention_with_dropout(texts, TEXT_HEADS, tokens)
     padded = attention + 4 * texts * tokens**2  # with a mask
-    if name in ("11_llm/causal", "11_llm/causal_chunked"):  # dropout of embeddings, and two a block
-        dropped = (1 + 2 * TEXT_BLOCKS) * dropout(texts * tokens * TEXT_WIDTH)
+    if name in CAUSAL:  # dropout of embeddings, and in each block of attention and of the MLP
+        in_block = 1 if name == "11_llm/tiled_mlp" else 2  # the MLP's is computed again
+        dropped = (1 + in_block * TEXT_BLOCKS) * dropout(texts * tokens * TEXT_WIDTH)
         return {"activations": TEXT_BLOCKS * attention + dropped}
     if name == "11_llm/context_parallel":  # a quarter of the tokens, or in attention of the heads
         attention = attention_with_dropout(texts, TEXT_HEADS // 4, tokens)

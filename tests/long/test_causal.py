@@ -1,14 +1,18 @@
-"""Promise: causal language models train on any texts; the chunked loss is the whole loss.
+"""Promise: causal language models train on any texts; losses in chunks and MLPs in tiles are whole.
 
 LoRA and QLoRA can be saved, and Hugging Face's Trainer does the same as before.py.
 """
 
 import json
+import sys
+from functools import partial
 
 import pytest
 import torch
 import transformers
 from conftest import run
+from helpers.emulated import NEEDS
+from helpers.predictions import predict_all
 from helpers.single_process import losses, one_update
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -17,7 +21,7 @@ from shared.lab.evidence import hugging_face
 from shared.lab.records import scripts, stored
 from shared.lab.records.reading import read
 from shared.memory.blocks import tensors
-from shared.text import causal, data, reviews
+from shared.text import causal, data, models, reviews
 
 CAUSAL, TINY = ("11_llm/causal", "11_llm/causal_chunked"), ["--preset", "tiny"]
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 96}
@@ -30,12 +34,17 @@ FAMILIES = {
     "Gemma": {**LIKE_LLAMA, "head_dim": 8},
 }
 SCALED = {"Gemma2": {**LIKE_LLAMA, "head_dim": 8}, "Cohere": LIKE_LLAMA}
+TILED = {"Qwen3": {**LIKE_LLAMA, "head_dim": 8}, "Mistral": LIKE_LLAMA, **SCALED}
+# Its MLP has two inputs.
+TILED["Bloom"] = {"hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": 96}
+TILED |= {family: FAMILIES[family] for family in ("GPT2", "GPTNeoX", "Llama", "Gemma")}
+NOT_TILED = {"OPT": FAMILIES["OPT"], "Mixtral": LIKE_LLAMA, "Mamba": SMALL}
 
 
 def small(family):
     """Return a small model of a family in double precision, without dropout."""
     torch.manual_seed(0)
-    options = (FAMILIES | SCALED)[family]
+    options = (FAMILIES | TILED | NOT_TILED)[family]
     config = getattr(transformers, f"{family}Config")(**options, use_cache=False)
     return AutoModelForCausalLM.from_config(config).double().eval()
 
@@ -65,6 +74,62 @@ def test_in_parts_and_whole(family):
 def test_logits_that_are_changed_later_are_not_made_in_parts(family):
     with pytest.raises(UserError, match="are not those of a single layer .*; 11_llm/causal.py"):
         causal.head(small(family))
+
+
+@pytest.mark.parametrize("family", TILED)
+def test_in_tiles_and_whole(family, tile=5):
+    """Same loss, same gradients, with a last tile that is smaller; no MLP computes more tokens."""
+    ids = torch.arange(36).view(3, 12) % 90
+    whole, tiled = small(family), small(family)
+    module, rows = scripts.get("11_llm/tiled_mlp").load(), set()
+    module.TILE = tile
+    for mlp in models.mlps(tiled):
+        first = next(layer for layer in mlp.modules() if hasattr(layer, "weight"))
+        first.register_forward_pre_hook(lambda _, inputs: rows.add(inputs[0][..., 0].numel()))
+        mlp.forward = partial(module.tiled, mlp.forward)
+    kept = [one_update(CAUSAL[0], model, {"input_ids": ids}, ids) for model in (whole, tiled)]
+    assert max(g.abs().max() for g in kept[0].grads) > 1e-3
+    for a, b in zip(*([its.loss, *its.grads] for its in kept), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)  # rotary frequencies are in fp32
+    assert rows == {tile, 36 % tile}
+
+
+@pytest.mark.parametrize("family", NOT_TILED)
+def test_models_without_an_mlp_in_each_block_are_not_tiled(family):
+    with pytest.raises(UserError, match=f"^{family}ForCausalLM has no MLPs to tile .*causal.py"):
+        models.mlps(small(family))
+
+
+FUSED = """
+import torch
+from shared.text.causal import liger_fused_linear_cross_entropy as fused
+torch.manual_seed(0)
+hidden, labels = torch.randn(40, 16, requires_grad=True), torch.randint(96, (40,))
+for bias in (False, True):
+    head, found = torch.nn.Linear(16, 96, bias=bias), []
+    for torch.Tensor.is_cuda in (False, True):
+        loss = fused(hidden, head.weight, labels, head.bias)
+        found.append([loss, *torch.autograd.grad(loss, [hidden, *head.parameters()])])
+    assert "Liger" in type(loss.grad_fn).__name__
+    torch.testing.assert_close(*found)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux")
+def test_the_fused_loss_is_the_whole_loss():
+    """By Liger's own kernels, which Triton interprets on a CPU, too slowly to train with."""
+    run("-c", FUSED, TRITON_INTERPRET="1")
+
+
+@NEEDS
+def test_the_fused_loss_has_no_logits():
+    """On an emulated GPU; on a CPU, the script computes the loss of its parent."""
+    whole, fused = (
+        record["train"] for record in predict_all([CAUSAL[0], "11_llm/liger"], "tiny").values()
+    )
+    logits = 12 * 128 * 4096 * 4 / 1e9
+    assert whole["device_peak_gb"] - fused["device_peak_gb"] > 3 * logits
+    assert fused["breakdown_gb"]["temporaries"] < logits / 2
 
 
 def test_every_token_is_guessed_once(tmp_path):
