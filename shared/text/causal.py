@@ -127,7 +127,7 @@ def read(what):
 
 def _made(args):
     texts = read(args.data)
-    if args.model == models.TINY_GPT:
+    if args.model == args.task.tiny:
         tokenizer = new_tokenizer(texts["train"], args.config.vocab_size)
     else:
         tokenizer = models.tokenizer(args)

@@ -27,8 +27,9 @@ logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
 # the config.json on the Hugging Face hub says; all else is the default of the configuration class.
 CONFIGS = Path(__file__).parent / "configs"
 # DistilBERT (https://arxiv.org/abs/1910.01108) at a sixth of its width and a third of its depth,
-# and GPT-2 (https://github.com/openai/gpt-2), as small, for next-token prediction.
-TINY, TINY_GPT = "distilbert_tiny", "gpt_tiny"
+# and as small, for next-token prediction, GPT-2 (https://github.com/openai/gpt-2) and OLMoE
+# (https://arxiv.org/abs/2409.02060), a mixture of experts.
+TINY, TINY_GPT, TINY_MOE = "distilbert_tiny", "gpt_tiny", "olmoe_tiny"
 MLP = ("mlp", "ffn")  # names of the MLP of a block, which differ by family
 UNSET = -12345  # neither a position nor a frequency
 KNOWN = {f.name.replace("--", "/"): f for f in sorted(CONFIGS.iterdir())}

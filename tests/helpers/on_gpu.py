@@ -13,7 +13,7 @@ TEXT_WIDTH, TEXT_BLOCKS, TEXT_HEADS, WORDS = 128, 2, 4, 8192  # of both tiny lan
 TOKENS_OF = {"04_batchsize/patch_dropout": 33, "08_fsdp/sequence_parallel": 17}
 IMAGES_OF = {"08_fsdp/no_sync": 1, "08_fsdp/pipeline": 2}
 MORE_NORMS = {"08_fsdp/one_unit": 1, "08_fsdp/zero2": 1, "08_fsdp/tensor_parallel": 1}
-MORE_NORMS |= {"06_sgd/muon": -1}
+MORE_NORMS |= {"06_sgd/muon": -1, "08_fsdp/muon": -1}
 # Norms are in fp32 in these; and some have a scaler on a GPU only, where 16 bits are fp16.
 MIXED = dict.fromkeys(("02_mixed_precision/train", "05_grad_accum/fp16_mixed"), 3 * 4)
 MIXED["02_mixed_precision/bf16_mixed"] = 0
@@ -127,6 +127,8 @@ def of_texts(name, on_cpu):
         return {
             "activations": TEXT_BLOCKS * (attention + result) + (1 + 2 * TEXT_BLOCKS) * dropout(own)
         }
+    if name == "11_llm/moe":  # no dropout: a CPU keeps sums of attention, too, not the state
+        return {"activations": TEXT_BLOCKS * 16}
     if name == "11_llm/frozen":  # the last block alone is trained
         return {"activations": padded}
     if name in ("11_llm/lora", "11_llm/qlora"):  # the peak is in the last block, after its dropout

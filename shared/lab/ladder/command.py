@@ -26,7 +26,7 @@ from shared.lab.records.running import forks, run_script
 from shared.record import append
 from shared.text import data as texts
 from shared.text.cli import TASK as TEXTS
-from shared.text.models import TINY, TINY_GPT
+from shared.text.models import TINY, TINY_GPT, TINY_MOE
 
 GPUS = 4  # at most, of the scripts from 08 on
 
@@ -128,7 +128,7 @@ def suits(task, model, data):
     path = Path(data or "")
     presets = {preset["data"] for preset in task.presets.values()}
     on_images = task is IMAGES
-    of_other_tasks = {TINY, TINY_GPT} - {task.presets["tiny"]["model"]}
+    of_other_tasks = {TINY, TINY_GPT, TINY_MOE} - {task.presets["tiny"]["model"]}
     # Models for images are named so, and none of the language models is.
     if model and (model.startswith("vit_") != on_images or model in of_other_tasks):
         return False
