@@ -149,11 +149,11 @@ class Script:
 def task_of(module):
     """Return the task of a script: that of the command line, a module, that it imports.
 
-    By name that is `cli`, of shared.images or of shared.text, or `causal`, of shared.text. Files
-    that are not scripts import none: they have no task, None.
+    By name that is `cli`, of shared.images or of shared.text, or `causal` or `rewards`, of
+    shared.text. Files that are not scripts import none: they have no task, None.
     """
-    command_line = getattr(module, "cli", None) or getattr(module, "causal", None)
-    return command_line.TASK if command_line else None
+    command_lines = (getattr(module, name, None) for name in ("cli", "causal", "rewards"))
+    return next((line.TASK for line in command_lines if line), None)
 
 
 @functools.cache
