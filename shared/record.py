@@ -66,6 +66,9 @@ class Record(TypedDict, total=False):
     train_perplexity: float | None  # of causal language models: exp of the mean loss per token
     val_perplexity: float | None
     test_perplexity: float
+    train_reward: float | None  # of completions: the mean, from 0 to 1
+    val_reward: float | None
+    test_reward: float
     first_loss: float  # of the first update, over all devices
     last_loss: float  # of the last update, over all devices
     versions: dict  # of Python and packages
@@ -159,7 +162,7 @@ def size(gb):
 
 
 def quality(name, value):
-    """Format the value of a metric, "accuracy" (from 0 to 1) or "perplexity"."""
+    """Format the value of a metric, "accuracy" (from 0 to 1), "perplexity" or "reward"."""
     if value is None:
         return NOTHING
     return f"{value:.1%}" if name == "accuracy" else f"{value:.2f}"

@@ -120,6 +120,11 @@ def of_texts(name, on_cpu):
         in_block = 1 if name == "11_llm/tiled_mlp" else 2  # the MLP's is computed again
         dropped = (1 + in_block * TEXT_BLOCKS) * dropout(texts * tokens * TEXT_WIDTH)
         return {"activations": TEXT_BLOCKS * attention + dropped}
+    if name in ("11_llm/grpo", "11_llm/grpo_chunked"):  # no dropout; a CPU keeps sums per row, too
+        at_once = texts * 8 if name == "11_llm/grpo" else 8  # completions, without their last token
+        sums = 4 * at_once * TEXT_HEADS * (tokens - 1)
+        label = "activations" if name == "11_llm/grpo" else "recomputed"
+        return {label: TEXT_BLOCKS * (efficient(at_once, TEXT_HEADS, tokens - 1) - sums)}
     if name == "11_llm/context_parallel":  # a quarter of the tokens, or in attention of the heads
         attention = attention_with_dropout(texts, TEXT_HEADS // 4, tokens)
         own = texts * tokens // 4 * TEXT_WIDTH

@@ -26,12 +26,15 @@ DEVICE_PEAKS = ("device_peak_gb", "device_reserved_gb")
 
 
 def test_what_they_learn():
-    """Accuracy or perplexity in the record of one epoch."""
+    """Accuracy, perplexity or reward in the record of one epoch."""
     measured = {**by_script(read(TINY_MEASURED)[0]), **by_script(read(stored.TINY_SIDE_ROADS)[0])}
     assert set(measured) == {*NAMES, *TEXT, *ROADS}
     for name in ROADS:
         if "test_perplexity" in measured[name]:
             assert measured[name]["test_perplexity"] < 8  # of 4,096 tokens
+            continue
+        if "test_reward" in measured[name]:
+            assert measured[name]["test_reward"] > 0.8  # at random a quarter
             continue
         losses = scripts.get(name).losses
         stage = measured[scripts.get(name).parent.replace("/plain", "/train")]

@@ -22,7 +22,7 @@ from shared.lab.records import scripts
 from shared.memory.blocks import tensors
 from shared.memory.phases import Phases
 
-LEARNED = ("accuracy", "perplexity")
+LEARNED = ("accuracy", "perplexity", "reward")
 # What the Meter measures, and an emulated GPU does not tell: it computes nothing.
 MEANINGLESS = "pretrained dataset seed epochs resumed_at first_loss last_loss train_seconds".split()
 MEANINGLESS += [f"{part}_{name}" for part in ("train", "val", "test") for name in LEARNED]

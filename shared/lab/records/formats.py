@@ -9,12 +9,13 @@ LEAST = 5e-5  # GB; smaller sizes are shown as NOTHING
 
 
 def learned(record):
-    """Format the test accuracy or perplexity."""
+    """Format the test accuracy, perplexity or reward."""
     # The accuracy on noise would look like a result.
     if record.get("dataset") == "fake":
         return "noise"
-    if "test_perplexity" in record:
-        return f"perplexity {quality('perplexity', record['test_perplexity'])}"
+    for name in ("perplexity", "reward"):
+        if f"test_{name}" in record:
+            return f"{name} {quality(name, record[f'test_{name}'])}"
     return quality("accuracy", record["test_accuracy"])
 
 
