@@ -68,6 +68,7 @@ PARTS = {
     "streams": streams.part,
     "traces": proof.traces,
     "unedited": proof.unedited,
+    "upgrade": proof.upgrade,
     "variants": variants.part,
     "which_first": times.which_first,
 }

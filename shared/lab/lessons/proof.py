@@ -15,6 +15,7 @@ from shared.record import ROOT
 NEAR = 0.02  # relative errors
 FAIR = 0.05
 LADDER = "Raschka 2023"  # the sources whose scripts the ladder follows
+UPGRADE = "OneTrainer"  # the source of a report about two versions of PyTorch
 
 
 def how_right(folder):
@@ -84,6 +85,16 @@ def part(folder):
     published = stored.read(stored.PUBLISHED)
     commands = formats.listed(f"`{r['command']}`" for r in published)
     return markdown.text(lines, _origin(f"{commands};", published, stored.PUBLISHED))
+
+
+def upgrade(folder):
+    """Return the table of a report about two versions of PyTorch, in Markdown."""
+    records = [r for r in stored.read(stored.PUBLISHED) if r["source"].startswith(UPGRADE)]
+    lines = [("GB on the card", "reported", "emulated")]
+    for r in records:
+        lines.append((r["what"], *(formats.number(r[f"{k}_gb"]) for k in ("published", "emulated"))))
+    command = f"`python -m shared published --only {UPGRADE} --folder DIR`,"
+    return markdown.text(lines, _origin(command, records, stored.PUBLISHED))
 
 
 def traces(folder):
