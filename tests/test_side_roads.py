@@ -18,8 +18,9 @@ FLAT = {"08_fsdp/fsdp1"}  # its gradients are shards; on a CPU it gathers otherw
 PIPELINE = "08_fsdp/pipeline"  # each process has other weights: tests/long/test_pipeline.py
 GRAPH = {"05_grad_accum/cuda_graphs"}  # a CPU captures nothing: tests/long/test_graphs.py
 KERNELS = {"11_llm/liger"}  # a CPU computes its parent's loss: tests/long/test_causal.py
+WRITTEN = {"11_llm/grpo", "11_llm/grpo_chunked"}  # token by token, for long: test_grpo.py
 # Rank 0 alone does not know how many processes are in groups that NCCL splits off.
-APART = {"08_fsdp/hsdp", PIPELINE, *COMPILED, *FLAT, *GRAPH, *KERNELS}
+APART = {"08_fsdp/hsdp", PIPELINE, *COMPILED, *FLAT, *GRAPH, *KERNELS, *WRITTEN}
 EMULATED = [name for name in ROADS if name not in APART]
 ALONE = [name for name in ROADS if name not in SHARDED_ROADS]
 PRETRAINED = "other; they fall if the weights are pretrained"

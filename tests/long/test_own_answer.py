@@ -20,7 +20,8 @@ optimizer = torch.optim.Adam(model.parameters())
 kept = torch.ones(64, 2**20)
 pinned = torch.empty(64, 2**20, pin_memory=True)
 for _ in range(4):
-    model(torch.ones(8192, 4096, device="cuda", dtype=torch.bfloat16)).float().exp().sum().backward()
+    inputs = torch.ones(8192, 4096, device="cuda", dtype=torch.bfloat16)
+    model(inputs).float().exp().sum().backward()
     optimizer.step()
     optimizer.zero_grad()
 """

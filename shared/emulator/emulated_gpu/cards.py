@@ -122,7 +122,7 @@ DEFAULT = CARDS["a100"]
 
 
 def set_aside(devices):
-    """Return the GB of a card that PyTorch's allocator does not count, with so many GPUs at work."""
+    """Return the GB of a card that PyTorch's allocator does not count, with so many GPUs."""
     return CONTEXT_GB + NCCL_GB if devices > 1 else CONTEXT_GB
 
 

@@ -114,10 +114,11 @@ def _run(command, card, config):
 def _too_much(run, max_gb, title):
     """Return what a test needs beyond its budget, and which lines hold it at the peak."""
     reserved = max(p.reserved for p in run.peaks)
+    outside = cards.set_aside(run.devices) * 1e9
     lines = [
         f"gpu_memory, {title}: {run.needs_gb:.2f} GB are needed, {run.needs_gb - max_gb:.2f} more "
         f"than max_gb={max_gb:g}",
-        f"PyTorch reserves {amount(reserved)}, CUDA takes {amount(cards.set_aside(run.devices) * 1e9)}",
+        f"PyTorch reserves {amount(reserved)}, CUDA takes {amount(outside)}",
     ]
     if run.at_peak:
         lines.append(f"the peak: {run.at_peak.line}; then these lines hold")

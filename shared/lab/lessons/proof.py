@@ -92,7 +92,8 @@ def upgrade(folder):
     records = [r for r in stored.read(stored.PUBLISHED) if r["source"].startswith(UPGRADE)]
     lines = [("GB on the card", "reported", "emulated")]
     for r in records:
-        lines.append((r["what"], *(formats.number(r[f"{k}_gb"]) for k in ("published", "emulated"))))
+        sizes = (r["published_gb"], r["emulated_gb"])
+        lines.append((r["what"], *map(formats.number, sizes)))
     command = f"`python -m shared published --only {UPGRADE} --folder DIR`,"
     return markdown.text(lines, _origin(command, records, stored.PUBLISHED))
 

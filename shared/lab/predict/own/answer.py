@@ -1,4 +1,4 @@
-"""What a prediction says about a script of the user's: the answer first, in at most a dozen lines."""
+"""What a prediction says of a script of the user's: the answer first, in at most a dozen lines."""
 
 from emulated_gpu import launch
 from shared.lab.predict import pace, tables, times

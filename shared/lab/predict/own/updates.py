@@ -110,8 +110,8 @@ class Updates:
         if trains and self._segments.loaded is None:
             self._take_model(module)
             self._begin_training()
-        # Of a model that is called with names, as model(**batch), the first module inside of it that
-        # is not: the embedding, with the tokens.
+        # Of a model that is called with names, as model(**batch), the first module inside of it
+        # that is not: the embedding, with the tokens.
         if trains and (self._watch.is_between_modules() or not self._forward_shape):
             self._forward_shape = shape_of(args)
 
