@@ -19,7 +19,8 @@ HEART = {  # the files and folders of shared/, each with those that it may impor
     "record": (),
     "saving": ("errors", "record"),
     "metrics": ("memory", "loading", "record", "saving"),
-    **dict.fromkeys(("images", "text"), ("cli", "errors", "loading", "metrics")),
+    "images": ("cli", "errors", "loading", "metrics"),
+    "text": ("cli", "errors", "loading", "metrics", "images"),  # captions are of images
 }
 IN_LAB = {  # the folders of shared/lab/, each with those that it may import besides the heart
     "records": (),

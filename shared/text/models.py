@@ -28,8 +28,10 @@ logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
 CONFIGS = Path(__file__).parent / "configs"
 # DistilBERT (https://arxiv.org/abs/1910.01108) at a sixth of its width and a third of its depth,
 # and as small, for next-token prediction, GPT-2 (https://github.com/openai/gpt-2) and OLMoE
-# (https://arxiv.org/abs/2409.02060), a mixture of experts.
-TINY, TINY_GPT, TINY_MOE = "distilbert_tiny", "gpt_tiny", "olmoe_tiny"
+# (https://arxiv.org/abs/2409.02060), a mixture of experts, and Qwen2-VL
+# (https://arxiv.org/abs/2409.12191), which reads images.
+TINY, TINY_GPT = "distilbert_tiny", "gpt_tiny"
+TINY_MOE, TINY_VLM = "olmoe_tiny", "qwen2_vl_tiny"
 MLP = ("mlp", "ffn")  # names of the MLP of a block, which differ by family
 UNSET = -12345  # neither a position nor a frequency
 KNOWN = {f.name.replace("--", "/"): f for f in sorted(CONFIGS.iterdir())}

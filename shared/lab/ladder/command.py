@@ -25,8 +25,9 @@ from shared.lab.records.reading import by_model, by_script, read, setting
 from shared.lab.records.running import forks, run_script
 from shared.record import append
 from shared.text import data as texts
+from shared.text.captions import TASK as CAPTIONS
 from shared.text.cli import TASK as TEXTS
-from shared.text.models import TINY, TINY_GPT, TINY_MOE
+from shared.text.models import TINY, TINY_GPT, TINY_MOE, TINY_VLM
 
 GPUS = 4  # at most, of the scripts from 08 on
 
@@ -127,10 +128,10 @@ def suits(task, model, data):
     """Return whether --model and --data, where they are given, suit the scripts of a task."""
     path = Path(data or "")
     presets = {preset["data"] for preset in task.presets.values()}
-    on_images = task is IMAGES
-    of_other_tasks = {TINY, TINY_GPT, TINY_MOE} - {task.presets["tiny"]["model"]}
-    # Models for images are named so, and none of the language models is.
-    if model and (model.startswith("vit_") != on_images or model in of_other_tasks):
+    on_images = task in (IMAGES, CAPTIONS)
+    of_other_tasks = {TINY, TINY_GPT, TINY_MOE, TINY_VLM} - {task.presets["tiny"]["model"]}
+    # Models for images alone are named so, and none of the language models is.
+    if model and (model.startswith("vit_") != (task is IMAGES) or model in of_other_tasks):
         return False
     if not data or data in presets | {"fake"}:
         return True

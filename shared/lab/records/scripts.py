@@ -149,10 +149,10 @@ class Script:
 def task_of(module):
     """Return the task of a script: that of the command line, a module, that it imports.
 
-    By name that is `cli`, of shared.images or of shared.text, or `causal`, `mixture` or `rewards`,
-    of shared.text. Files that are not scripts import none: they have no task, None.
+    By name that is `cli`, of shared.images or of shared.text, or `causal`, `mixture`, `rewards` or
+    `captions`, of shared.text. Files that are not scripts import none: they have no task, None.
     """
-    names = ("cli", "causal", "mixture", "rewards")
+    names = ("cli", "causal", "mixture", "rewards", "captions")
     return next((getattr(module, name).TASK for name in names if hasattr(module, name)), None)
 
 
