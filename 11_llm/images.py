@@ -20,7 +20,7 @@ Perplexity is that of captions, "a picture of 7": with five tokens, one of ten c
 Cost: an encoder, and its activations: four patches for each token of an image
 
 Losses: of another task
-Memory: more
+Memory: more, more on the host
 
 On a GPU, a model from the hub on CIFAR-10; with --preset tiny, a small one on digits.
 """

@@ -51,6 +51,11 @@ for _ in range(4):
     model(**batch.to("cuda"), labels=torch.ones(8).long().cuda()).loss.backward()
     optimizer.step()
 """
+ON_THE_CPU = """
+import torch
+model = torch.nn.Linear(4, 4)
+model(torch.ones(2, 4)).sum().backward()
+"""
 UNKNOWN = """
 from transformers import AutoTokenizer
 AutoTokenizer.from_pretrained("nobody/has-this")
@@ -68,12 +73,13 @@ def test_types_stand_beside_the_bytes_and_the_host_apart(tmp_path):
     assert record["process"]["pinned_gb"] * 1e9 == 256 * MIB
     assert record["process"]["peak_gb"] * 1e9 > 256 * MIB  # what is kept has been written
     said = predicted(TYPES, tmp_path)
-    assert "bf16" in said and "pinned 268.4 MB" in said
+    assert "bf16" in said and "; pinned 268.4 MB" in said
 
 
 def test_ranks_that_differ_are_told(tmp_path):
     said = predicted(RANKS, tmp_path, "--devices", 4)
     assert "Ranks differ" in said and "for rank 3" in said
+    assert "of the ranks between them, emulated-gpu run --devices 4" in said
     # Four layers, and their gradients.
     assert "parameters 1.07 GB" in said
 
@@ -94,7 +100,7 @@ def test_another_python_stands_beside(tmp_path):
     said = predicted(TYPES, tmp_path, "--against", sys.executable)
     assert "allocated" in said and "Nothing that holds it differs" in said
     said = predicted(TYPES, tmp_path, "--against", "/bin/false", code=2)
-    assert "--against /bin/false: it needs torch" in said
+    assert "--against /bin/false: it is no Python" in said
     said = predicted(TYPES, tmp_path, "--against", "no/python", code=2)
     assert "there is no such program" in said
 
@@ -124,3 +130,13 @@ def test_what_grew_is_named_by_category_and_operation():
 def test_a_card_that_is_nearly_known_is_named(name, meant):
     said = run("-m", "emulated_gpu", "--card", name, "train.py", code=2)
     assert f"did you mean {meant}?" in said
+
+
+def test_a_script_that_stays_on_the_cpu_gets_no_answer(tmp_path):
+    said = predicted(ON_THE_CPU, tmp_path, code=2)
+    assert "on a GPU; is .cuda() missing?" in said or "nothing ran on the GPU" in said
+
+
+def test_a_number_that_names_a_card_is_no_size(tmp_path):
+    said = predicted(TYPES, tmp_path, "--fits", 4090, code=2)
+    assert "4090 is not a known card; did you mean rtx4090?" in said

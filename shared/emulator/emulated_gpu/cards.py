@@ -144,11 +144,20 @@ def get(name):
 
 
 def card_or_gb(text):
-    """Return a size in GB, or the card of a name."""
+    """Return a size in GB, or the card of a name.
+
+    Raises:
+        argparse.ArgumentTypeError: it is neither, or a number that only a card can mean.
+    """
     is_number = text.replace(".", "", 1).isdecimal()
-    if is_number and float(text) > 0:
+    # 4090 is meant as a name.
+    is_name = len(text) > 3 and any(text in key for key in CARDS)
+    if is_number and float(text) > 0 and not is_name:
         return float(text)
-    return get(text)
+    try:
+        return get(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}; or a number of GB, such as 24") from None
 
 
 def key_of_this_machine(properties):

@@ -50,6 +50,7 @@ def find(run, settings):
     """Return the Findings about a Run that has ended."""
     failures.check_used_gpu(run)
     trace = Trace(run.watch)
+    failures.check_allocated(run, trace)
     record = make_record(run, trace, settings)
     starts = run.updates.starts
     moments = None

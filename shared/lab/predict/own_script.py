@@ -63,11 +63,14 @@ def predict(args):
 def compared_ranks(findings, args):
     """Run the last of several ranks, too; return the Findings of the one that needs more.
 
-    Return lines about both as well, none if they need the same.
+    Return lines about both as well, none if these are all and need the same.
     """
     last = (args.devices or 1) - 1
     if not last:
         return findings, []
+    others = ""
+    if last > 1:
+        others = f"; of the ranks between them, emulated-gpu run --devices {last + 1} torchrun"
     # On a card with room, as the figures of the first are.
     ended = Run(args, tables.PLENTY_GB, rank=last).start(is_shown=False)
     other = ended.findings
@@ -75,9 +78,9 @@ def compared_ranks(findings, args):
         return findings, [f"Rank {last} was run, too, and ended with exit code {ended.code}"]
     gb = [tables.needs(each.record) for each in (findings, other)]
     if abs(gb[1] - gb[0]) < RANKS_DIFFER * gb[0]:
-        return findings, []
+        return findings, [f"Rank 0 and rank {last} need the same{others}"] if others else []
     line = f"Ranks differ: a card needs {gb[0]:.2f} GB for rank 0, {gb[1]:.2f} for rank {last}"
-    return (findings, other)[gb[1] > gb[0]], [f"{line}; the figures are of the larger"]
+    return (findings, other)[gb[1] > gb[0]], [f"{line}; the figures are of the larger{others}"]
 
 
 def shortage(findings):

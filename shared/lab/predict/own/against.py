@@ -13,10 +13,16 @@ from shared.memory.blocks import CATEGORIES
 from shared.record import ROOT
 
 OLDEST = "2.11"  # whose allocator names in its history what an operation allocates
-NEEDS = f"it needs torch {OLDEST} or newer, and watermark"
 CHECK = f"""
-import torch, watermark
-assert tuple(map(int, torch.__version__.split(".")[:2])) >= {tuple(map(int, OLDEST.split(".")))}
+import importlib.util
+missing = [name for name in ("torch", "watermark") if not importlib.util.find_spec(name)]
+if missing:
+    print("it lacks", *missing)
+else:
+    import torch
+    version = tuple(map(int, torch.__version__.split(".")[:2]))
+    if version < {tuple(map(int, OLDEST.split(".")))}:
+        print("torch", torch.__version__, "is older than {OLDEST}; emulated-gpu compare takes it")
 """
 LEAST = 1e-3  # GB: what differs by less is not shown
 MOST = 8  # operations that are shown
@@ -26,9 +32,10 @@ def check(python):
     """Raise a UserError if a script cannot be predicted under a Python."""
     if not shutil.which(python):
         raise UserError(f"--against {python}: there is no such program")
-    if subprocess.run([python, "-c", CHECK], capture_output=True, cwd="/").returncode:
-        older = "emulated-gpu compare takes PyTorch 2.1 and newer"
-        raise UserError(f"--against {python}: {NEEDS}; {older}")
+    asked = subprocess.run([python, "-c", CHECK], capture_output=True, text=True, cwd="/")
+    problem = "it is no Python" if asked.returncode else asked.stdout.strip()
+    if problem:
+        raise UserError(f"--against {python}: {problem}")
 
 
 def lines(record, args):

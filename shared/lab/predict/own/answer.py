@@ -7,7 +7,7 @@ from shared.lab.records import formats
 from shared.lab.records.reading import setting
 
 SMALL = 0.01  # of the peak: what is less is not shown
-TYPE = 0.05  # of a category: a type of less is not named
+LEAST = 0.01  # of a category: a type of less is not named
 LINES = 12  # without --details: as many notes are shown as have room, at least one
 
 
@@ -74,21 +74,27 @@ def where_it_is(r):
     parts = []
     for label, gb in held:
         if gb > SMALL * peak:
-            types = [
-                name for name, part in r["types_gb"].get(label, {}).items() if part > TYPE * gb
-            ]
-            parts.append(" ".join([label, formats.size(gb), " and ".join(types)]).strip())
+            parts.append(f"{label} {formats.size(gb)}{types(r['types_gb'].get(label, {}), gb)}")
     return [
         f"The peak: {formats.where(r)}; line {where}; {active} active",
         f"It holds: {', '.join(parts)}",
     ]
 
 
+def types(gb_of_types, gb):
+    """Return the types of a category's tensors, with the bytes of each if there are several."""
+    known = {name: part for name, part in gb_of_types.items() if name and part > LEAST * gb}
+    if len(known) > 1:
+        return f" ({', '.join(f'{name} {formats.size(part)}' for name, part in known.items())})"
+    return f" {[*known][0]}" if known else ""
+
+
 def on_host(process):
-    """Return what a script's process holds on the host, as a line."""
+    """Return what a script's process has held on the host, as a line."""
     pinned = process["pinned_gb"]
-    beside = f"pinned {formats.size(pinned)}" if pinned else "nothing pinned"
-    return f"On the host the process holds {formats.size(process['peak_gb'])}, {beside}"
+    beside = f"pinned {formats.size(pinned)}" if pinned > 1e-4 else "nothing pinned"
+    held = formats.size(process["peak_gb"])
+    return f"On the host the process held at most {held}, libraries included; {beside}"
 
 
 def scarce(findings):

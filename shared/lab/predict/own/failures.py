@@ -16,6 +16,12 @@ def check_used_gpu(run):
         raise UserError(f"{run.source.file.name}: nothing ran on the GPU; does it train on cuda?")
 
 
+def check_allocated(run, trace):
+    if not trace.events:
+        name = run.source.file.name
+        raise UserError(f"{name}: nothing was allocated on a GPU; is .cuda() missing?")
+
+
 def handle(run, error):
     """Handle what ended a Run, but for a lack of memory: return if the run counts.
 
