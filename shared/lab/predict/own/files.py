@@ -111,7 +111,9 @@ class Files:
         """Let from_pretrained() take a file without data where weights are missing."""
         original = module.PreTrainedModel.from_pretrained.__func__
 
-        def from_pretrained(cls, name, *args, config=None, **kwargs):
+        # The argument has transformers' name for it, since some give it by name.
+        def from_pretrained(cls, pretrained_model_name_or_path, *args, config=None, **kwargs):
+            name = pretrained_model_name_or_path
             try:
                 return original(cls, name, *args, config=config, **kwargs)
             except OSError:  # not in the cache, and not reached

@@ -34,7 +34,9 @@ def _replace(note, name, module):
     cls = getattr(module, name)
     original = cls.from_pretrained.__func__
 
-    def from_pretrained(cls, model, *args, **kwargs):
+    # The argument has transformers' name for it, since some give it by name.
+    def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs):
+        model = pretrained_model_name_or_path
         problem = None
         try:
             tokenizer = original(cls, model, *args, **kwargs)
