@@ -61,6 +61,7 @@ def test_segments_that_grow_waste_less():
 @pytest.mark.parametrize(
     "argv, message",
     [
+        (["mine.py", "--lr", "1"], "--lr 1; options of a script of yours go after --"),
         (["--fits", "much"], "--fits: much is not a known card; choose from v100"),
         (["--model", "vit_tiny", "11"], "is for images, but 11_llm/before trains on"),
         (["08", "--preset", "tiny", "--devices", "3"], "16 images is not divisible by 3"),

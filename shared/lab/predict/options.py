@@ -145,7 +145,10 @@ def parse(argv=None):
     """
     argv = sys.argv[1:] if argv is None else argv
     end = argv.index("--") if "--" in argv else len(argv)
-    args = make_parser().parse_args(argv[:end])
+    args, unknown = make_parser().parse_known_args(argv[:end])
+    if unknown:
+        after = "options of a script of yours go after --"
+        raise UserError(f"unrecognized arguments: {' '.join(unknown)}; {after} (see --help)")
     # argparse would take what follows -- for positional arguments of this command.
     args.arguments = argv[end + 1 :]
     args.command = cli.command_of(["-m", "shared", "predict"], argv)
