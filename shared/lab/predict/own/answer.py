@@ -47,8 +47,8 @@ def lines(findings, too_small, eager_gb, ranks, args):
         text.append(f"Stopped in {r['stopped']}: what comes after it is not in the figures")
     if findings.has_convolutions:
         text.append(
-            "It has convolutions: workspaces of cuDNN are those of an H200, where networks reserved "
-            f"what was predicted within {tables.CUDNN:.0%}; another card may need more for them"
+            "It has convolutions: workspaces of cuDNN are those of an H200, where networks "
+            f"reserved what was predicted within {tables.CUDNN:.0%}; another card may need more"
         )
     if findings.grows_gb:
         text.append(
