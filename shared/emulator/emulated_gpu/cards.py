@@ -136,7 +136,7 @@ def get(name):
     if key not in CARDS:
         keys = ", ".join(CARDS)
         # People name a card by its number, such as 4090.
-        meant = [known for known in CARDS if key and key in known]
+        meant = [known for known in CARDS if len(key) > 2 and key in known]
         meant = meant or difflib.get_close_matches(key, CARDS, n=1)
         hint = f"did you mean {meant[0]}?" if meant else f"choose from {keys}"
         raise argparse.ArgumentTypeError(f"{name} is not a known card; {hint}")
@@ -150,9 +150,9 @@ def card_or_gb(text):
         argparse.ArgumentTypeError: it is neither, or a number that only a card can mean.
     """
     is_number = text.replace(".", "", 1).isdecimal()
-    # 4090 is meant as a name.
-    is_name = len(text) > 3 and any(text in key for key in CARDS)
-    if is_number and float(text) > 0 and not is_name:
+    if is_number and len(text) > 3 and any(text in key for key in CARDS):
+        return get(text)  # 4090 is meant as a name, and get() says which
+    if is_number and float(text) > 0:
         return float(text)
     try:
         return get(text)

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 
+from emulated_gpu import cards
 from shared.errors import UserError
 from shared.lab import EMULATOR
 from shared.lab.predict import tables
@@ -41,8 +42,9 @@ def check(python):
 def lines(record, args):
     """Predict a script under the Python args.against; return what differs, as lines of text."""
     command = [args.against, "-m", "shared", "predict", str(args.user_script.resolve()), "--json"]
-    # On the same card, with the same memory.
-    command += ["--fits", f"{tables.PLENTY_GB}", "--updates", str(args.updates)]
+    card = next(key for key, card in cards.CARDS.items() if card is args.card)
+    # On the same card, since kernels differ between cards, and with room for both.
+    command += ["--card", card, "--fits", f"{tables.PLENTY_GB}", "--updates", str(args.updates)]
     if args.devices:
         command += ["--devices", str(args.devices)]
     if args.input:

@@ -4,6 +4,7 @@ Its client tries each file of a model for half a minute, and says nothing meanwh
 """
 
 import contextlib
+import http.client
 import os
 import ssl
 import threading
@@ -40,7 +41,8 @@ def is_reached(url):
 
 def _ask_server(url, answers):
     request = urllib.request.Request(url, method="HEAD")
-    with contextlib.suppress(OSError):
+    # No answer, none that is HTTP, or no address.
+    with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
         try:
             urllib.request.urlopen(request, timeout=PATIENCE).close()
         except urllib.error.URLError as error:
