@@ -1,11 +1,11 @@
-"""Promise: the lines to copy on page 08 train, save, and resume with the same losses."""
+"""Promise: 08_fsdp/own_script.py trains, saves, and resumes with the same losses."""
 
 import shutil
 
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers.own_recipe import BATCH_SIZE, UPDATES, Net, examples, write_weights
+from helpers.own_recipe import UPDATES, load, write_weights
 from helpers.recipe_runs import trained
 from torch.utils.data import DistributedSampler
 
@@ -21,9 +21,10 @@ def whole(tmp_path_factory):
 def test_it_trains_with_the_norm_of_the_whole_model(whole):
     folder, losses, norms = whole
     assert len(losses) == len(norms) == 3 * UPDATES and sum(losses[-3:]) < sum(losses[:3])
-    model, data = Net(), examples()
+    script = load()
+    model, data = script.Model(), script.make_examples()
     model.load_state_dict(torch.load(folder / "weights.pt"))
-    batch = [*DistributedSampler(data, 1, 0)][:BATCH_SIZE]
+    batch = [*DistributedSampler(data, 1, 0)][: script.BATCH_SIZE]
     loss = F.cross_entropy(model(data[batch][0]), data[batch][1])
     loss.backward()
     norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])

@@ -1,69 +1,46 @@
-"""Train with the lines of page 08 to copy; what they leave to the reader is here.
+"""Train with 08_fsdp/own_script.py, and print what it does not.
 
 Usage: python tests/helpers/own_recipe.py N EPOCHS [DIE] [OLD=>NEW...]
 N processes train in the current folder; with 0, torchrun has started this one. Rank 0 prints the
 mean loss and the norm of the gradients of every update. In epoch DIE (0: never), the last process
-kills itself, unless torchrun has started it again. OLD=>NEW replaces a part of the lines.
+kills itself, unless torchrun has started it again. OLD=>NEW replaces a part of the script.
 """
 
 import os
-import re
 import signal
 import sys
+import types
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
-from torch.nn import utils
-from torch.utils.data import TensorDataset
 
-PAGE = Path(__file__).resolve().parents[2] / "08_fsdp" / "README.md"
-UPDATES, BATCH_SIZE = 3, 12  # per epoch; examples per update
+SCRIPT = Path(__file__).resolve().parents[2] / "08_fsdp" / "own_script.py"
+UPDATES = 3  # per epoch
 
 
-class Net(torch.nn.Module):
-    """A small network whose tensors, of 33 rows, can be divided by three processes only."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = torch.nn.Linear(64, 33), torch.nn.Linear(33, 10)
-        self.blocks = torch.nn.ModuleList(torch.nn.Linear(33, 33) for _ in range(3))
-
-    def forward(self, x):
-        x = self.first(x)
-        for block in self.blocks:
-            x = x + block(x).relu()
-        return self.last(x)
+def load(*changes):
+    """Return the script as a module, with each OLD=>NEW replaced."""
+    code = SCRIPT.read_text()
+    for old, new in (change.split("=>") for change in changes):
+        assert code.count(old) == 1, old
+        code = code.replace(old, new)
+    module = types.ModuleType("own_script")
+    exec(compile(code, SCRIPT, "exec"), vars(module))
+    return module
 
 
 def write_weights(folder):
     """Write the file of initial weights."""
+    script = load()
     torch.manual_seed(0)
-    torch.save(Net().state_dict(), folder / "weights.pt")
-
-
-def examples():
-    """Return the examples of an epoch, the same in every process."""
-    n, numbers = BATCH_SIZE * UPDATES, torch.Generator().manual_seed(0)
-    labels = torch.randint(10, (n,), generator=numbers)
-    return TensorDataset(torch.randn(n, 64, generator=numbers), labels)
-
-
-def lines_of_page():
-    """Return the code in page 08's section "In your own script", imports first."""
-    section = PAGE.read_text().split("## In your own script\n")[1].split("\n## ")[0]
-    lines, imports = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    return imports + lines
+    torch.save(script.Model().state_dict(), folder / script.WEIGHTS)
 
 
 def main(epochs, die=0, *changes):
     """Train as one of the processes."""
-    code = lines_of_page()
-    for old, new in (change.split("=>") for change in changes):
-        assert code.count(old) == 1, old
-        code = code.replace(old, new)
-    cross_entropy, clip_grad_norm_ = F.cross_entropy, utils.clip_grad_norm_
+    script = load(*changes)
+    cross_entropy, clip_grad_norm_ = script.F.cross_entropy, script.clip_grad_norm_
     last_update = UPDATES * int(die)  # of the epoch in which a process dies
 
     def watched_loss(logits, labels):
@@ -83,9 +60,9 @@ def main(epochs, die=0, *changes):
         norm = clip_grad_norm_(*arguments)
         say("norm", norm.full_tensor())
 
-    F.cross_entropy, utils.clip_grad_norm_ = watched_loss, watched_clip
-    given = {"make_model": Net, "examples": examples(), "LR": 0.01, "BATCH_SIZE": BATCH_SIZE}
-    exec(compile(code, PAGE, "exec"), {**given, "EPOCHS": int(epochs)})
+    script.F.cross_entropy, script.clip_grad_norm_ = watched_loss, watched_clip
+    script.EPOCHS = int(epochs)
+    script.main()
 
 
 def say(what, value):

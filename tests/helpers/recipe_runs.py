@@ -1,4 +1,4 @@
-"""Runs of own_recipe.py, the lines to copy on page 08, in processes of their own."""
+"""Runs of own_recipe.py, in processes of their own."""
 
 import re
 

@@ -10,11 +10,12 @@ from shared.lab.predict import tables
 from shared.lab.records import scripts, stored
 
 PAIRS = on_cards.stored_pairs()
-NO_DIFFERENCE = ("07_init_module/train", "10_offload/train")  # both stages fit
+WITHOUT = ("07_init_module/train", "10_offload/train")  # both stages would fit
 
 
 def test_every_stage_fits_a_card_that_the_one_before_does_not():
-    assert [*PAIRS] == [name for name in scripts.stages() if name.endswith("/train")]
+    trains = [name for name in scripts.stages() if name.endswith("/train")]
+    assert [*PAIRS] == [name for name in trains if name not in WITHOUT]
     for stage, entry in PAIRS.items():
         card, options = on_cards.ON[stage]
         for when, name in (("before", scripts.get(stage).parent), ("after", stage)):
@@ -22,7 +23,7 @@ def test_every_stage_fits_a_card_that_the_one_before_does_not():
                 words = on_cards.command(name, card, options)
                 assert entry[when]["command"] == " ".join(["python", *words])
         if entry["before"]:
-            assert bool(entry["before"]["message"]) == (stage not in NO_DIFFERENCE)
+            assert entry["before"]["message"]
         assert bool(entry["after"]["message"]) == (stage == "01_baseline/train")
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from shared.lab.lessons import pages, pictures
 from shared.lab.predict.tables import needs
-from shared.lab.records import markdown, scripts, stored
+from shared.lab.records import scripts, stored
 from shared.lab.records.reading import read
 from shared.lab.records.stored import RESULTS, TINY_MEASURED
 
@@ -24,8 +24,11 @@ def test_generated_parts_are_fresh(page):
 
 
 def words(page):
-    """Return how many words a page has, in prose and in tables; diffs and links do not count."""
-    text = re.sub(r"```.*?```|<.*?>|(?<=\])\(.*?\)", "", page.read_text(), flags=re.DOTALL)
+    """Return how many words a page has, in prose and in tables.
+
+    Code, the targets of links and the texts in place of pictures do not count.
+    """
+    text = re.sub(r"```.*?```|<.*?>|!\[.*?\]|(?<=\])\(.*?\)", "", page.read_text(), flags=re.DOTALL)
     found = [0, 0]
     for line in text.splitlines():
         found[line.startswith("|")] += len(re.findall(r"\w[\w.,/%-]*", line))
@@ -33,12 +36,12 @@ def words(page):
 
 
 def test_pages_are_short():
-    """Each by itself: sharding, language models and speed are several ideas, with longer pages."""
-    most = {"08_fsdp": 1210, "11_llm": 1200, "05_grad_accum": 910, "09_act_ckpt": 730}
+    """Sharding and language models are several ideas each, with longer pages."""
+    most = {"08_fsdp": 800, "11_llm": 800}
     for folder in scripts.folders():
         prose, _ = words(ROOT / folder / "README.md")
-        assert prose <= most.get(folder, 700), folder
-    assert sum(words(ROOT / "README.md")) <= 980
+        assert prose <= most.get(folder, 500), folder
+    assert sum(words(ROOT / "README.md")) <= 650
 
 
 def test_the_page_of_shared_names_all_that_is_there():
@@ -106,13 +109,11 @@ def test_the_readme_shows_what_its_command_prints(tmp_path):
 
 
 def test_the_readme_begins_with_figures_of_its_table():
-    one_gpu = NAMES[:7]
-    lines = [markdown.changed(*pair) for pair in zip(one_gpu, one_gpu[1:])]
     text = (ROOT / "README.md").read_text().split("\n\n")[2]
     first, seventh, last = (needs(stored.predictions()[NAMES[n]]) for n in (0, 6, -1))
     assert f"a card with {first:.0f} GB" in text
-    assert f" {min(lines)} to {max(lines)} lines cut that to {seventh:.1f} GB" in text
-    assert f"{last:.1f} GB on each of four GPUs" in text
+    assert f"the seventh one with {seventh:.1f} GB" in text
+    assert f"the tenth {last:.1f} GB on each of four GPUs" in text
 
 
 def test_the_readme_shows_the_diff_of_its_command():

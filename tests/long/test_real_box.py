@@ -22,7 +22,7 @@ NEW_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"  # one for each start, with no 
 GLOO = 'init_process_group()=>init_process_group("cpu:gloo,cuda:nccl")'
 EARLY = (
     "optimizer = torch.optim.AdamW(model.parameters(), lr=LR)  # after sharding=>",
-    "model = make_model()=>model = make_model(); "
+    "model = Model()  # in fp32, without memory=>model = Model(); "
     "optimizer = torch.optim.AdamW(model.parameters(), lr=LR)",
 )
 ON_HOST = (
@@ -33,8 +33,8 @@ ON_HOST = (
     "lr=LR)=>lr=LR, fused=True)",
 )
 ASYNC = (
-    "    dcp.save(=>    saving = dcp.async_save(",
-    "dist.destroy=>saving.result()\ndist.destroy",
+    "dcp.save(=>saving = dcp.async_save(",
+    "    dist.destroy=>    saving.result()\n    dist.destroy",
 )
 
 

@@ -126,8 +126,8 @@ def gist(folder):
     worst, of_all = (max(map(abs, errors(group, "allocated"))) for group in (stages, runs))
     most = max(run["devices"] for run in runs)
     return (
-        f"**On a real {gpu}, the stages {numbers[0]} to {numbers[-1]} allocated the emulated "
-        f"peaks within {worst:.2%}**, {len(roads)} side roads within {of_all:.1%} "
-        f"([beside emulated](shared/lab/evidence/measured.md)); those for {most} GPUs as rank 0 of "
-        f"absent others."
+        f"The memory is emulated: PyTorch's own code runs, kernels do nothing. **On a real {gpu}, "
+        f"[stages {numbers[0]} to {numbers[-1]}](shared/lab/evidence/measured.md) allocated the "
+        f"same within {worst:.2%}**, {len(roads)} side roads within {of_all:.1%}; those for "
+        f"{most} GPUs as rank 0 of absent others."
     )

@@ -23,6 +23,7 @@ from shared.lab.lessons import (
     scale,
     side_roads,
     streams,
+    strips,
     times,
     variants,
 )
@@ -66,6 +67,7 @@ PARTS = {
     "speed": times.speed,
     "speed_table": times.table,
     "streams": streams.part,
+    "strips": strips.part,
     "traces": proof.traces,
     "unedited": proof.unedited,
     "upgrade": proof.upgrade,

@@ -1,14 +1,12 @@
 """Generated parts of pages that show diffs and records; each function takes the page's folder."""
 
 import os
-from pathlib import Path
 
 from shared.lab.predict.tables import needs
 from shared.lab.records import formats, markdown, measured, reading, scripts, stored
 from shared.memory.blocks import CATEGORIES
 from shared.record import ROOT
 
-FASTEST = "03_bf16/train"  # of the ladder, per image
 FIGURES = ROOT / "shared" / "lab" / "evidence" / "figures"  # a picture per stage
 
 
@@ -21,7 +19,7 @@ def pair(folder):
 def glance(folder):
     """Return a table of a stage's most important figures, beside those of the stage before.
 
-    Besides the peak, it has the two categories that change most.
+    Besides the peak, it has the categories that the stage is about: see _most_changed().
     """
     names = pair(folder)
     rows = [stored.predictions()[name] for name in names]
@@ -62,19 +60,21 @@ def glance(folder):
 
 
 def _most_changed(phases):
-    """Return the two categories that change most from the first phase to the last, most first.
+    """Return the one or two categories that change most from the first phase to the last.
 
-    With a single phase, these are the largest.
+    With a single phase, these are the largest. What follows from others, such as rounding, is no
+    finding; nor is a second category that changes by less than a tenth of the first one.
     """
     last = phases[-1]["breakdown_gb"]
     before = phases[0]["breakdown_gb"] if len(phases) > 1 else {}
-    change = {label: abs(last.get(label, 0) - before.get(label, 0)) for label in CATEGORIES}
+    labels = [label for label in CATEGORIES if label not in ("rounding", "workspaces")]
+    change = {label: abs(last.get(label, 0) - before.get(label, 0)) for label in labels}
     most = sorted(change, key=change.get, reverse=True)[:2]
-    return [label for label in most if change[label]]
+    return [label for label in most if change[label] > change[most[0]] / 10]
 
 
 def origin(folder):
-    """Return a line on how the figures of a stage's page were made, and what prints all of them."""
+    """Return, folded, how the figures of a stage's page were made, and what prints all of them."""
     name = pair(folder)[-1]
     full = stored.predictions()[name]
     tiny = stored.measurements(stored.TINY_MEASURED)[name]
@@ -82,13 +82,13 @@ def origin(folder):
     torch = full["versions"]["torch"]
     # The ledger counts tensors; gloo sends from buffers of its own, as NCCL does on GPUs.
     gloo = ", without gloo's buffers" if tiny["world_size"] > 1 else ""
-    on_gpu = "of these, none was" if name not in measured.scripts() else "the same script was"
-    return (
-        f"Figures: predicted for {card} with PyTorch {torch}, and measured tiny on "
-        f"{tiny['device']}{gloo}; {on_gpu} "
-        "[measured on a GPU](../shared/lab/evidence/measured.md). "
-        f"All of them: `python -m shared predict {folder.name[:2]}`."
+    on_gpu = "; the script [on a GPU](../shared/lab/evidence/measured.md)"
+    text = (
+        f"Emulated: {card}, PyTorch {torch}. Measured: tiny on {tiny['device']}{gloo}"
+        f"{on_gpu if name in measured.scripts() else ''}. "
+        f"All: `python -m shared predict {folder.name[:2]}`."
     )
+    return markdown.text(markdown.folded(markdown.ORIGIN, [text]))
 
 
 def picture(folder):
@@ -124,29 +124,22 @@ def _amounts(phases, key):
 
 
 def ladder(folder):
-    """Return a short table of the ladder as predicted for GPUs, and of the last stage."""
+    """Return a short table of the ladder: as predicted, as measured, and of the last stage."""
     every = stored.predictions()
     records = [every[name] for name in scripts.ladder()]
-    fastest = measured.updates(FASTEST).per_second
-    published = _published_times(records)
-    heading = ("stage", "idea", "changed lines", "tensors, GB", "card, GB")
-    table = [(*heading, f"images/s, {measured.gpu()}", "beside 03", "2023")]
+    table = [("stage", "idea", "changed lines", "card, GB", "images/s")]
     for r in records:
         script = scripts.get(r["script"])
         lines = str(markdown.changed(script.parent, script.name)) if script.parent else ""
-        speed = ("", "")
-        if run := measured.updates(r["script"]):
-            speed = (measured.images_per_second(run), f"{run.per_second / fastest:.0%}")
-        time = published.get(r["script"])
-        # Relative to the article's fastest, as the column before to the fastest here.
-        real = f"{min(published.values()) / time:.0%}" if time else ""
-        table.append((_link(script), script.idea, lines, *_per_gpu(r), *speed, real))
+        run = measured.updates(r["script"])
+        speed = measured.images_per_second(run) if run else ""
+        table.append((_link(script), script.idea, lines, f"{needs(r):.2f}", speed))
     # 11 does not continue the ladder, so its row says where it comes from.
     last = scripts.get(scripts.stages()[-1])
-    before = every[last.parent]["train"]["device_peak_gb"]
+    before = needs(every[last.parent])
     idea = f"{last.idea}, on text: from {before:.2f} GB"
-    table.append((_link(last), idea, "", *_per_gpu(every[last.name]), "", "", ""))
-    return markdown.text(table, markdown.sources(records, stored.PREDICTED))
+    table.append((_link(last), idea, "", f"{needs(every[last.name]):.2f}", ""))
+    return markdown.text(table)
 
 
 def one_gpu(folder):
@@ -154,31 +147,18 @@ def one_gpu(folder):
     every = reading.by_script(stored.predicted(stored.ONE_GPU))
     table = [("on one GPU, after 07", "from", "tensors, GB", "card, GB")]
     for script in map(scripts.get, scripts.ON_ONE_GPU):
-        link = f"[{script.name}]({script.name}.py)"
+        link = f"[{script.name}](../{script.name}.py)"
         lines = f"{markdown.changed(script.parent, script.name)} lines from {script.parent[:2]}"
-        table.append((link, lines, *_per_gpu(every[script.name])))
+        r = every[script.name]
+        sizes = (f"{gb:.2f}" for gb in (r["train"]["device_peak_gb"], needs(r)))
+        table.append((link, lines, *sizes))
     file = os.path.relpath(stored.RESULTS / "predicted-one-gpu.png", folder)
     picture = f"![Peak memory of the ladder on one GPU, stacked by what holds it]({file})"
     return markdown.text(picture, table)
 
 
-def _published_times(records):
-    """Return the ms per image of the article's runs of the same steps, {script: ms}."""
-    runs = stored.read(stored.PUBLISHED)
-    timed = [r for r in runs if r["source"] == stored.ARTICLE_RUNS and r["published_ms"]]
-    # The article's scripts are numbered as the stages are.
-    ms = {Path(r["script"]).name[:2]: r["published_ms"] for r in timed}
-    images = {r["script"]: r["batch_size"] for r in records}
-    return {name: ms[name[:2]] / n for name, n in images.items() if name[:2] in ms}
-
-
 def _link(script):
     return f"[{script.folder}]({script.folder}/)"
-
-
-def _per_gpu(record):
-    """Return the GB allocated on each GPU, and those that a card needs, as texts."""
-    return f"{record['train']['device_peak_gb']:.2f}", f"{needs(record):.2f}"
 
 
 def measured_ladder(folder):

@@ -5,7 +5,7 @@ import json
 
 from PIL import Image
 
-from shared.lab.lessons import streams
+from shared.lab.lessons import streams, strips
 from shared.lab.lessons.parts import FIGURES, pair
 from shared.lab.predict import timeline
 from shared.lab.records import bars, scripts, stored
@@ -38,6 +38,7 @@ def every():
     for entry in streams.stored_entries():
         file = streams.picture(entry)
         yield file, streams.shown(entry), functools.partial(streams.draw, entry, file)
+    yield strips.FILE, strips.shown(), functools.partial(strips.draw, strips.FILE)
 
 
 def draw():

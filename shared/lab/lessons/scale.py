@@ -15,7 +15,7 @@ SHOWN = (
 def part(folder):
     """Return the table of the stored runs, and one of torchtitan's."""
     records = stored.read(stored.SCALE)
-    rows = [("model", "GPUs", "GB on each", "reserved", "found in")]
+    rows = [("model", "GPUs", "GB on each", "reserved", "emulated in")]
     for r in records:
         sizes = (r["train"][peak] for peak in ("device_peak_gb", "device_reserved_gb"))
         effort = f"{r['seconds']:.0f} s, {r['here_gb']:.1f} GB"  # of the emulating computer

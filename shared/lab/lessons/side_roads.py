@@ -50,7 +50,7 @@ def table(folder):
             cells.append(_measured(name, script.parent))
         cells.append("" if measured.updates(name) else taken)  # measured is better
         rows.append((link, *cells, formats.learned(tiny[name]), script.cost))
-    note = "One file each. Memory is predicted, the tiny model's accuracy is measured."
+    note = "Memory is emulated, the tiny model's accuracy measured."
     return markdown.text(note, rows)
 
 
@@ -67,15 +67,12 @@ def _measured(name, parent):
 
 
 def overview(folder):
-    """Return the map: the side roads of each stage."""
-    rows = [("stage", "side roads")]
+    """Return the index of all side roads: name, what it does, the script that it changes."""
     root = os.path.relpath(ROOT, folder)
-    for name in scripts.stages():
-        stage = scripts.get(name)
-        if stage.file != "train":
-            continue  # 11_llm/before, whose side roads are those of 11_llm/train's folder
-        roads = map(scripts.get, scripts.side_roads({stage.folder}))
-        links = [f"[{road.file}]({root}/{road.name}.py)" for road in roads]
-        if links:
-            rows.append((f"[{stage.folder}]({root}/{stage.folder}/)", ", ".join(links)))
+    roads = sorted(map(scripts.get, scripts.side_roads()), key=lambda road: road.title.lower())
+    rows = [("technique", "in one line", "file", "lines")]
+    for road in roads:
+        link = f"[{road.name}]({root}/{road.name}.py)"
+        lines = f"{markdown.changed(road.parent, road.name)} from {road.parent}"
+        rows.append((road.title, road.idea, link, lines))
     return markdown.text(rows)

@@ -2,7 +2,7 @@
 
 import statistics
 
-from shared.lab.records import markdown, measured, reading, stored
+from shared.lab.records import markdown, measured
 from shared.lab.records.time_errors import nine_of_ten
 
 # What the tables of 04, 05 and 06 show: script, images per update, at a time.
@@ -23,7 +23,7 @@ SHOWN = {
         ("04_batchsize/train", 32, 32),
     ],
     "05_grad_accum": [BF16, BATCH_OF_16, *MICRO_BATCHES, CHECKPOINTED],
-    "06_sgd": MICRO_BATCHES,
+    "09_act_ckpt": [("05_grad_accum/train", 64, 64), ("06_sgd/train", 64, 16), CHECKPOINTED],
 }
 
 
@@ -85,10 +85,8 @@ def paced():
 
 def speed(folder):
     """Return why small micro-batches are slow on a fast GPU, the rule for others, what to do."""
-    five, four = (measured.updates(f"{name}/train") for name in ("05_grad_accum", "04_batchsize"))
+    five = measured.updates("05_grad_accum/train")
     three = measured.updates("03_bf16/train")
-    most = measured.updates("06_sgd/train", 128)
-    fused = measured.updates("05_grad_accum/compile")
     checkpointed = measured.updates(*CHECKPOINTED)
     fewer = measured.updates("06_sgd/train", 64, 16)
     each = [run.median / run.passes for run in paced()]
@@ -96,23 +94,18 @@ def speed(folder):
     median = statistics.median(each)
     sizes = sorted({run.at_a_time for run in paced()})
     return markdown.text(
-        f"A kernel must be started, whatever its size: that takes this host about "
-        f"{measured.LAUNCH_US} µs. 05 has {five.kernels:,} kernels per update, 04 has "
-        f"{four.kernels:,}, so the GPU, which is busy for some {five.busy_ms:.0f} ms of 05's "
-        f"{five.median:.0f}, waits for the host. A forward and backward pass takes "
-        f"{min(each):.0f} to {max(each):.0f} ms there, of {', '.join(map(str, sizes[:-1]))} or "
+        f"05 has {five.kernels:,} kernels per update, which keep the measured GPU busy for "
+        f"{five.busy_ms:.0f} of {five.median:.0f} ms. A forward and backward pass took "
+        f"{min(each):.0f} to {max(each):.0f} ms, of {', '.join(map(str, sizes[:-1]))} or "
         f"{sizes[-1]} images: **the number of micro-batches sets the time, not the number of "
         f"images.**",
-        f"**On your card**, a pass takes the longer of the host's time (kernels times "
-        f"{measured.LAUNCH_US} µs) and the GPU's. So take at least as many images as the host's "
-        f"ms for a pass, divided by the GPU's for an image: here {median:.0f} / {image:.1f}, or "
-        f"about {median / image:.0f}; on a card that is twenty times slower, 2 or 3.",
-        f"**What to do**: the largest micro-batch that fits. 06 with {most.at_a_time} images at a "
-        f"time makes {most.per_second:.0f} images/s in {most.peak_gb:.2f} GB. **Before that gets "
-        f"small, [checkpoint](../09_act_ckpt/one_gpu.py)**: with {checkpointed.at_a_time} at a "
-        f"time that makes {checkpointed.per_second:.0f} images/s in {checkpointed.peak_gb:.2f} GB, "
-        f"06 with {fewer.at_a_time} {fewer.per_second:.0f} in {fewer.peak_gb:.2f}. "
-        f"`torch.compile` starts {1 - fused.kernels / five.kernels:.0%} fewer kernels. {graphs()}",
+        f"**On your card**, take as many images at a time as the host's ms for a pass, divided by "
+        f"the GPU's for an image: here {median:.0f} / {image:.1f}, about {median / image:.0f}; on "
+        f"a card twenty times slower, 2 or 3.",
+        f"**What to do**: the largest micro-batch that fits. Before that gets small, "
+        f"[checkpoint](../09_act_ckpt/one_gpu.py): {checkpointed.at_a_time} at a time make "
+        f"{checkpointed.per_second:.0f} images/s in {checkpointed.peak_gb:.2f} GB, 06 with "
+        f"{fewer.at_a_time} {fewer.per_second:.0f} in {fewer.peak_gb:.2f}. {graphs()}",
     )
 
 
@@ -121,16 +114,9 @@ def graphs():
     (run,) = (r["figures"]["4x1"] for r in measured.lines() if r["kind"] == "graphs")
     # Each has the time until the host was done beside it.
     one_by_one, replayed = (run[f"{how}_ms"][0] for how in ("eager", "graph"))
-    peaks = [run[f"{how}_peak"][0] / 1e9 for how in ("eager", "graph")]
-    emulated = reading.by_script(stored.predicted(stored.SIDE_ROADS, stored.STAGES))
-    eager, graphed = (emulated[f"05_grad_accum/{name}"] for name in ("train", "cuda_graphs"))
-    ms = [round(r["time"]["ms"]) for r in (eager, graphed)]
-    gb = [r["train"]["device_reserved_gb"] for r in (eager, graphed)]
     return (
-        f"With a CUDA graph, which starts a pass at once, one of 4 images took {replayed:.0f} ms "
-        f"instead of {one_by_one:.0f}, and {peaks[1]:.2f} GB instead of {peaks[0]:.2f}. "
-        f"[cuda_graphs.py](cuda_graphs.py) is 05 with one: on an emulated A100 {ms[1]} ms per "
-        f"update instead of {ms[0]}, and {gb[1]:.2f} GB reserved instead of {gb[0]:.2f}."
+        f"A [CUDA graph](cuda_graphs.py) starts a whole pass at once: of 4 images, in "
+        f"{replayed:.0f} ms instead of {one_by_one:.0f}."
     )
 
 
@@ -156,27 +142,27 @@ def which_first(folder):
     table += [
         (
             "activations, in fp32",
-            "[02](02_mixed_precision/), or [bf16_mixed](02_mixed_precision/bf16_mixed.py)",
+            "[02](../02_mixed_precision/), or [bf16_mixed](../02_mixed_precision/bf16_mixed.py)",
             halves,
             "the next row",
         ),
         (
             "activations, in 16 bits",
-            "[checkpointing](09_act_ckpt/one_gpu.py), with as many images at once as fit",
+            "[checkpointing](../09_act_ckpt/one_gpu.py), with as many images at once as fit",
             again,
-            f"[05](05_grad_accum/): {four} with 4 images at once, free if 4 keep the GPU busy",
+            f"[05](../05_grad_accum/): {four} with 4 images at once, free if 4 keep the GPU busy",
         ),
         (
             "Adam's states",
-            "[8 bits](06_sgd/adam_8bit_bnb.py)",
+            "[8 bits](../06_sgd/adam_8bit_bnb.py)",
             f"{bits.kernels / five.kernels - 1:.0%} more kernels with 4 images at once",
-            "[08](08_fsdp/)",
+            "[08](../08_fsdp/)",
         ),
         (
             "weights, gradients",
-            "08; [LoRA](11_llm/lora.py) for text",
+            "08; [LoRA](../11_llm/lora.py) for text",
             "not timed",
-            f"[10](10_offload/), last; [Adam on the host](06_sgd/adam_on_host.py): {host}",
+            f"[10](../10_offload/), last; [Adam on the host](../06_sgd/adam_on_host.py): {host}",
         ),
         ("Adam's temporaries", "`fused=True`", "not timed", ""),
     ]
