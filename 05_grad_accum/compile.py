@@ -8,7 +8,7 @@ pass needs is written as before, unless the compiler is told that it may compute
 Each block is compiled by itself, because they are alike: one is compiled, and its kernels serve
 all. On a CPU nothing is compiled, which would need a C++ compiler.
 
-Cost: the first update waits for the compiler; what its kernels move is not in the bound
+Cost: the first update waits for the compiler; what its kernels move is not in the emulated time
 
 Losses: the same
 Memory: nearly the same

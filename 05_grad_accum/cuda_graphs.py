@@ -8,7 +8,7 @@ are set to zero where they are. Only the optimizer step still starts its kernels
 Everything in a pass has to be the same each time: shapes, addresses, the way through the code. What
 it held stays reserved, in a pool of the graph. On a CPU, which starts no kernels, this runs as 05.
 
-Cost: what a pass holds is reserved for it alone; what a graph computes is not in the bound
+Cost: what a pass holds is reserved for it alone; what a graph computes is not in the emulated time
 
 Losses: the same
 Memory: less

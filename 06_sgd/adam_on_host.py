@@ -9,7 +9,7 @@ Stage 10 does this block by block, and its weights stay on the host, too. DeepSp
 ZeRO-Offload (`offload_optimizer`), torchao `CPUOffloadOptimizer`; both copy while the backward pass
 still runs.
 
-Cost: copies in every update; a step at the host's speed, not in the bound
+Cost: copies in every update; a step at the host's speed, not in the emulated time
 
 Losses: the same
 Memory: about 4N bytes less, about 8N bytes more on the host

@@ -9,7 +9,7 @@ of 0 would save nothing: all blocks would be computed again at the beginning of 
 On a CPU nothing is compiled, so nothing is recomputed.
 
 Cost: more memory than checkpointing blocks, less computation; what compiled kernels move is not in
-the bound
+the emulated time
 
 Losses: the same
 Memory: more

@@ -61,6 +61,18 @@ SAID = [
         1 - times("03_bf16/train").kernels / times("02_mixed_precision/train").kernels,
     ),
     (
+        "09_act_ckpt/README",
+        "30 % on one H200",
+        1.3,
+        times("09_act_ckpt/one_gpu", 64, 64).median / times("05_grad_accum/train", 64, 64).median,
+    ),
+    (
+        "02_mixed_precision/README",
+        "alone: three times",
+        3,
+        1 / slower("01_baseline/tf32", "01_baseline/train"),
+    ),
+    (
         "04_batchsize/README",
         "takes three quarters as long",
         0.75,

@@ -45,11 +45,7 @@ def glance(folder):
         amounts = _amounts([r["load"] for r in rows], f"{place}_peak_gb")
         if amounts[0] != amounts[-1]:  # in most stages loading stays as it is
             lines.append((f"while loading, on the {place}", *amounts))
-    # Both or none: one speed without another to compare says little.
-    timed = [measured.updates(name) for name in names]
-    if all(timed):
-        speeds = map(measured.images_per_second, timed)
-        lines.append((f"images/s, measured on {measured.gpu()}", *speeds))
+    lines.append((f"{reading.unit(rows[-1])}/s, measured on {measured.gpu()}", *map(_rate, rows)))
     tiny_peaks = _amounts([r["train"] for r in tiny], "device_peak_gb")
     lines.append(("tiny model on a CPU, measured: peak", *tiny_peaks))
     lines.append(("its test accuracy", *map(formats.learned, tiny)))
@@ -71,6 +67,14 @@ def _most_changed(phases):
     change = {label: abs(last.get(label, 0) - before.get(label, 0)) for label in labels}
     most = sorted(change, key=change.get, reverse=True)[:2]
     return [label for label in most if change[label] > change[most[0]] / 10]
+
+
+def _rate(record):
+    """Return the measured images or texts per second of the script of a record, as text."""
+    devices = record["world_size"]
+    if devices > 1:
+        return f"at most {measured.most_per_second(record['script'], devices):.0f}"
+    return measured.images_per_second(measured.updates(record["script"]))
 
 
 def origin(folder):
@@ -131,9 +135,7 @@ def ladder(folder):
     for r in records:
         script = scripts.get(r["script"])
         lines = str(markdown.changed(script.parent, script.name)) if script.parent else ""
-        run = measured.updates(r["script"])
-        speed = measured.images_per_second(run) if run else ""
-        table.append((_link(script), script.idea, lines, f"{needs(r):.2f}", speed))
+        table.append((_link(script), script.idea, lines, f"{needs(r):.2f}", _rate(r)))
     # 11 does not continue the ladder, so its row says where it comes from.
     last = scripts.get(scripts.stages()[-1])
     before = needs(every[last.parent])

@@ -91,8 +91,8 @@ def caption(entry):
     starting = measured.starting_ms(entry["script"], RANKS)
     return (
         f"Emulated with a fast host ({entry['launch_us']} µs a kernel), to show what can overlap: "
-        f"{' and '.join(overlap)}. The H200's took {starting:.0f} ms to start an update, as rank 0 "
-        f"of {RANKS}."
+        f"{' and '.join(overlap)}. The host of the H200 took {starting:.0f} ms to start an "
+        f"update, as rank 0 of {RANKS}."
     )
 
 

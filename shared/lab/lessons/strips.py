@@ -50,7 +50,8 @@ def draw(file):
         axes.tick_params("y", length=0)
         axes.set_ylim(0, 1.75)
         per_second = entry["batch_size"] / entry["ms"] * 1e3
-        title = f"{entry['batch_size']} images, {entry['micro_batch_size']} at a time"
+        stage = entry["script"][:2]
+        title = f"{stage}, {entry['batch_size']} images, {entry['micro_batch_size']} at a time"
         axes.set_title(f"{title}: {entry['ms']:.0f} ms, {per_second:.0f} images/s", loc="left")
         axes.spines[["top", "right"]].set_visible(False)
     every[-1].set_xlim(0, max(entry["ms"] for entry in rows))
@@ -64,6 +65,6 @@ def part(folder):
     file = os.path.relpath(FILE, folder)
     return (
         f"![The host and the GPU during one update, over time]({file})\n\n"
-        f"Emulated: an {entry['card']}, and a host that takes {entry['launch_us']} µs to start a "
-        f"kernel, whatever its size, as measured."
+        f"Emulated: 06 on an {entry['card']}, beside a host that takes {entry['launch_us']} µs to "
+        f"start a kernel, whatever its size, as measured. *The host sets the pace*: the GPU waits."
     )

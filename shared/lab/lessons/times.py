@@ -99,13 +99,12 @@ def speed(folder):
         f"{min(each):.0f} to {max(each):.0f} ms, of {', '.join(map(str, sizes[:-1]))} or "
         f"{sizes[-1]} images: **the number of micro-batches sets the time, not the number of "
         f"images.**",
-        f"**On your card**, take as many images at a time as the host's ms for a pass, divided by "
-        f"the GPU's for an image: here {median:.0f} / {image:.1f}, about {median / image:.0f}; on "
-        f"a card twenty times slower, 2 or 3.",
-        f"**What to do**: the largest micro-batch that fits. Before that gets small, "
-        f"[checkpoint](../09_act_ckpt/one_gpu.py): {checkpointed.at_a_time} at a time make "
-        f"{checkpointed.per_second:.0f} images/s in {checkpointed.peak_gb:.2f} GB, 06 with "
-        f"{fewer.at_a_time} {fewer.per_second:.0f} in {fewer.peak_gb:.2f}. {graphs()}",
+        f"**What to do**: as many images at a time as fit, until the GPU sets the pace: here from "
+        f"about {median / image:.0f} on (the host takes {median:.0f} ms for a pass, the GPU "
+        f"{image:.1f} for an image), on a card twenty times slower from 2 or 3. If few fit, "
+        f"[checkpoint](../09_act_ckpt/one_gpu.py): {checkpointed.per_second:.0f} images/s in "
+        f"{checkpointed.peak_gb:.2f} GB, beside {fewer.per_second:.0f} in {fewer.peak_gb:.2f} of "
+        f"06. {graphs()}",
     )
 
 
@@ -115,7 +114,7 @@ def graphs():
     # Each has the time until the host was done beside it.
     one_by_one, replayed = (run[f"{how}_ms"][0] for how in ("eager", "graph"))
     return (
-        f"A [CUDA graph](cuda_graphs.py) starts a whole pass at once: of 4 images, in "
+        f"A [CUDA graph](cuda_graphs.py) starts a whole pass at once: 4 images took "
         f"{replayed:.0f} ms instead of {one_by_one:.0f}."
     )
 

@@ -132,15 +132,26 @@ def times():
     return runs
 
 
-def starting_ms(name, devices):
-    """Return the median ms until the host has started an update, of a script as rank 0 of many.
-
-    Nothing else of such an update has its time: with fake ranks communication takes none.
-    """
+def _of_ranks(name, devices):
+    """Return the timed run of a script as rank 0 of many, whose other ranks were absent."""
     (run,) = (
         r for r in lines() if r["kind"] == "time" and (r["name"], r["devices"]) == (name, devices)
     )
-    return statistics.median(run["launch_ms"])
+    return run
+
+
+def starting_ms(name, devices):
+    """Return the median ms until the host has started an update, of a script as rank 0 of many."""
+    return statistics.median(_of_ranks(name, devices)["launch_ms"])
+
+
+def most_per_second(name, devices):
+    """Return the images or texts per second that a script on many GPUs makes at most.
+
+    With absent ranks communication took no time; with real ones an update takes longer.
+    """
+    run = _of_ranks(name, devices)
+    return run["record"]["batch_size"] / statistics.median(run["update_ms"]) * 1e3
 
 
 def updates(name, batch_size=None, at_a_time=None):
