@@ -1,4 +1,4 @@
-"""What the stages import; behind it lab/, the commands, and emulator/, a package of its own.
+"""The modules that stages import, and two folders: lab/, the commands; emulator/, a package.
 
 README.md in this folder is the map. Nothing in here is specific to one stage.
 """

@@ -1,4 +1,4 @@
-"""The command line of every script: its options, and what follows from them."""
+"""The command line of every script: options, and the settings derived from them."""
 
 import argparse
 import ast
@@ -75,7 +75,7 @@ def add_options(parser, *tasks):
 def parse(
     task, file, argv, batch_size, devices=1, micro_batch_size=None, *, launcher=None, shares=None
 ):
-    """Parse a script's command line; return the options, with what is derived from them.
+    """Parse a script's command line; return the options and the settings derived from them.
 
     Args:
         task: the task of the script, such as images.cli.TASK.
@@ -120,7 +120,7 @@ def parse(
 
 
 def keep_apart(args, *outputs):
-    """Raise UserError if an output would be written into what --data or --model reads."""
+    """Raise UserError if an output path is in a folder that --data or --model reads, or equal."""
     read = [location(text).resolve() for text in (args.data, args.model) if Path(text).exists()]
     if inside := [o for o in outputs if o and any(map(o.resolve().is_relative_to, read))]:
         raise UserError(f"{inside[0]} would be written into what --data or --model reads")

@@ -1,4 +1,4 @@
-"""How many devices a script uses: what torchrun says, or --devices, or the script's default."""
+"""The number of devices of a script: set by torchrun, by --devices, or by the script's default."""
 
 import ctypes
 import os
@@ -25,7 +25,7 @@ def set_number(args, default, launcher):
     """
     started = int(os.environ.get("LOCAL_WORLD_SIZE", 0))  # processes, set by torchrun
     args.num_nodes = 1
-    if started and default > 1:  # else what torchrun starts on other machines trains by itself
+    if started and default > 1:  # a script for one device trains alone in each process
         args.num_nodes = int(os.environ["WORLD_SIZE"]) // started
     args.devices = _number(args, default, launcher, started)
     args.world_size = args.devices * args.num_nodes
@@ -62,7 +62,7 @@ def _number(args, default, launcher, started):
 
 
 def _alone(args, command):
-    """Return 1, after setting the environment of a single process as torchrun would set it."""
+    """Set the variables that torchrun would set for a single process; return 1."""
     start = f"{command} {args.script}.py"
     if (args.devices or 1) > 1:
         raise UserError(f"this script does not start processes itself; run {start}")
@@ -73,7 +73,7 @@ def _alone(args, command):
 
 
 def _check_room(wanted, gpus):
-    """Raise UserError if there are fewer GPUs, or on a CPU less memory, than `wanted` need."""
+    """Raise UserError if there are fewer than `wanted` GPUs, or on a CPU too little memory."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     most = memory // PROCESS
     if wanted > (gpus or most):

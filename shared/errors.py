@@ -10,11 +10,11 @@ import torch
 
 
 class UserError(ValueError):
-    """An error that the user can correct; its message, one line, says how."""
+    """An error that the user can correct, with a message of one line that says how."""
 
 
 def install():
-    """Let explain() end this program after an exception, in place of Python's traceback."""
+    """Let explain() handle uncaught exceptions, instead of Python's traceback."""
     sys.excepthook = explain
 
 
@@ -26,7 +26,7 @@ def explain(kind, error, trace):
     """
     code, text = verdict(kind, error)
     if int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0))):
-        time.sleep(2)  # rank 0 reports what all ranks have noticed, and ends the others
+        time.sleep(2)  # rank 0 reports an error that all ranks have, and ends the other ranks
     sys.stdout.flush()
     sys.stderr = sys.__stderr__  # PyTorch calls this with a buffer, and prints it afterwards
     if text:

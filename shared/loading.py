@@ -22,9 +22,9 @@ NO_NETWORK = (URLError, ConnectionError, TimeoutError)
 def made_once(name, make):
     """Return a file or folder of the cache; if it does not exist, let make(part) write it.
 
-    It appears when it is complete; other processes wait. Emulated GPUs have a folder of their own.
+    It is renamed when it is complete; other processes wait. Emulated GPUs use a separate folder.
     """
-    folder = "memory-ladder" + os.environ.get("EMULATED_FOLDER", "")
+    folder = "memory-ladder" + os.environ.get("EMULATED_FOLDER", "")  # those files lack values
     path = Path(torch.hub.get_dir()).parent / folder / name  # TORCH_HOME, or its default
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{path}.lock"):
@@ -37,7 +37,7 @@ def made_once(name, make):
 
 
 def split(n, fractions):
-    """Return the indices of n examples in random order, in parts, of these fractions of n."""
+    """Return the indices of n examples, shuffled, in parts of these fractions of n."""
     order = torch.randperm(n, generator=torch.Generator().manual_seed(SPLIT_SEED)).tolist()
     ends = [0, *(round(n * end) for end in itertools.accumulate(fractions))]
     parts = [order[a:b] for a, b in zip(ends, ends[1:])]
@@ -79,10 +79,10 @@ class Order(DistributedSampler):
 
 @dataclasses.dataclass(frozen=True)
 class Loaders:
-    """The loaders of this process, and what they know of the data and of the run.
+    """The data loaders of this process, with facts about the data and the run.
 
-    `classes` are names, or None where the next token is predicted; `config` and `tokenizer` are
-    those of texts. `epochs` is how often the run begins a pass over the training data.
+    `classes` are names, or None for next-token prediction; only texts have `config` and
+    `tokenizer`. `epochs` is the number of passes over the training data that the run begins.
     """
 
     train: DataLoader
@@ -102,10 +102,10 @@ class Loaders:
         return self.train, self.val, self.test
 
     def start_epoch(self, loader, epoch, steps):
-        """Let a loader's next pass be what is left of an epoch; return updates done, and to do.
+        """Set a loader's next pass to the rest of an epoch; return its updates done and left.
 
         Args:
-            loader: the one of training examples, maybe in Fabric's wrapper.
+            loader: the training loader, maybe in Fabric's wrapper.
             epoch: counted from 0.
             steps: updates of the run so far, over all epochs.
         """
@@ -138,7 +138,7 @@ def loaders(args, sets, dataset, classes, collate_fn=None, slow=False, **known):
             part,
             batch_size=args.batch_size // args.shares,
             sampler=Order(part, args, part is sets[0], slow and part is sets[0]),
-            # Its own: each pass draws a seed, which would change dropout's in the global generator.
+            # Each pass draws a seed. From the global generator, that would change dropout's masks.
             generator=torch.Generator().manual_seed(args.seed),
             drop_last=part is sets[0] and too_few,
             collate_fn=collate_fn,

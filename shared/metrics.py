@@ -1,4 +1,4 @@
-"""Measurement of a run: peak memory, speed, losses and the metric of its task; its record."""
+"""Measurement of a run: peak memory, speed, losses, the metric of the task, and the record."""
 
 import contextlib
 import itertools
@@ -78,7 +78,7 @@ class Speed:
         self._started = self._now()
 
     def add(self, examples):
-        """Count an update on so many examples."""
+        """Count an update on this number of examples, over all devices."""
         self._updates += 1
         if self._updates == LEDGER_UPDATES:
             self._untimed_seconds = self.seconds + self._now() - self._started
@@ -86,7 +86,7 @@ class Speed:
             self._timed_examples += examples
 
     def leave_out(self, seconds):
-        """Leave out seconds that went into something else, such as a checkpoint."""
+        """Exclude seconds that were not spent on updates, such as those of a checkpoint."""
         self._started += seconds
 
     def stop(self):
@@ -134,7 +134,7 @@ class Evaluator:
 
 
 def shown(loader, updates, done, title, losses, hidden):
-    """Yield so many batches of a loader, and show how many updates are done, and the last loss.
+    """Yield `updates` batches of a loader, and show a progress bar with the last loss.
 
     Args:
         done: updates of the epoch before these.
@@ -151,14 +151,14 @@ def shown(loader, updates, done, title, losses, hidden):
 
 
 class Meter:
-    """Meter of a run: memory in two phases, speed, losses, metric; it prints and records them."""
+    """Meter of a run: measures, prints and records memory in two phases, speed, losses, metric."""
 
-    phases = Phases  # what measures memory; a predictor puts a class of its own here
+    phases = Phases  # the class that measures memory; a predictor replaces it
 
     def __init__(self, args, fabric, precision=None):
         """Print the run's settings.
 
-        Without Fabric, `fabric` is the torch.device, and the script says its precision, too.
+        Without Fabric, `fabric` is the torch.device, and `precision` the script's own.
         """
         self.args = args
         self.device = fabric if precision else fabric.device
@@ -194,7 +194,7 @@ class Meter:
     def loading(self, loaders):
         """Measure the peak memory of building the model, in this context.
 
-        `loaders`, a loading.Loaders, is what the run learns from.
+        `loaders` is the loading.Loaders of the run.
         """
         self.loaders = loaders
         self.args.task.weights(self.args, loaders)  # creating the file is not part of loading it
@@ -205,10 +205,10 @@ class Meter:
     def training(self, model, optimizer, *others):
         """Measure the peak memory of the updates in this context.
 
-        --save and --resume keep the state_dict() of the model, of an optimizer or a list of them,
-        and of others, such as a scheduler.
+        A checkpoint holds the state_dict() of the model, of the optimizer or of each in a list of
+        optimizers, and of others, such as a scheduler.
         """
-        self.metric = self.evaluator.new_metric()  # --resume fills it; an epoch begins with another
+        self.metric = self.evaluator.new_metric()  # --resume fills it; a new epoch replaces it
         others += (self.scaler,) if self.scaler else ()
         self.saving = Saving(self, model, optimizer, others)
         with self.memory.train(model):
@@ -233,7 +233,7 @@ class Meter:
         self.speed.stop()
         self.memory.read()
         self.ended = self.steps == min((epoch + 1) * len(loader), self.loaders.updates)
-        inputs = labels = None  # the last batch would take memory beside those of a predictor
+        inputs = labels = None  # free the last batch before a predictor's batches
         yield from self.memory.beyond(loader)
 
     def add(self, loss, logits, labels):
@@ -282,7 +282,7 @@ class Meter:
         return record
 
     def _figures_of_ranks(self):
-        """Return what each process has measured: its phases, shapes of inputs, and losses."""
+        """Return the measurements of each rank: phases, shapes of inputs, and losses."""
         losses = self.losses.first.item(), self.losses.last.item()
         figures = {**self.memory.fields, "shapes": self.memory.shapes, "losses": losses}
         ranks = [figures] * self.args.world_size

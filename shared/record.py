@@ -34,7 +34,7 @@ class Phase(TypedDict):
 
 
 class Record(TypedDict, total=False):
-    """What a script measures. Scripts on images and on texts leave out each other's fields."""
+    """The measurements of a script; one on images lacks the fields of texts, and vice versa."""
 
     script: str  # folder and file, such as 06_sgd/train
     preset: str  # tiny or full
@@ -44,7 +44,7 @@ class Record(TypedDict, total=False):
     device: str  # name of the GPU, or of the processor
     world_size: int  # number of devices
     shares: int  # parts of a batch; fewer than devices where some of these share a part
-    precision: str  # Fabric's name for it; of a script of others, that of its matrix products
+    precision: str  # Fabric's name for it; for a user's script, that of its matrix products
     batch_size: int  # over all devices
     micro_batch_size: int | None  # per device and forward pass
     image_px: int  # edge of the images, in pixels
@@ -78,7 +78,7 @@ class Record(TypedDict, total=False):
 
 
 def new(task, **fields):
-    """Return these fields, such as those of a Record, with versions, commit and date."""
+    """Return a record of these fields, with versions, commit and date added."""
     made = {"versions": versions(task, fields.get("script")), "git_commit": git_commit()}
     return {**fields, **made, "date": str(datetime.date.today())}
 
@@ -169,7 +169,7 @@ def quality(name, value):
 
 
 def summary(task, record):
-    """Return what a script prints at its end: a line per phase, and one on speed and metric."""
+    """Return the summary that a script prints: a line per phase, then speed and metric."""
     lines = []
     for name in ("load", "train"):
         peak, reserved, host = list(record[name].values())[:3]

@@ -1,4 +1,4 @@
-"""--save and --resume: checkpoints during a run, and the model at its end."""
+"""--save and --resume: checkpoints during a run, and the trained model after it."""
 
 import os
 import shutil
@@ -16,10 +16,10 @@ AGREE = 10
 
 
 class Saving:
-    """Checkpoints and the final model in the folder of --save; without that option, nothing.
+    """A writer of checkpoints and of the final model; it does nothing without --save.
 
-    During the run, the folder holds a checkpoint: for each process a file with all that its next
-    update depends on, such as shards of weights and optimizer states. Then only the model remains.
+    During the run, the folder holds a checkpoint: for each process a file with all state that the
+    next update needs, such as shards of weights and optimizer states. Then only the model remains.
     """
 
     def __init__(self, meter, model, optimizer, others):
@@ -70,7 +70,7 @@ class Saving:
         unfinished.mkdir(parents=True, exist_ok=True)
         torch.save(state, unfinished / f"process-{meter.rank}.pt")
         if args.world_size > 1:
-            dist.barrier()  # until all have written theirs
+            dist.barrier()  # until every rank has written its file
         if meter.rank == 0:
             os.replace(unfinished, folder)
             for old in {*args.save.glob("checkpoint-*")} - {folder}:

@@ -9,7 +9,7 @@ from shared.metrics import Accuracy
 
 
 class Images:
-    """Image classification, as Meter and the commands need it; like text.cli.Texts."""
+    """The task of image classification, for Meter and the commands; see also text.cli.Texts."""
 
     unit = "images"  # in a batch
     packages = ()  # that a measurement depends on, besides those of every script
@@ -25,7 +25,7 @@ class Images:
     saved_help = "as 10_offload/classify.py reads it"
     use = "python 10_offload/classify.py {} PICTURE"  # the command that uses a saved model
 
-    add_options = staticmethod(lambda parser: None)  # those that only these scripts have
+    add_options = staticmethod(lambda parser: None)  # no options for images alone
     weights = staticmethod(models.weights)  # returns the file of initial weights
     save = staticmethod(models.save)  # writes a full state dict on the host to a new folder
 
@@ -34,12 +34,12 @@ class Images:
         args.image_px = models.image_px(args.model)
 
     def prepare(self, args):
-        """Download what runs with these options need, and write the file of initial weights."""
+        """Download the data of a run with these options, and write the file of initial weights."""
         _, classes = data.image_sets(args)
         models.weights(args, types.SimpleNamespace(classes=classes))
 
     def outputs(self, model, images, labels):
-        """Return the loss and logits of each example; None for what the metric does not use."""
+        """Return None for the losses, which accuracy does not need, and the logits."""
         return None, model(images.to(next(model.parameters()).dtype))  # Fabric converts by itself
 
 

@@ -123,7 +123,7 @@ def cifar10():
 
 
 def image_folder(folder):
-    """Return the images in train/<class>/* and test/<class>/*; or in <class>/*, and None."""
+    """Return the images of train/<class>/* and test/<class>/*, or those of <class>/* and None."""
     if not folder.is_dir():
         instead = "pass digits, cifar10, fake, or a folder with a folder for each class"
         raise UserError(f"--data {folder}: there is no such folder; {instead}")

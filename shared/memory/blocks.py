@@ -1,4 +1,4 @@
-"""Storages of tensors, their categories, and the peak of memory in a log of them."""
+"""Storages of tensors, their categories, and the peak memory in a log of allocations."""
 
 import collections
 import dataclasses
@@ -6,7 +6,7 @@ import dataclasses
 import torch
 from torch.utils._pytree import tree_leaves
 
-# A storage keeps one of these categories. The others are guesses, made when it is allocated.
+# A storage with one of these categories keeps it. GUESSES are made when a storage is allocated.
 KNOWN = ("parameters", "gradients", "optimizer states", "inputs")
 GUESSES = ("activations", "recomputed", "gathered", "temporaries")
 # The last two are not tensors; PyTorch's counters on CUDA include them.
@@ -16,7 +16,7 @@ PLAIN = (bool, int, float, str)  # types of arguments that have no tensors insid
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Block:
-    """A storage: its size, the type of its device, and its category."""
+    """A storage: size in bytes, type of device, and category."""
 
     nbytes: int
     device: str  # such as "cpu" or "cuda"
@@ -38,7 +38,7 @@ def summit(events, device, since=0, until=None):
     """Find the peak on a type of device in a Ledger's log.
 
     What was allocated before `since` counts too. Return the peak in bytes, the bytes of each
-    category at the peak, and the block whose allocation reached it, None if that was earlier.
+    category at the peak, and the block whose allocation reached it, None if it was before `since`.
     """
     total, held = 0, collections.Counter()
     peak, at_peak = 0, {}

@@ -2,7 +2,7 @@
 
 PyTorch counts memory on CUDA devices, but not on a CPU, where the resident set of the process
 includes libraries and what the C allocator keeps. So the ledger intercepts operations, and logs
-each new storage, and when it is freed; what a kernel frees itself it does not see.
+when each storage is allocated and freed. It does not see memory that a kernel frees itself.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ class Ledger(TorchDispatchMode):
         self._live = {}
         self._building = True  # until the first forward pass, nothing is an activation
         self._stepping = False
-        self.gathering = self.paused = False  # while sharded weights are; while nothing is logged
+        self.gathering = self.paused = False  # sharded weights are gathered; logging is paused
 
     def peak(self, device, since=0, until=None):
         """Return the peak in a part of the log, in bytes, and its breakdown; see summit()."""
@@ -155,7 +155,7 @@ class Ledger(TorchDispatchMode):
 
 
 def parts_of(tensor):
-    """Return the tensors that a DTensor or a quantized tensor consists of; [] for any other.
+    """Return the tensors that a DTensor or a quantized tensor consists of; [] for other tensors.
 
     Such a tensor has no memory of its own; its storage is only a wrapper.
     """

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 FSDP_GROUP = "torch.distributed.fsdp._fully_shard._fsdp_param_group:FSDPParamGroup"
-# Two processes that first send to each other may not wait for these to arrive.
+# Not waited for: two ranks that both send first, and wait until it has arrived, would deadlock.
 MESSAGES = ("send", "recv_", "recv_any_source_")
 PROPAGATOR = "torch.distributed.tensor._sharding_prop:ShardingPropagator"
 
@@ -45,7 +45,7 @@ def wrapped(owner, name, wrapper):
 
 @contextlib.contextmanager
 def reporting_to(ledger):
-    """Report to a ledger, in this context, what it cannot see in operations."""
+    """Report to a ledger, in this context, changes of memory that are not results of operations."""
 
     def during(flag, original, *args, **kwargs):
         with mock.patch.object(ledger, flag, True):

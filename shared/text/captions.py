@@ -21,9 +21,9 @@ from shared.loading import SPLIT_SEED
 from shared.text import data, models
 from shared.text.causal import Causal, Perplexity, new_tokenizer
 
-CAPTION = 16  # tokens at most of a caption, with the marks around the image
+CAPTION = 16  # tokens of a caption at most, including the marks around the image
 TINY_LENGTH = 20  # tokens: 4 of the image beside the caption
-KINDS = ("qwen2_vl", "qwen2_5_vl")  # whose images are cut into patches in the same way
+KINDS = ("qwen2_vl", "qwen2_5_vl")  # types of models that cut images into the same patches
 NO_TARGET = -100  # a label that cross_entropy() leaves out
 
 
@@ -49,7 +49,7 @@ class Captions(Causal):
     data_help = Images.data_help
 
     def choose(self, args):
-        """Set args.image_px too: of the largest square whose tokens leave a caption its room."""
+        """Set args.image_px, too: the largest square whose tokens leave room for a caption."""
         if args.model == self.tiny:
             args.max_length = args.max_length or TINY_LENGTH
         super().choose(args)
@@ -65,7 +65,7 @@ class Captions(Causal):
         args.notes.append(f"an image has {pixels}, and so {side**2} tokens")
 
     def prepared(self, args):
-        """Return images with tokens of captions, no classes, and the tokenizer, None for noise."""
+        """Return {part: Captioned}, None (no classes), and the tokenizer, None for noise."""
         sets, classes = image_sets(args)
         captions, tokenizer = caption_tokens(args, classes)
         parts = zip(data.PARTS, (Captioned(images, captions, args.limit) for images in sets))
@@ -96,12 +96,12 @@ class Captioned(Dataset):
 
 
 def pixels_per_token(config):
-    """Return the edge of the square of pixels that becomes a token: patches, which are merged."""
+    """Return the edge, in pixels, of the square of merged patches that becomes a token."""
     return config.vision_config.patch_size * config.vision_config.spatial_merge_size
 
 
 def caption_tokens(args, classes):
-    """Return the tokens of the caption of each class, and the tokenizer; noise has None."""
+    """Return the caption's tokens for each class, and the tokenizer, None for noise."""
     most = CAPTION - 2  # beside the marks
     if args.data == "fake":
         generator = torch.Generator().manual_seed(SPLIT_SEED)
@@ -118,11 +118,11 @@ def caption_tokens(args, classes):
 
 
 def batch(config, examples):
-    """Collate images and captions into what a model takes, and labels.
+    """Collate images and captions into a model's inputs, and labels.
 
-    A text is a mark, the image's tokens, a mark, and the caption, padded at its end. Labels are the
-    next token where that is of the caption. Image tokens have no numbers of their own: the model
-    puts the encoder's results in place of `image_token_id`.
+    A text is a mark, the image's tokens, a mark, and the caption, padded at its end. The label of a
+    token is the next token if that is of the caption, else NO_TARGET. All image tokens have the
+    number `image_token_id`; the model replaces their embeddings by the encoder's outputs.
     """
     vision = config.vision_config
     sizes = {"patch_size": vision.patch_size, "merge_size": vision.spatial_merge_size}

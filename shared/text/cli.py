@@ -13,13 +13,13 @@ from shared.text import data, models
 
 
 class Texts:
-    """Text classification, as Meter and the commands need it; like images.cli.Images."""
+    """The task of text classification, for Meter and the commands; see also images.cli.Images."""
 
     unit, packages, classes = "texts", ("transformers", "datasets"), 2
     input_size = "max_length"
     learned, new_metric = "accuracy", Accuracy
     auto, tiny = AutoModelForSequenceClassification, models.TINY  # tiny is not downloaded
-    does, such_as = "classify text", "bert-base-uncased"  # what such models do, and one of them
+    does, such_as = "classify text", "bert-base-uncased"  # for messages: the task, an example
     presets = {
         "tiny": {"model": models.TINY, "data": "reviews"},
         "full": {"model": "distilbert-base-uncased", "data": "imdb"},
@@ -52,7 +52,7 @@ class Texts:
     save = staticmethod(models.save)
 
     def prepare(self, args):
-        """Download what runs with these options need, and write the file of initial weights."""
+        """Download the data of a run with these options, and write the file of initial weights."""
         _, classes, tokenizer = self.prepared(args)
         config = models.for_data(args.config, classes, tokenizer)
         models.weights(args, types.SimpleNamespace(config=config))
@@ -68,7 +68,7 @@ class Texts:
 
 
 def add_model_options(parser):
-    """Add the options that the predictor shares."""
+    """Add the options on models, which the predictor has, too."""
     length = "cut texts off after N tokens (default: 512, or what the model takes if that is less)"
     code = "run the Python code that comes with some models; without this they are refused"
     parser.add_argument("--max-length", type=positive, metavar="N", help=length)

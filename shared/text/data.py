@@ -56,7 +56,7 @@ def prepared(args):
 
 
 def kept(args, make):
-    """Return the tokenized texts and the tokenizer of make(), from the cache once made."""
+    """Return the tokenized texts and the tokenizer that make() returns, cached for later runs."""
     made_of = [args.data, args.task.learned, args.model, getattr(args.config, "_commit_hash", None)]
     made_of += [args.max_length, args.limit]
     made_of += map(models.stamps, (args.data, args.model, reviews.__file__, reviews.WORDS))
@@ -118,7 +118,7 @@ def load(data, kinds=("csv", "json")):
 
 
 def text_folder(path):
-    """Return the texts of a folder with a folder of text files per class, None for any other."""
+    """Return the texts of a folder with a folder of text files per class, else None."""
     both = [path / part for part in ("train", "test")]
     roots = both if all(part.is_dir() for part in both) else [path]
     sets = {}
@@ -139,7 +139,7 @@ def labelled(texts, labels, names):
 
 
 def parts(sets):
-    """Return training, validation and test texts; a missing part is taken, a tenth, from train."""
+    """Return training, validation and test texts; a missing part is a tenth of `train`."""
     whole, test = sets["train"], sets.get("test")
     val = sets.get("val", sets.get("validation"))
     if test is not None and val is not None:
@@ -181,7 +181,10 @@ def _tokenized(args, sets):
 
 
 def padded(pad_token_id, multiple, examples):
-    """Collate a batch, padded to its longest text rounded up to a multiple, which suits GPUs."""
+    """Collate a batch; pad to the length of the longest text, rounded up to a multiple for GPUs.
+
+    Return {"input_ids", "attention_mask"}, both (n, length), and labels, (n,), all int64.
+    """
     ids = [torch.tensor(e["input_ids"]) for e in examples]
     mask = pad_sequence([torch.ones_like(x) for x in ids], batch_first=True)
     more = 0, -mask.shape[1] % multiple

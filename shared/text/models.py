@@ -1,6 +1,6 @@
 """Models of Hugging Face's AutoModelFor... classes, with their weights in one file.
 
-It also helps to shard them, checkpoint them, load them without a second copy, and save them.
+Further functions help to shard, checkpoint, save, and load models without a second copy.
 """
 
 import contextlib
@@ -38,7 +38,11 @@ KNOWN = {f.name.replace("--", "/"): f for f in sorted(CONFIGS.iterdir())}
 
 
 def configuration(args):
-    """Return the transformers.PreTrainedConfig of args.model."""
+    """Return the transformers.PreTrainedConfig of args.model.
+
+    Raises:
+        UserError: it cannot be read or downloaded, or models of this type cannot do the task.
+    """
     name = args.model if args.pretrained else KNOWN.get(args.model, args.model)  # no network
     with explained(args):
         config = AutoConfig.from_pretrained(name, trust_remote_code=args.trust_remote_code)
@@ -101,7 +105,7 @@ def longest(args):
 
 
 def for_data(config, classes, tokenizer):
-    """Return a model's configuration for data with these classes, or None, and this tokenizer."""
+    """Return a copy of a configuration with these classes and the tokenizer's padding."""
     if classes is None:  # the next token is predicted: no classes, and no padding
         return config
     config = copy.deepcopy(config)
@@ -150,7 +154,7 @@ def weights(args, loaders):
 
 
 def stamps(path):
-    """Return the path, size and time of a file, or of each file in a folder; [] for neither."""
+    """Return [path, size, time in ns] of a file, or of each file in a folder; [] if none exists."""
     files = [Path(path), *sorted(Path(path).rglob("*"))]
     return [[str(f), f.stat().st_size, f.stat().st_mtime_ns] for f in files if f.is_file()]
 
@@ -185,7 +189,7 @@ def blocks(model):
 
 
 def mlps(model):
-    """Return the MLPs of a transformer, one of each block, which compute each token by itself."""
+    """Return the MLP of each block of a transformer; an MLP computes each token by itself."""
     found = [next((m for n, m in b.named_children() if n in MLP), None) for b in blocks(model)]
     if None in found or any(hasattr(mlp, "experts") for mlp in found):
         instead = "no module named mlp or ffn" if None in found else "mixtures of experts"

@@ -14,8 +14,8 @@ from shared.text import models
 from shared.text.causal import Causal
 
 LENGTH = 64  # tokens, half of them written one by one, which takes time
-FEW = 480  # texts of so many tokens, for the tiny preset to learn from
-FREQUENT = 1000  # byte pair encoding numbers the pieces first that it has found most often
+FEW = 480  # texts of LENGTH tokens, for the tiny preset to learn from
+FREQUENT = 1000  # smaller tokens are frequent: byte pair encoding numbers frequent pieces first
 
 
 class Reward(torchmetrics.MeanMetric):
