@@ -1,8 +1,8 @@
-"""An emulated GPU: PyTorch's own CUDA build runs where no GPU is, and its memory is counted."""
+"""An emulated GPU: PyTorch's own CUDA build runs without a GPU, and its memory is counted."""
 
 
 def run(command, card="a100", devices=1, **options):
-    """Run a program with emulated GPUs until it ends, and return what it has needed.
+    """Run a program with emulated GPUs until it ends, and return its peaks of memory.
 
         emulated_gpu.run([sys.executable, "train.py"], card="l4").peaks[0].reserved  # bytes
 
@@ -15,8 +15,8 @@ def run(command, card="a100", devices=1, **options):
         card: the name of a card, as `emulated-gpu cards` lists them.
         devices: the number of GPUs.
         options: host_us, alone, rank, memory_gb and context_gb, as in launch.settings(); history,
-            whether to keep which lines hold memory at the peak (`at_peak`); env, variables of the
-            environment besides this process's; cwd, stdout, stderr, as in subprocess.Popen.
+            whether to find the lines that hold memory at the peak (`at_peak`); env, variables of
+            the environment besides this process's; cwd, stdout, stderr, as in subprocess.Popen.
 
     Returns:
         programs.Run: `code`, `peaks` and `needs_gb`.

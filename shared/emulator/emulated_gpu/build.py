@@ -1,4 +1,4 @@
-"""Builds the library in place of CUDA's, once for each PyTorch, in a folder of the user.
+"""Build the library that replaces CUDA's, once for each PyTorch, in a cache folder of the user.
 
 It consists of the C files of this package, and of stubs, generated for all other functions that
 PyTorch's libraries import. The headers are those of the wheels that PyTorch was installed with, so
@@ -32,7 +32,7 @@ COMPUTES = re.compile(r"(cublas|cudnn|cufft|cusolver|cusparse(?!Lt))")
 NOT_ONLY = re.compile(
     r"Get(?!rf|rs|ri)|Create|Find|[Nn]nz|Query|Init|Size|zeroPivot|I[a-z]am|dot|nrm2|asum"
 )
-# Functions of these that launch nothing; most of them take another object than a handle.
+# Functions among these that launch no kernel; most of them take another object than a handle.
 WITHOUT_KERNEL = re.compile(r"Set|Destroy|Dropout|cudnnBackend|cublasLt|cufft(?!Exec)")
 
 
@@ -74,7 +74,11 @@ def torch_folder():
 
 
 def _cache():
-    """Return the folder for libraries, which only the user can write: others' code would run."""
+    """Return the cache folder of libraries. Only the user may write there: the code is run.
+
+    Raises:
+        BuildError: it cannot be made, others may write there, or LD_PRELOAD cannot hold its path.
+    """
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "emulated-gpu"
     try:
         folder.mkdir(0o700, parents=True, exist_ok=True)
@@ -113,10 +117,10 @@ def headers(torch):
 
 
 def _build(torch, compiler, folder):
-    """Compile into a folder beside the final one, and rename it: it is whole, or not there."""
+    """Compile in a temporary folder, and rename it, so that the final one is never incomplete."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="part-") as part:
         include = []
-        # Wheels lack some headers that theirs include; ours stand in for these.
+        # Headers in wheels include some that no wheel has; this package replaces those.
         for path in (SOURCES / "headers", *headers(torch)):
             include += ["-I", path]
         sources = sorted(SOURCES.glob("*.c"))
@@ -141,7 +145,7 @@ def _build(torch, compiler, folder):
 
 
 def _compile(command):
-    """Run the compiler; its first error is the text of a BuildError."""
+    """Run the compiler; raise a BuildError with its first error."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         lines = done.stderr.splitlines()
@@ -191,20 +195,20 @@ def stub_code(names, folders):
         if sizes:
             sized.append(sizes)
         elif COMPUTES.match(name) and not NOT_ONLY.search(name):
-            # What a library computes is a kernel at least, on the stream of its handle.
+            # A computation launches at least one kernel, on the stream of its handle.
             # Plans of cuFFT are numbers.
             handle = "0" if name.startswith("cufft") else "handle"
             works = "" if WITHOUT_KERNEL.search(name) else f"library_work({handle}); "
             others.append(f"STUB int {name}(const void *handle) {{ {works}return 0; }}")
         else:
             others.append(f'STUB int {name}(void) {{ called_by_name("{name}"); return 0; }}')
-    # Their prototypes must not be seen where functions stand without arguments.
+    # Weak, and hidden from the prototypes in the headers, which have other arguments.
     stub = '#define STUB __attribute__((visibility("default"), weak))'
     return "\n".join(['#include "emulator.h"', *sized, stub, *_hidden(others), ""])
 
 
 def _hidden(functions):
-    """Yield functions with other names in C than in the library, which no prototype contradicts."""
+    """Yield functions whose names in C differ from those in the library: no prototype conflicts."""
     for i, text in enumerate(functions):
         name, arguments = re.search(r"int (\w+)\((.*?)\)", text).groups()
         yield f'int stub_{i}({arguments}) __asm__("{name}");'
@@ -212,7 +216,7 @@ def _hidden(functions):
 
 
 def _sizes(name, prototypes):
-    """Return a function that sets each size that it returns, or None without a prototype."""
+    """Return C code of a function that sets its results, sizes, or None without a prototype."""
     prototype = re.search(rf"\b{name}\s*\(([^;{{]*?)\)\s*;", prototypes)
     if not prototype:
         return None

@@ -20,7 +20,7 @@ GIB = 2**30 / 1e9  # in GB
 # all libraries. Others report 0.3 to 0.8 GB, most on the newest cards:
 # https://github.com/pytorch/pytorch/pull/86509, https://github.com/Lightning-AI/litgpt/issues/1892.
 CONTEXT_GB = 0.74
-# GB for the buffers of NCCL: measured with one rank on the same. Several ranks were not measured;
+# GB for the buffers of NCCL: measured with one rank on that GPU. Several ranks were not measured;
 # others report 0.5 to 0.7 GB with up to four GPUs, more with more communicators:
 # https://github.com/NVIDIA/nccl/issues/964, https://github.com/NVIDIA/nccl/issues/864.
 NCCL_GB = 0.59
@@ -66,7 +66,7 @@ class Rates:
 
 @dataclasses.dataclass(frozen=True)
 class Card:
-    """A GPU."""
+    """A GPU that can be emulated."""
 
     title: str  # for display
     name: str  # that CUDA gives it
@@ -122,7 +122,7 @@ DEFAULT = CARDS["a100"]
 
 
 def set_aside(devices):
-    """Return the GB of a card that PyTorch's allocator does not count, with so many GPUs."""
+    """Return the GB outside of PyTorch's allocator, on each card of a program on `devices` GPUs."""
     return CONTEXT_GB + NCCL_GB if devices > 1 else CONTEXT_GB
 
 
@@ -173,6 +173,6 @@ def key_of_this_machine(properties):
         if card.capability == capability
         and card.multiprocessors == properties.multi_processor_count
     ]
-    # Those of 40 and 80 GB, for example, differ in nothing else.
+    # An A100 of 40 GB and one of 80 GB, for example, differ in nothing else.
     gib = properties.total_memory / 2**30
     return min(candidates, key=lambda key: abs(CARDS[key].gib - gib), default=None)

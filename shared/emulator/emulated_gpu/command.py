@@ -54,7 +54,7 @@ def devices(text):
 
 
 def microseconds(text):
-    """Return the time in which the host starts a piece of work, at most a second."""
+    """Return the microseconds in which the host starts a piece of work, at most a second."""
     try:
         # "nan" is a float, too, but it is in no range.
         if 0 < float(text) <= 1e6:
@@ -107,7 +107,7 @@ def make_parser():
         prog=prog,
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        # Of a shortened option, split() would take the value for the program.
+        # split() would take the value of a shortened option for the program.
         allow_abbrev=False,
         usage=f"{prog} [run] [OPTION...] SCRIPT|-m MODULE|PROGRAM [OPTION OF THE PROGRAM...]",
     )
@@ -162,7 +162,7 @@ def table(reports):
 
 
 def notes(reports):
-    """Yield lines on what limits the figures: assumptions, the host's pace, and a lack of room."""
+    """Yield lines on the limits of the figures: assumptions, the host's pace, a lack of memory."""
     lines = {}
     names = set()
     kept = {}  # in order, each once

@@ -1,7 +1,7 @@
-"""Compare what a program needs under two Pythons, such as two versions of PyTorch.
+"""Compare the memory of a program under two Pythons, such as two versions of PyTorch.
 
-Each runs it on the same emulated card. What holds memory at the peak is compared line by line: of
-a package that differs, too, lines may have other numbers.
+Both run it on the same emulated card. The lines that hold memory at the peak are compared; in a
+package that also has another version, their numbers may differ.
 
   emulated-gpu compare --python old/bin/python --python new/bin/python --card l4 train.py
 """
@@ -68,7 +68,7 @@ def run(python, words):
         (exit code, None), or (0, (the version of torch, [Peak], AtPeak)).
     """
     with tempfile.TemporaryDirectory(prefix="emulated-") as folder:
-        # The other environment may lack this package, and must not find what is beside it here.
+        # The other environment may lack this package, and must not find its neighbors in a folder.
         alone = Path(folder, "path")
         alone.mkdir()
         (alone / "emulated_gpu").symlink_to(Path(__file__).parent)

@@ -1,6 +1,7 @@
-"""Starts programs with emulated GPUs: the environment in which they find some, and reports.
+"""Start programs with emulated GPUs: the environment variables for them, and their reports.
 
-The interface for a program outside; process.py is the one inside of an emulated process.
+This is the interface for programs outside; process.py is the interface inside of a process with
+an emulated GPU.
 """
 
 import ctypes
@@ -46,7 +47,7 @@ def environment(card=DEFAULT, devices=1, **options):
         "LD_PRELOAD": _before("LD_PRELOAD", library, " "),
         "PYTHONPATH": _before("PYTHONPATH", STARTUP),
         "LD_LIBRARY_PATH": _before("LD_LIBRARY_PATH", library.parent),  # programs load NVML by name
-        # Triton links with what is here, and else asks ldconfig.
+        # Triton links with the library in this folder; otherwise it would ask ldconfig.
         "TRITON_LIBCUDA_PATH": str(library.parent),
         # Seconds at the end. Threads of autograd that want Python's lock then wait forever: host.c.
         "TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT": "1",
@@ -63,7 +64,7 @@ def _before(name, first, separator=os.pathsep):
 
 def without_gpus():
     """Return the environment variables for a program that sees no GPU, real or emulated."""
-    # is_emulated(), and what Python runs first, go by these.
+    # is_emulated() and startup/sitecustomize.py read these.
     kept = {name: text for name, text in os.environ.items() if not name.startswith("EMULATED_")}
     return {**kept, "CUDA_VISIBLE_DEVICES": ""}
 
@@ -82,7 +83,7 @@ def settings(
 
     Args:
         card: cards.Card.
-        devices: number of GPUs; with alone=True that of the ranks, of which the program is `rank`.
+        devices: number of GPUs; with alone=True number of ranks, of which the program is `rank`.
         host_us: microseconds that the host takes to start a piece of work, which then lasts as
             long as on the card.
         memory_gb: the memory of each GPU in GB (1e9 bytes); None: what the card has.
@@ -98,7 +99,7 @@ def settings(
         "EMULATED_MULTIPROCESSORS": str(card.multiprocessors),
         "EMULATED_THREADS": str(card.threads),
         "EMULATED_CACHE": str(int(card.rates.cache * 2**20)),
-        # More than that have only ranks alone, each of which uses one.
+        # More are allowed only with alone=True, where a process uses one.
         "EMULATED_DEVICES": str(1 if devices > MOST else devices),
         "EMULATED_LAUNCH": str(round(host_us * 1e3)),
         "EMULATED_ALONE": str(int(alone)),
@@ -118,7 +119,7 @@ def _variables_of_torchrun(ranks, rank):
         "RANK": rank,
         "LOCAL_RANK": 0,  # the only GPU here
         "GROUP_RANK": 0,
-        # For scripts that read them: a rank alone meets nobody there.
+        # For scripts that read them; nothing listens at this address.
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": 29500,
         "TORCHELASTIC_RUN_ID": "alone",
@@ -129,7 +130,7 @@ def _variables_of_torchrun(ranks, rank):
 
 
 def run(command, variables, snapshot=None, **output):
-    """Run a program with emulated GPUs, until it ends; nothing that it has started is left.
+    """Run a program with emulated GPUs until it ends; then kill all processes that it has left.
 
     Ctrl-C reaches the program, too.
 
@@ -143,7 +144,7 @@ def run(command, variables, snapshot=None, **output):
     Returns:
         (exit code, negative for a signal; reports of its processes that used a GPU, by rank). A
         report is {"rank": number, "peaks": {device: {"allocated", "active", "reserved": bytes}},
-        "lines": {"file:line" that read what nothing has computed: what that was}, "called": names
+        "lines": {"file:line" that read a value that no kernel computed: its kind}, "called": names
         of functions whose results are assumptions, "kept": what recorded other streams on tensors,
         "file:line" or in words, so that memory depends on the host's pace, "retries": how often
         PyTorch gave its cache back to make room, "errors": allocations that failed}.

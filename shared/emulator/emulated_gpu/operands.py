@@ -1,4 +1,4 @@
-"""What an operation of PyTorch reads and writes, by its schema. It needs no emulated GPU."""
+"""The operands that a PyTorch operation reads and writes, by its schema; needs no emulated GPU."""
 
 import functools
 import re

@@ -1,4 +1,4 @@
-"""Which lines of a program hold its memory at the peak, from a snapshot of PyTorch's allocator.
+"""The lines of a program that hold memory at the peak, from a snapshot of PyTorch's allocator.
 
 A snapshot is what torch.cuda.memory._dump_snapshot() writes; this needs no PyTorch to read it.
 https://docs.pytorch.org/docs/stable/torch_cuda_memory.html
@@ -16,21 +16,21 @@ NOWHERE = "the backward pass"
 
 @dataclasses.dataclass(frozen=True)
 class AtPeak:
-    """What a GPU holds at the peak of its active memory."""
+    """The memory of a GPU at the peak of active memory, by line of the program."""
 
     line: str  # "file:line" that allocated last before it, or NOWHERE
     held: dict  # {"file:line": bytes that are still there}, the largest first
 
 
 class _Plain(pickle.Unpickler):
-    """Reads lists, dictionaries, numbers and texts, as a snapshot has: nothing in it is run."""
+    """An Unpickler of lists, dictionaries, numbers and texts; it runs no code of the file."""
 
     def find_class(self, module, name):
         raise pickle.UnpicklingError(f"a snapshot has no {module}.{name}")
 
 
 def read(file):
-    """Return what a GPU holds at its peak, of the GPU with the largest; None if none has any.
+    """Return the AtPeak of the GPU with the largest peak; None if nothing was allocated.
 
     Raises:
         pickle.UnpicklingError: the file is no snapshot.

@@ -83,12 +83,12 @@ def restart_peaks():
 
 
 def records_history():
-    """Return whether the allocator keeps its history already, as a snapshot of it was asked for."""
+    """Return whether the allocator keeps its history already, for a snapshot at the end."""
     return report.records_history()
 
 
 def work_count():
-    """Return the number of pieces of work that the GPU was given so far.
+    """Return the number of pieces of work that were given to the GPU so far.
 
     The log of log_work() has them all by then.
     """
@@ -96,7 +96,7 @@ def work_count():
 
 
 def times():
-    """Return what the work that the GPU was given so far takes, in virtual time.
+    """Return the duration of all work that was given to the GPU so far, in virtual time.
 
     {"ms": until all of it has ended, with the host's pace; "busy_ms": for how long of that any
     stream is at work; "pieces": of work that the host has started}.
@@ -108,13 +108,13 @@ def times():
 
 
 def passed(before, after):
-    """Return what lies between two of times(), with the same keys."""
+    """Return the difference between two results of times(), with the same keys."""
     # Of times that began anywhere, the same difference: to whole ns.
     return {key: round(after[key] - before[key], 6) for key in after}
 
 
 def log_work(file):
-    """Log the work that the GPU is given from here on.
+    """Log the work that is given to the GPU from here on.
 
     Args:
         file: to be written, a line for each piece of work: its kind ("product", "kernel", "copy",
@@ -124,7 +124,7 @@ def log_work(file):
 
 
 def kept_by():
-    """Return what makes the memory of this process depend on the host's pace, [] if nothing does.
+    """Return the reasons why memory here depends on the host's pace, [] if it does not.
 
     Lines, "file:line", that recorded a stream on a tensor whose memory the allocator has then kept
     for that stream; or in words, where PyTorch did that itself.
@@ -138,9 +138,9 @@ def allocation_failures():
 
 
 def leave_out_of_lines(folder):
-    """Count the files of a folder as not of the program, in the lines of the report.
+    """Exclude the files of a folder from the lines that the report names.
 
-    Such code runs the program; values that it reads are read for a line of the program.
+    Such code runs the program; a value that it reads is reported for a line of the program.
     """
     reads.NOT_THE_PROGRAM.append(str(folder))
 

@@ -1,4 +1,4 @@
-"""Programs that run with emulated GPUs, and what they have needed of them."""
+"""Programs that run with emulated GPUs, and the memory that they needed."""
 
 import dataclasses
 import tempfile
@@ -47,7 +47,7 @@ def peaks(reports):
 
 
 def needs_gb(reports, devices):
-    """Return the GB that each of so many cards needs, by the process that reserves most, or 0."""
+    """Return the GB that each of `devices` cards needs: of the process that reserves most, or 0."""
     reserved = max((p.reserved for p in peaks(reports)), default=0)
     return reserved / 1e9 + cards.set_aside(devices) if reserved else 0
 

@@ -33,9 +33,9 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item, nextitem):
-    """Run a test that has the marker in another process; True if this was one."""
+    """Run a test with the marker in another process, and return True; return None for others."""
     marker = item.get_closest_marker("gpu_memory")
-    # In that process, it is a test like others.
+    # In the other process, the test runs as usual.
     if not marker or launch.is_emulated():
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -58,7 +58,7 @@ def pytest_runtest_protocol(item, nextitem):
 
 
 def _outcome(item, max_gb=None, card="a100", *others, **unknown):
-    """Return the outcome of a test, and what pytest prints of it."""
+    """Return the outcome of a test, and the text that pytest prints, or None."""
     if others or unknown:  # an error here would end all tests
         wrong = ", ".join((*map(repr, others), *unknown))
         return "failed", f"gpu_memory has max_gb and card, not {wrong}"
@@ -100,8 +100,8 @@ def _command(item, results):
 
 
 def _run(command, card, config):
-    """Return the Run of a command, and what it has printed."""
-    # This pytest's own options, and what says that it runs a test.
+    """Return the Run of a command, and the text that it has printed."""
+    # Without this pytest's own options, and without the name of its running test.
     env = {name: "" for name in os.environ if name.startswith("PYTEST_")}
     with tempfile.TemporaryFile("w+") as printed:
         output = {"stdout": printed, "stderr": subprocess.STDOUT}
@@ -112,7 +112,7 @@ def _run(command, card, config):
 
 
 def _too_much(run, max_gb, title):
-    """Return what a test needs beyond its budget, and which lines hold it at the peak."""
+    """Return a text: the memory beyond the budget of a test, and the lines that hold it."""
     reserved = max(p.reserved for p in run.peaks)
     outside = cards.set_aside(run.devices) * 1e9
     lines = [

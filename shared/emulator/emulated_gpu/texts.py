@@ -1,4 +1,4 @@
-"""What the commands print: sizes, columns, errors of one line."""
+"""Texts that the commands print: sizes, columns, errors of one line."""
 
 import argparse
 

@@ -1,5 +1,5 @@
-// How long work of the libraries lasts on the card: products, convolutions, copies, messages. What
-// PyTorch's own kernels have to do, inside/work.py finds out.
+// The duration of the libraries' work on the card: products, convolutions, copies, messages. That
+// of PyTorch's own kernels is estimated in inside/work.py.
 #include "convolutions.h"
 #include "emulator.h"
 #include <cublasLt.h>

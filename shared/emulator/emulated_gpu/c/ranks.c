@@ -1,6 +1,6 @@
 // NCCL's communicators: small messages really travel between the processes of this machine, through
-// shared memory; large ones have no values, and nobody waits for them. With card.alone there is one
-// process, and the other ranks are copies of it: what they would send is what this one sends.
+// shared memory; large ones have no values, and no rank waits for them. With card.alone there is
+// one process, and the other ranks are copies of it, which would send the same.
 // https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/api/comms.html
 #define _GNU_SOURCE
 #include "ranks.h"

@@ -14,7 +14,7 @@
 #define RANKS 256 // of a communicator, where several processes meet
 
 // What the ranks of a communicator share. Each has a slot for what it contributes, and one for each
-// rank that it sends to; pages that nobody touches take no memory.
+// rank that it sends to; untouched pages take no memory.
 typedef struct room {
   _Atomic int joined, arrived, round;
   _Atomic int processes[RANKS];

@@ -1,8 +1,8 @@
 """One process as one rank of many: the other ranks count as copies of it.
 
-NCCL's functions, in C, put what this rank sends into the place of what each other rank would send.
-Collectives on the host use PyTorch's own "fake" backend, which does the same. What is left is to
-replace each function of torch.distributed that would wait for a message of another rank.
+NCCL's functions, in C, use the data of this rank in place of the data of each other rank.
+Collectives on the host use PyTorch's own "fake" backend, which does the same. This module replaces
+the functions of torch.distributed that would wait for a message of another rank.
 """
 
 import contextlib
@@ -25,13 +25,13 @@ ID_BYTES = 128  # of ncclUniqueId, by which the ranks of a communicator find eac
 
 
 def begin():
-    """Replace what waits for other ranks, in this process."""
+    """Replace the functions of this process that would wait for other ranks."""
     if not dist.is_available():
         return
     alone = Alone(sys.modules[OWNER])
     for name, original in alone.originals.items():
         replace_everywhere(name, original, getattr(alone, name))
-    # A barrier of gloo that names the ranks which are late: none is.
+    # A barrier of gloo that reports the ranks which do not arrive; no rank can arrive here.
     dist.ProcessGroup.monitored_barrier = lambda *_, **__: None
     once_imported("torch.distributed.pipelining.stage", _replace_messages_of_stages)
     once_imported("torch.distributed._symmetric_memory", _replace_rendezvous)
@@ -66,7 +66,7 @@ class Store(dist.Store):
 
 
 class Alone:
-    """Functions of torch.distributed for a rank without others; their arguments are PyTorch's."""
+    """Functions of torch.distributed for a single rank; their arguments are PyTorch's."""
 
     def __init__(self, module):
         """Take the originals from a module, and the rank from torchrun's variables."""
@@ -130,9 +130,10 @@ def _split_size(ranks):
 
 
 def _replace_messages_of_stages(module):
-    """Let the stages of a pipeline on this rank get the shapes that other ranks would send them.
+    """Let pipeline stages take shapes from this rank, in place of messages of other ranks.
 
-    A stage takes what the one before it on this rank returns, and gradients are like outputs.
+    A stage gets the output shapes of the stage before it on this rank. Gradients have the shapes of
+    outputs.
 
     Args:
         module: torch.distributed.pipelining.stage. Older versions of PyTorch send no such messages.
@@ -173,7 +174,7 @@ def _replace_messages_of_stages(module):
 
 
 class SharedBuffer:
-    """Memory that ranks read from each other: that of other ranks is this rank's own.
+    """A symmetric memory buffer, which ranks read from each other; here all are this rank's own.
 
     It has those methods of torch._C._distributed_c10d._SymmetricMemory that PyTorch's operations
     in Python call.
@@ -201,7 +202,7 @@ class SharedBuffer:
 
 
 class Rendezvous:
-    """The two functions by which ranks allocate symmetric memory, and find that of others."""
+    """The functions that allocate symmetric memory, and that find the memory of other ranks."""
 
     def __init__(self, allocate):
         self._allocate = allocate

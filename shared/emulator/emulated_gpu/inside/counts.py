@@ -1,4 +1,4 @@
-"""Counts that decide how large a result is: of values, or the most that there can be.
+"""Counts that determine the size of a result: exact ones, of values, and the largest possible.
 
 Masks need nothing here, since PyTorch calls nonzero() for them, and bincount() and histc() read
 scalars.
@@ -19,11 +19,11 @@ class Count(NamedTuple):
 
     exact: object  # of arguments on the CPU
     largest: object  # of arguments on the GPU, without their values
-    by: slice = slice(None)  # the arguments whose values decide
+    by: slice = slice(None)  # the arguments whose values determine the count
 
 
 def _distinct(t, dim=None):
-    """Return how many values, or slices along a dimension, can differ from each other."""
+    """Return the largest number of distinct values, or of distinct slices along a dimension."""
     n = t.numel() if dim is None else t.size(dim)
     if t.is_floating_point() or t.is_complex() or not n:
         return n  # each NaN differs from all others
@@ -34,7 +34,7 @@ def _distinct(t, dim=None):
 
 
 def _in_turn(t, *args):
-    """Return how many values or slices can differ from the ones before."""
+    """Return the largest number of values or slices that differ from the one before."""
     dim = args[2] if len(args) > 2 else None
     return t.numel() if dim is None else t.size(dim)
 
@@ -60,14 +60,14 @@ def on_cpu(t):
 
 
 def _most_alike(index):
-    """Return how often an index can occur in a tensor of them."""
+    """Return how often the same index occurs in a tensor of indices, at most."""
     if has_values(index) and state_of(index) is State.COMPUTED and index.numel():
         return int(alias(index).unique(return_counts=True)[1].max())
     return index.numel()
 
 
 def _most_selected(t, dim, index):
-    """Return how many values an index can select from a sparse tensor."""
+    """Return the largest number of values that indices select from a sparse tensor."""
     count = t._nnz() * _most_alike(index)
     if not t.is_coalesced():  # all of its values may be at one place
         return count
@@ -78,6 +78,7 @@ def _most_selected(t, dim, index):
 
 TRUE = Count(lambda t: int(t.count_nonzero()), torch.Tensor.numel)
 UNIQUE = Count(_unique, _most_unique)
+# {operation whose result has a size that it reads from the GPU: its Count}
 SIZED = {
     aten.nonzero.default: TRUE,
     aten.nonzero.out: TRUE,
@@ -97,7 +98,7 @@ SIZED = {
         lambda t: t.coalesce()._indices(),
         lambda t: min(t._nnz(), math.prod(t.shape[: t.sparse_dim()])),
     ),
-    # Its largest count is known to libraries.c, as for matrices of other layouts.
+    # libraries.c computes the largest count, as for matrices of other layouts.
     aten._sparse_sparse_matmul.default: Count(lambda a, b: (a @ b)._indices(), lambda *_: None),
     aten.index_select.default: Count(
         lambda t, dim, index: t.index_select(dim, index)._indices(),

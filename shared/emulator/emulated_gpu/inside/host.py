@@ -22,7 +22,7 @@ from emulated_gpu.inside.trees import tensors_of
 
 # Bytes from which on a file of tensors is written without their values, and mapped, not read.
 FILE = 64 * LARGE
-# Bytes from which on a tensor is not filled with random numbers: no data set, but a weight.
+# Bytes from which on a tensor is not filled with random numbers: it is a weight, no data set.
 DRAWN = 16 * LARGE
 # Names of types in a file of safetensors.
 KINDS = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64"}
@@ -36,12 +36,12 @@ _stepping = 0  # optimizers that are in step()
 
 
 def begin():
-    """Leave large weights on the host as they are: pages that nobody has touched."""
+    """Let initialization, copies and files skip large weights on the host: pages stay untouched."""
     for name in dir(torch.nn.init):
         function = getattr(torch.nn.init, name)
         if name.endswith("_") and not name.startswith("_") and callable(function):
             replace_everywhere(name, function, _unless_large(function))
-    if not hasattr(torch.library, "get_kernel"):  # before PyTorch 2.9: no kernel is stood around
+    if not hasattr(torch.library, "get_kernel"):  # before PyTorch 2.9: no kernel is replaced
         for name in RANDOM:
             setattr(torch.Tensor, name, _unless_large(getattr(torch.Tensor, name), DRAWN))
         torch.Tensor.pin_memory = _pinned(torch.Tensor.pin_memory)
@@ -67,7 +67,7 @@ def _unless_large(function, least=0):
 
 
 def _pinned(function):
-    """Return Tensor.pin_memory() without the copy of what nobody has written."""
+    """Return Tensor.pin_memory() without the copy of untouched memory."""
 
     @functools.wraps(function)
     def pin_memory(tensor, *args, **kwargs):
@@ -79,7 +79,7 @@ def _pinned(function):
 
 
 def _mapped(function):
-    """Return torch.load for large files: it maps what nobody reads then."""
+    """Return torch.load() that maps large files, so that unread values take no memory."""
 
     @functools.wraps(function)
     def load(file, *args, **kwargs):
@@ -94,7 +94,7 @@ def _mapped(function):
 
 
 def _sparse(function):
-    """Return torch.save() for large objects: it leaves holes in place of values."""
+    """Return torch.save() that leaves holes in place of the values of large objects."""
 
     @functools.wraps(function)
     def save(obj, *args, **kwargs):

@@ -30,7 +30,7 @@ UPDATES = re.compile(
 )
 
 watchers = []  # see process.watching()
-_libraries = {}  # namespace -> torch.library.Library; its kernels go when it is garbage
+_libraries = {}  # namespace -> torch.library.Library, kept alive: a freed one removes its kernels
 
 
 def begin():
@@ -75,7 +75,7 @@ def run_on_host(func, run, args, kwargs):
 
 
 def with_tensors(args, places):
-    """Return arguments with tensors for the numbers at those places, where the schema has tensors.
+    """Return arguments with tensors in place of numbers, at the places where the schema has some.
 
     PyTorch gives a kernel in Python a number for a tensor that was made of one, as in `x + 1`. Its
     type does not change that of the result.
@@ -133,7 +133,7 @@ def _replace(name, key, handler):
         try:
             out = handler(func, run, args, kwargs)
         finally:
-            # After an error, too: until then a watcher takes all that runs for parts of this.
+            # After an error, too: a watcher counts all that runs until then as parts of this.
             work.end(begun, func, args, kwargs, out)
             if watcher:
                 watcher.ends(seen, func, args, kwargs, out)

@@ -17,10 +17,10 @@ LARGE = 1 << 20  # bytes; COPIED in emulator.h
 class State(enum.Enum):
     """The origin of the values of a tensor on the GPU, as far as it is known."""
 
-    UNKNOWN = "unknown"  # nothing: what was in that memory before, or too large to have values
-    COMPUTED = "computed"  # what a GPU would have computed
-    ASSUMED = "assumed"  # there are values, which stand for some that nothing has computed
-    NEVER_TRUE = "never true"  # the same, of a mask of NaN or infinity, which should have none
+    UNKNOWN = "unknown"  # none: stale bytes, or the tensor is too large to have values
+    COMPUTED = "computed"  # as a GPU would have computed them
+    ASSUMED = "assumed"  # placeholders for values that were not computed
+    NEVER_TRUE = "never true"  # placeholders in a mask of NaN or infinity, which should have none
 
 
 _states = {}  # address -> State; absent where it is UNKNOWN
@@ -28,9 +28,9 @@ _random_state = torch.random.get_rng_state()
 
 
 def on_gpu(t):
-    """Return whether a tensor has memory on the GPU, as one of a single size.
+    """Return whether a tensor has strided memory on the GPU.
 
-    Sparse tensors consist of such ones, and the parts of a nested one are such.
+    A sparse or a nested tensor has not, but its parts are tensors that have.
     """
     return t.is_cuda and t.layout == torch.strided and not t.is_nested
 
@@ -48,7 +48,7 @@ def is_large(t):
 
 
 def start(t):
-    """Return the address at which the memory begins that a tensor is a view of."""
+    """Return the address of the first byte of the memory that a tensor is a view of."""
     return t.data_ptr() - t.storage_offset() * t.element_size()
 
 
@@ -58,7 +58,7 @@ def state_of(t):
 
 
 def has_values(t):
-    """Return whether there are values to read, computed or assumed; on the host there are."""
+    """Return whether a tensor has values, computed or assumed; on the host it always has."""
     if not on_gpu(t) or not t.numel():
         return True
     return not is_large(t) and state_of(t) is not State.UNKNOWN
@@ -75,7 +75,7 @@ def mark(t, state):
 
 
 def alias(t):
-    """Return a tensor on the CPU that has the memory of a small one on the emulated GPU.
+    """Return a CPU tensor that shares the memory of a small tensor on the emulated GPU.
 
     The addresses of the emulated GPU are addresses of this process, with memory where it writes.
     """
@@ -90,7 +90,7 @@ def alias(t):
 
 
 def to_cpu(x):
-    """Return an argument of an operation as the same operation on the CPU takes it."""
+    """Return an operation's argument for a run on the CPU: tensors aliased, devices replaced."""
     if isinstance(x, torch.Tensor):
         return alias(x) if on_gpu(x) else x
     return torch.device("cpu") if isinstance(x, torch.device) and x.type == "cuda" else x
@@ -112,7 +112,7 @@ def finite(t):
 
 @contextlib.contextmanager
 def own_random_numbers():
-    """Draw from the emulated GPU's own sequence, so that the CPU's is what it is beside a GPU."""
+    """Use the emulated GPU's random state in this context; the CPU's stays as beside a real GPU."""
     global _random_state
     kept = torch.random.get_rng_state()
     torch.random.set_rng_state(_random_state)

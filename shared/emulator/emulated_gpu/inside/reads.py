@@ -1,4 +1,4 @@
-"""The lines of a script that read values which nothing has computed."""
+"""The lines of a script that read values which no kernel has computed."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ _lock = threading.Lock()
 def read(t, what):
     """Note the line of the script that reads a tensor's values, if they are an assumption.
 
-    `what` is read, in words for the report: "a number".
+    `what` names the value in the report: "a number".
     """
     if on_gpu(t) and t.numel() and state_of(t) is not State.COMPUTED:
         with _lock:

@@ -1,4 +1,4 @@
-"""The report of a process: PyTorch's own counts, lines that read assumptions, what is assumed."""
+"""The report of a process: PyTorch's own counts, and the lines and results that are assumptions."""
 
 import atexit
 import ctypes
@@ -11,13 +11,14 @@ from emulated_gpu.inside import library, reads, streams
 
 # The counters of PyTorch's allocator that are reported, by their names in the report.
 COUNTERS = {"allocated": "allocated_bytes", "active": "active_bytes", "reserved": "reserved_bytes"}
-# What PyTorch counts of allocations for which there was no room, by their names in the report.
+# PyTorch's counts of allocations for which memory was too small, by their names in the report.
 FAILURES = {"retries": "num_alloc_retries", "errors": "num_ooms"}
 EVENTS = 10_000_000  # of the allocator's history at most: a bound that no run has reached
 NAMES_BYTES = 1 << 20  # for the names of the functions that were called
 
-# The script and the emulator share PyTorch's peaks, and either may reset them. So what a reset of
-# the script forgets stays here for the report, and what one of restart() forgets for the script.
+# The script and the emulator share PyTorch's peaks, and either may reset them. So the peaks from
+# before a reset by the script are kept for the report, and those from before a reset by restart()
+# for the script.
 _peaks = {}  # device -> {name of COUNTERS: bytes}, over all that the script has reset
 _unseen_peaks = {}  # device -> {counter: bytes}, that restart() has reset, and not the script
 _failures = dict.fromkeys(FAILURES, 0)  # of all devices, those that the script has reset
@@ -108,7 +109,7 @@ def restart():
 
 
 def called():
-    """Return the names of functions that were called, of which nothing else is known."""
+    """Return the names of called functions that the emulator knows by name only."""
     buffer = ctypes.create_string_buffer(NAMES_BYTES)
     library.names_called(buffer, len(buffer))
     return buffer.value.decode().splitlines()

@@ -1,7 +1,7 @@
-"""Operations that read numbers from the GPU: scalars, and how large a result is.
+"""Operations that read numbers from the GPU: scalars, and sizes of results.
 
 nonzero(), for example, counts on the GPU, copies the count to the host and allocates a result of
-that size. The CPU counts in its place, and the library answers that copy with its count. Without
+that size. The CPU counts in its place, and the library answers the copy with that count. Without
 values, the count is the largest that the arguments allow. Masks need no more than nonzero(), which
 PyTorch calls for them.
 """
@@ -21,8 +21,8 @@ from emulated_gpu.inside.reads import read
 from emulated_gpu.inside.trees import tensors_of, tree_map
 
 aten = torch.ops.aten
-# Of assumed values these count what is there, not the most that is possible: masks, and unique(),
-# with which torchmetrics checks that predictions are no more than the classes.
+# Operations that count assumed values as they are, not the most that is possible: masks, and
+# unique(), with which torchmetrics checks that predictions are no more than the classes.
 CHECKED = {*COUNT_TRUE, aten._unique2.default}
 # Of this thread: `now` has the answers of an operation, `most` the bound of one inside of it.
 # The library, too, keeps answers by thread: a backward pass has one of its own.
@@ -31,7 +31,7 @@ _answering = threading.local()
 
 @contextlib.contextmanager
 def answers(numbers=None, count=-1):
-    """Give an operation these numbers when it reads some from the GPU, by default 0 each time."""
+    """Answer an operation's reads from the GPU, in this context, with numbers, by default 0."""
     # An operation may call another one that has answers of its own.
     before = getattr(_answering, "now", (None, 0))
     _set_answers(numbers, count)
@@ -53,7 +53,7 @@ def _is_answering():
 
 @contextlib.contextmanager
 def at_most(count, func):
-    """Let an operation inside of another one count no more than this, without values."""
+    """Set a bound on the count of an operation that another operation calls without values."""
     _answering.most = {func: count}
     try:
         yield
@@ -62,12 +62,12 @@ def at_most(count, func):
 
 
 def bound(func):
-    """Return what an operation inside of another one counts at most, None if nothing is known."""
+    """Return the bound that at_most() has set on the count of an operation, None without one."""
     return getattr(_answering, "most", {}).get(func)
 
 
 def bound_combinations():
-    """Let torch.combinations() have its length, which older versions of PyTorch count in a mask."""
+    """Bound the length of torch.combinations(), which older versions of PyTorch count in a mask."""
     original = torch.combinations
 
     @functools.wraps(original)
@@ -90,7 +90,7 @@ def scalar(run, t):
 
 
 def equal(func, run, args, kwargs, operands):
-    """Return whether two tensors are equal; those without values are."""
+    """Return whether two tensors are equal; without values, those of the same shape are."""
     # The GPU's own run comes first, since it allocates what a GPU does.
     out = run(*args, **kwargs)
     if not all(map(on_gpu, operands)):
@@ -103,7 +103,7 @@ def equal(func, run, args, kwargs, operands):
 
 
 def is_sized(func, args):
-    """Return whether an operation reads from the GPU how large its result is."""
+    """Return whether an operation reads the size of its result from the GPU."""
     return func in SIZED and (func not in SPARSE or args[0].is_sparse)
 
 
@@ -137,12 +137,12 @@ def _count(func, args):
 
 
 def _places(t):
-    """Return what decides where a tensor has values: the indices of a sparse one."""
+    """Return the indices of a sparse tensor, the places of its values; else the tensor itself."""
     return t._indices() if t.is_sparse else t
 
 
 def _tells(func, t):
-    """Return whether a tensor has the values that decide how large a result is."""
+    """Return whether a tensor has the values that determine the size of a result."""
     tells = func in CHECKED or state_of(t) is State.COMPUTED or not on_gpu(t)
     return has_values(t) and (tells or not t.numel())
 
@@ -152,10 +152,10 @@ def _values(x):
 
 
 def find_most(func, registry):
-    """Run an operation that reads how large its result is on the CPU, on values that give most.
+    """Replace an operation by a run on the CPU, on values that give the largest result.
 
-    For PyTorch before 2.9, where operations have no values. What a script checks by is one value,
-    so that no check fails.
+    For PyTorch before 2.9, where tensors have no values. Operations by which scripts check values
+    get equal ones, so that no check fails.
     """
     is_alike = func in CHECKED or func not in SIZED
     values_for = _ones if is_alike else _different
@@ -168,14 +168,14 @@ def find_most(func, registry):
 
 
 def _ones(x):
-    """Return a tensor of ones, without memory of its own, in place of one on the GPU."""
+    """Return a tensor of ones that takes no memory, in place of a tensor on the GPU."""
     if not isinstance(x, torch.Tensor) or not on_gpu(x):
         return x
     return torch.ones((), dtype=x.dtype).expand(x.shape)
 
 
 def _different(x):
-    """Return a tensor of different values, as far as its type has them, in place of one."""
+    """Return a tensor of values as distinct as its type allows, in place of a tensor on the GPU."""
     if not isinstance(x, torch.Tensor) or not on_gpu(x):
         return x
     return torch.arange(x.numel()).to(x.dtype).view(x.shape)

@@ -32,7 +32,7 @@ def _noted(original):
 
 
 def kept_by():
-    """Return what made the allocator keep memory for another stream: lines, or OF_PYTORCH."""
+    """Return the lines that made the allocator keep memory for other streams, or [OF_PYTORCH]."""
     if not library.has_kept():
         return []
     lines = [line for line in _lines if line != "?"]

@@ -1,14 +1,14 @@
 """Nested arguments and results of operations.
 
-PyTorch has such functions, too, for more types than operations take. They need most of the time
-that an operation takes here.
+PyTorch's own functions for this support more types, which operations do not take, and would use
+most of the time of an operation here.
 """
 
 import torch
 
 
 def tree_leaves(tree):
-    """Return what is in nested lists, tuples and dictionaries."""
+    """Return the leaves of nested lists, tuples and dictionaries."""
     if isinstance(tree, dict):
         tree = tree.values()
     elif not isinstance(tree, (list, tuple)):

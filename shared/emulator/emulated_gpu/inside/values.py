@@ -3,13 +3,13 @@
 Kernels do nothing, but a script may read what they would have computed: indices, masks, counters,
 lengths, the sizes of objects that processes exchange. So an operation on small tensors runs twice:
 on the emulated GPU, which allocates what a GPU allocates, and on the CPU, whose results are put
-into that memory. A tensor of more than LARGE bytes has no values. What is read from one, or from
-what depends on one, is an assumption: 1, true, or the largest size. The report at the end names
-each line of the script that has read an assumption.
+into that memory. A tensor of more than LARGE bytes has no values. A value read from such a tensor,
+or from one that depends on it, is an assumption: 1, true, or the largest size. The report at the
+end names each line of the script that has read an assumption.
 
-Of what depends on an assumption, the CPU computes no convolutions and products of matrices: they
-would take nearly all of the time, and nobody could learn anything from them. All else is computed:
-sizes, indices and conditions have to fit together.
+Convolutions and products of matrices of assumed values are not computed: they would take nearly
+all of the time, and their values mean nothing. All else is computed: sizes, indices and conditions
+have to fit together.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ VALUELESS = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_str
 # Operations that do not read the tensor that they change.
 OVERWRITES = {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_"}
 COPIES = ("_to_copy", "copy_")
-# Masks that real values hardly ever have, and how they are joined.
+# Operations whose masks are hardly ever true, and operations that join masks.
 FIND_NAN = ("isnan", "isinf")
 EITHER = ("bitwise_or", "logical_or")
 # Operations that read each value many times: convolutions, products of matrices.
@@ -54,7 +54,7 @@ ADD_UP = {"scatter_add_", "scatter_reduce_", "index_add_", "index_reduce_"}
 RANDOM = torch.Tag.nondeterministic_seeded
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
-turns = {}  # "file:line" -> how often it has asked for any value of a mask without values
+turns = {}  # "file:line" -> how often it has called any() on a mask without values
 
 
 def handle(func, run, args, kwargs):
@@ -93,9 +93,9 @@ def numbers_read(func, args):
 
 
 def compute(func, args, kwargs, operands, out):
-    """Compute on the CPU what an operation should have put into small tensors on the GPU.
+    """Compute on the CPU the values of small tensors that an operation writes on the GPU.
 
-    Where the CPU cannot, or an operand has values that are an assumption, so have the results.
+    Where the CPU cannot, or an operand is an assumption, the results are assumptions, too.
     """
     results = tensors_of(out)
     on_card = [t for t in (*operands, *results) if on_gpu(t)]
@@ -126,7 +126,7 @@ def compute(func, args, kwargs, operands, out):
     is_computed = func.namespace == "c10d"  # NCCL has copied it
     if func.namespace in ON_CPU and not any(map(is_large, on_card)):
         is_needless = assumes and PRODUCTS.search(name)
-        # Of what an operation writes into, it may need no values: an index may leave none there.
+        # A tensor that is only written need not have values: an index may overwrite all of them.
         overwritten = {id(t) for t in targets}
         is_possible = all(has_values(t) for t in operands if id(t) not in overwritten)
         if is_possible and not is_needless:
@@ -164,7 +164,7 @@ def new_tensors(operands, results):
 
 
 def assumed_state(name, operands):
-    """Return the State of a result that is an assumption: of what kind."""
+    """Return the State of a result that is an assumption: NEVER_TRUE or ASSUMED."""
     if name in FIND_NAN:
         return State.NEVER_TRUE
     if name in EITHER and all(state_of(t) is State.NEVER_TRUE for t in operands):
@@ -173,14 +173,14 @@ def assumed_state(name, operands):
 
 
 def is_assumed(t):
-    """Return whether a tensor has values that nothing has computed."""
+    """Return whether a tensor has placeholders in place of computed values."""
     return on_gpu(t) and state_of(t) in (State.ASSUMED, State.NEVER_TRUE)
 
 
 def assumed_number(name, operands, assumption):
-    """Return what stands for an operation's own values.
+    """Return the placeholder for the values of an operation's result.
 
-    A mask of NaN or infinity has none; any() alternates; all else is 1, or true.
+    It is 0 in a mask of NaN or infinity; any() alternates; all else is 1, or true.
     """
     if assumption is State.NEVER_TRUE:
         return 0
@@ -195,10 +195,9 @@ def fill(tensors, number):
 
 
 def is_any(operands):
-    """Return 1 if any value of a mask without values counts as true, else 0: in turn.
+    """Return 1 and 0 in turn: the assumed result of any() on a mask without values.
 
-    A loop that waits until none is true, or until one is, ends so. For masks of NaN or infinity the
-    answer is always 0.
+    So a loop that waits for either result ends. For masks of NaN or infinity the result is 0.
     """
     line = line_at_work()
     turns[line] = turns.get(line, 0) + 1
@@ -244,7 +243,7 @@ def on_cpu(func, args, kwargs, operands, out):
             if not isinstance(target, torch.Tensor) or not on_gpu(target):
                 continue
             if target.shape != source.shape:
-                # Of results that nobody has asked for, only one of the two may be empty.
+                # A result that was not requested may be empty on only one of the two devices.
                 if target.numel() and source.numel():
                     return False  # the largest size, not the one of these values
                 continue
@@ -258,9 +257,9 @@ def on_cpu(func, args, kwargs, operands, out):
 
 
 def received(source, copy):
-    """Note that the host has got a copy of a tensor; where that was large, it is 1 everywhere.
+    """Note that the host has read a tensor; fill the host's copy of a large tensor with 1.
 
-    Copies of very large ones stay untouched, so that they take no memory of the host.
+    Copies of very large tensors stay untouched, so that they take no memory of the host.
     """
     if not on_gpu(source):
         return

@@ -1,8 +1,8 @@
-"""How long PyTorch's own kernels take: by the bytes that their operation moves, or by attention.
+"""The duration of PyTorch's own kernels: by the bytes that an operation moves, or by attention.
 
-The library sees that a kernel is launched, and not what it does. So an operation's time is found
-here, when it has ended, from its arguments. Products, convolutions and copies have theirs already:
-c/clock.c.
+The library sees that a kernel is launched, and not what it does. So an operation's duration is
+estimated here, when it has ended, from its arguments. Products, convolutions and copies have theirs
+already: c/clock.c.
 
 The shares are of one H200, in updates of ViT-L with 4 to 128 images at once (h200.jsonl.xz), where
 data come from memory as often as from its cache.
@@ -21,7 +21,7 @@ from emulated_gpu.operands import SOME, roles, touched
 
 MEMORY = 0.68  # of the memory's highest rate that kernels reach
 # Bytes that a multiprocessor reads and writes in a cycle of its clock, where that is less, and the
-# microseconds before they are at it; the first pattern that fits the operation's name counts. So
+# microseconds until they reach it; the first pattern that fits the operation's name counts. So
 # cards with less memory bandwidth for each multiprocessor reach more of it.
 RATES = (
     (re.compile(r"batch_norm"), 6.8, 1.5),
@@ -55,7 +55,7 @@ def read_rates():
 
 
 def end(begun, func, args, kwargs, out):
-    """Let an operation take its time; it began when library.begin_operation() returned `begun`."""
+    """Lengthen an operation to its duration; `begun` is from library.begin_operation()."""
     taken = library.end_operation(begun)
     if not taken or not rates:
         return
