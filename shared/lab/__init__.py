@@ -1,6 +1,6 @@
-"""The laboratory behind the stages: it measures, predicts, keeps records and fills pages.
+"""The laboratory around the stages: it measures, predicts, keeps records and fills pages.
 
-It imports what stages import, never the other way round, and the package emulated_gpu.
+It imports the modules that stages import, and the package emulated_gpu; stages never import it.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Predictions, made as the commands on the pages would make them."""
+"""Predictions by the commands that the pages show."""
 
 import shlex
 

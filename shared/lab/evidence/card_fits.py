@@ -9,7 +9,7 @@ from shared.lab.predict import card_fit, options, selection
 from shared.lab.records import stored
 from shared.lab.records.reading import by_model, setting, unit
 
-# One that is often free of charge, one for games, and one of a data center.
+# A card that is often free of charge, one for games, and one of a data center.
 CARDS = ("t4", "rtx4090", "a100")
 
 

@@ -44,10 +44,10 @@ def run_scripts(to_run, folder):
 
 
 def compared(exercise, printed):
-    """Return the two records that an exercise compares: its command's last, and another one.
+    """Return the two records that an exercise compares: the last of its command, and a reference.
 
-    The other one is of the script `against`, in the same output or else in the stored records; or
-    the last one of a second command. printed is {command: list of records}.
+    The reference is of the script `against`, in the same output or else in the stored records; or
+    the last record of a second command. printed is {command: list of records}.
     """
     *before, record = printed[exercise.command]
     if exercise.against in printed:

@@ -52,7 +52,7 @@ class Watched(Trainer):
 
 
 class Watching(TrainerCallback):
-    """A callback that tells the meter where an update begins and ends."""
+    """A callback that measures each update of a Trainer with a Meter."""
 
     def __init__(self, trainer, meter):
         self.trainer, self.meter = trainer, meter
@@ -78,7 +78,7 @@ class Watching(TrainerCallback):
 
 
 def parse(argv):
-    """Return the options, with what follows from them."""
+    """Return the options, and the settings derived from them."""
     parser = cli.Parser(description=__doc__.splitlines()[0])
     cli.add_options(parser, TASK)
     add = parser.add_argument

@@ -44,7 +44,7 @@ def train(name, seed, *options):
 
     script.build = build_and_watch
     script.LR = {"tiny": RATE}
-    # What a script prints would mix with that of the others.
+    # The output of scripts that run side by side would mix.
     nowhere = io.StringIO()
     with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
         record = script.main(["--preset", "tiny", "--seed", str(seed), *options])

@@ -1,6 +1,7 @@
-"""Each stage and the one before it, until PyTorch runs out of memory, on cards that are not there.
+"""Runs of each stage, and of the stage before it, on an emulated card with little memory.
 
-`python -m shared on_cards` runs two commands per stage, those of its page, and stores how they end: the numbers of PyTorch's out-of-memory error, or the peaks.
+`python -m shared on_cards` runs two commands per stage, those of its page, and
+stores their results: the numbers of PyTorch's out-of-memory error, or the peaks.
 """
 
 import json
@@ -44,10 +45,10 @@ def command(name, card, options):
 
 
 def run(name, card, options):
-    """Run a script on an emulated card; return how it ended.
+    """Run a script on an emulated card; return its peaks, and its out-of-memory error, if any.
 
     Raises:
-        UserError: it failed, but had memory enough.
+        UserError: it failed for another reason.
     """
     arguments = command(name, card, options)
     with tempfile.TemporaryDirectory() as folder:
@@ -73,7 +74,7 @@ def run(name, card, options):
 
 
 def pair(stage):
-    """Return a stage's entry: how it and the stage before end."""
+    """Return a stage's entry: the results of run() for it, and for the stage before it."""
     card, options = ON[stage]
     before = scripts.get(stage).parent
     return {

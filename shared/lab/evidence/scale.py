@@ -1,8 +1,8 @@
-"""From a laptop to a thousand GPUs: 11_llm with large models, one rank of many, for its page.
+"""Large models on up to a thousand GPUs: 11_llm, one emulated rank of many, for its lesson page.
 
-`python -m shared scale` emulates them, one after the other, and stores the records: what a
-GPU needs, and what it took this computer to find out. Tensor, pipeline and context parallelism at
-this scale are torchtitan's: see proof/published/sources.toml.
+`python -m shared scale` emulates them, one after the other, and stores the records: the memory of
+a GPU, and the memory and seconds of this computer. Tensor, pipeline and context parallelism at this
+scale are torchtitan's: see proof/published/sources.toml.
 """
 
 import functools
@@ -48,7 +48,7 @@ def wanted(model, gpus):
 
 
 def emulate(name, options, group):
-    """Return the record of a run, with the memory in GB that it took here."""
+    """Return the record of a run, with the memory in GB that its process took on this host."""
     if group:
         _shard_within(group, options.devices)
     record = predict(name, options)

@@ -26,7 +26,7 @@ BIN_MS = 1
 
 
 def joined(pieces):
-    """Return pieces of work, [kind, stream, begin, end], those of a kind without gaps as one."""
+    """Return pieces of work, [kind, stream, begin, end in ms], with neighbors of a kind joined."""
     whole = []
     last = {}  # {stream: piece}
     for kind, stream, begin, end in pieces:

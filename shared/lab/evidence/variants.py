@@ -1,4 +1,4 @@
-"""GPU memory of changes of a line or two that are not worth a file, for the pages.
+"""GPU memory of variants of scripts, each a change of a line or two, for the pages.
 
 `python -m shared predicted variants` runs all of them at full size on emulated GPUs,
 `python -m shared variants` measures some of them with the tiny model, on a CPU.

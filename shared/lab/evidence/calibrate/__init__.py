@@ -1,1 +1,1 @@
-"""`python -m shared calibrate`: what a GPU alone can tell, beside the emulated one."""
+"""`python -m shared calibrate`: measurements of a real GPU, beside an emulated one of its kind."""

@@ -38,7 +38,7 @@ def known_large():
 
 
 def workers(group, gb):
-    """Return how many runs of a group go side by side on a GPU of so many GB."""
+    """Return the number of runs of a group that go side by side on a GPU with `gb` GB."""
     if group == "memory, large":
         return max(1, int(gb // LARGEST_GB))
     # Small runs: as many as fit beside each other, and have a core each.
@@ -48,7 +48,7 @@ def workers(group, gb):
 
 
 def measure_all(names, file):
-    """Measure scripts on this machine's GPU; what the file has already is kept."""
+    """Measure scripts on this machine's GPU; runs that the file has already are not repeated."""
     machine_file = file.with_suffix(".machine")
     machine_file.unlink(missing_ok=True)
     # In a process of its own: one that has used the GPU could not be forked for the runs.
@@ -114,7 +114,7 @@ def main(argv=None):
 
 
 def compare_file(file, folder):
-    """Emulate what a file has measured; store the comparison, and print it as a table."""
+    """Emulate the runs of a file; store the comparison, and print it as a table."""
     if not file.exists():
         raise UserError(f"--compare: there is no file {file}")
     try:

@@ -1,4 +1,4 @@
-"""Runs of a calibration beside the same on an emulated GPU of its kind: bytes, events, times."""
+"""Runs on a real GPU beside the same runs on an emulated one of its kind: bytes, events, times."""
 
 import statistics
 import subprocess
@@ -23,7 +23,7 @@ DECISIVE = ("torch", "torchvision", "transformers", "torchao", "bitsandbytes")
 def card_of(machine):
     """Return the name in cards.csv of the GPU that a file was measured on.
 
-    Cards of one chip with other amounts of memory differ in that alone: the nearest is taken.
+    Of cards that differ in memory alone, the one with the nearest size is taken.
 
     Raises:
         UserError: the GPU is not known.
@@ -70,8 +70,8 @@ def emulate(machine, runs, folder):
 def times(machine, runs):
     """Return, for each timed run on one GPU, its ms and busy_ms, measured and emulated.
 
-    The emulated host has the pace of the real one in that run: how fast a host is, nobody can tell
-    by emulating it.
+    The emulated host has the pace of the real host in that run, since the speed of a host is not
+    emulated.
     """
     card = cards.CARDS[card_of(machine)]
     # With faked ranks communication takes no time; a file of an emulated GPU has no profiles.
@@ -98,7 +98,7 @@ def times(machine, runs):
 
 
 def equal_events(measured, emulated):
-    """Return how many events of two runs are equal, in order, and how many each of them has.
+    """Return the number of equal events of two runs, in order, and the number of events of each.
 
     The order of consecutive frees does not count. Lines are compared by git: Python's difflib takes
     minutes for 18,000 of so few kinds.
@@ -140,7 +140,7 @@ def peaks(r):
 
 
 def more(measured, emulated):
-    """Return {category: GB} that a run had more at its peak than on an emulated GPU."""
+    """Return {category: GB by which a measured peak exceeds the emulated one}."""
     breakdown, expected = (r["record"]["train"]["breakdown_gb"] for r in (measured, emulated))
     labels = dict.fromkeys([*breakdown, *expected])
     gb = {label: round(breakdown.get(label, 0) - expected.get(label, 0), 9) for label in labels}
@@ -153,7 +153,7 @@ def rows(compared):
 
 
 def time_rows(timed):
-    """Return the rows of a table of updates: ms, and those in which the GPU is busy."""
+    """Return the rows of a table of updates: ms, and ms in which the GPU is busy."""
     table = []
     for r in timed:
         sizes = [str(r[key] or "") for key in ("batch_size", "micro_batch_size")]
@@ -174,7 +174,7 @@ def title(r):
 
 
 def events(r):
-    """Return how many of a run's events are equal, as text."""
+    """Return the number of a run's equal events, as text."""
     if "events" not in r:
         return ""
     equal, num_measured, num_emulated = r["events"]

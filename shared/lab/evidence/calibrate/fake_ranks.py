@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 
 def begin(world_size):
-    """Let init_process_group() and new_group() make groups of this process and of fakes."""
+    """Let init_process_group() and new_group() make groups of this process and of fake ranks."""
     importlib.import_module("torch.testing._internal.distributed.fake_pg")  # registers "fake"
     ranks = {"WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size, "RANK": 0, "LOCAL_RANK": 0}
     ranks |= {"GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}

@@ -15,7 +15,7 @@ from shared.record import device_name, git_commit
 # A file has runs of one machine and one state of the code.
 IDENTITY = ("gpu", "emulated", "versions", "git_commit")
 
-# Those that allocate on the GPU, or decide what does.
+# Packages that allocate on the GPU, or that choose operations which do.
 PACKAGES = "torch torchvision lightning transformers torchao bitsandbytes peft accelerate".split()
 
 
@@ -45,9 +45,9 @@ def versions():
 
 
 def read(file):
-    """Return the lines of a file, or of one that is not complete yet: the machine's, and others.
+    """Return the machine's line of a file, and the lines of its runs; the file may be incomplete.
 
-    The machine's is None if there is none yet.
+    Without a file, return None and no lines.
 
     Raises:
         ValueError: the file is not one of a calibration.

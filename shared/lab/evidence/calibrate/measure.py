@@ -1,6 +1,6 @@
-"""One run of runs.py in this process, a fork: what it measures is appended to a file, as a line.
+"""One run of runs.py in this process, a fork: its figures are appended to a file, as a line.
 
-A line has the settings of the run, and what it measured:
+A line has the settings of the run, and its figures:
     record: the Meter's, of a script
     counters: of PyTorch's allocator at the end, in bytes; peaks unless they end in "_now"
     events: of the allocator, "a BYTES" (a block is handed out), "f BYTES" (it is given back),
@@ -60,12 +60,12 @@ def measured(run, file):
 
 
 def machine(file):
-    """Append the line that describes the machine; the process that forks must not ask for it."""
+    """Append the line that describes the machine; the process that forks must not use the GPU."""
     append(file, files.machine())
 
 
 def emulated(run, card, file):
-    """Do the same on an emulated card with more memory than anything needs."""
+    """Measure a run on an emulated card, with plenty of memory unless it shall run out."""
     from emulated_gpu import process  # it exists only where a GPU is emulated
 
     several = run.devices > 1
@@ -107,7 +107,7 @@ def _figures(run):
 
 
 def _script(run):
-    """Run a script's own main(); return what it measured."""
+    """Run a script's own main(); return its figures."""
     script = scripts.get(run.name).load()
     for constant in ("BATCH_SIZE", "MICRO_BATCH_SIZE"):
         if size := getattr(run, constant.lower()):

@@ -1,7 +1,7 @@
 """The runs that `python -m shared calibrate` measures, in groups.
 
 A group is finished before the next begins, and its runs go side by side where only memory is
-measured. The groups come in the order of what is missed most if the GPU is gone too early.
+measured. The most important groups come first, in case the GPU is gone too early.
 """
 
 import dataclasses
@@ -19,8 +19,8 @@ TIMED = """01_baseline/tf32 02_mixed_precision/bf16_mixed 04_batchsize/patch_dro
 06_sgd/adam_on_host 06_sgd/muon 09_act_ckpt/one_gpu 09_act_ckpt/selective
 10_offload/activations_only 11_llm/causal 11_llm/causal_chunked 11_llm/eager_attention
 11_llm/fp8 11_llm/lora 11_llm/qlora""".split()
-# What is timed first, and with which images per update and at a time besides its own: does
-# checkpointing or a small micro-batch save memory cheaper?
+# Scripts that are timed first, and further (images per update, images at a time) for them: does
+# checkpointing or a small micro-batch save memory at a lower cost?
 AT_A_TIME = [(64, size) for size in (4, 16, 32, 64)]
 SIZES = {
     "01_baseline/train": [],
@@ -75,7 +75,7 @@ def of_record(record):
 
 
 def ranks(name):
-    """Return as how many ranks a script is meant to run; its text says so, without imports."""
+    """Return the number of ranks of a script, read from its text without importing it."""
     devices = re.search(r"^DEVICES = (\d+)", scripts.get(name).path.read_text(), re.M)
     return RANKS if devices and int(devices[1]) > 1 else 1
 
@@ -94,7 +94,7 @@ def every(names, large):
         runs += [Run("memory", name, devices, large=name in large) for devices in counts]
         if name in EXPANDABLE:
             runs.append(Run("memory", name, several, expandable=True, large=name in large))
-        # It computes what its train.py does, so its memory is enough.
+        # A plain.py computes the same as its train.py, so only its memory is measured.
         if scripts.get(name).plain:
             continue
         if stage or name in TIMED:
