@@ -1,1 +1,1 @@
-"""Grading of a learner's script: is it the stage, and is it the same training?"""
+"""Grading of a learner's script: comparisons of its code and of its training with the stage."""

@@ -26,7 +26,11 @@ ALONE = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYT
 
 
 def recognize(file, stage):
-    """Return the Script in a file, and that of the stage it is an attempt at."""
+    """Return the Script of a file, and the Script of the stage that it attempts.
+
+    Raises:
+        UserError: there is no such stage, or the file is not Python.
+    """
     script = parts(file)
     number = (stage or stage_in(file.stem, script.docstring)).zfill(2)
     # Only plain.py has it: in train.py Fabric chooses the device.
@@ -124,12 +128,12 @@ def measured(script):
     return record
 
 
-# Of the repository's own scripts, which do not change while this process runs.
+# For the repository's own scripts, which do not change while this process runs.
 measured_once = functools.cache(measured)
 
 
 def emulate(name, options, script):
-    """Return the record of a script that is not the repository's on an emulated GPU."""
+    """Return the record of a script, the repository's or a learner's, on an emulated GPU."""
     with mock.patch.dict(scripts.every(), {name: script}):
         return predict(name, options)
 

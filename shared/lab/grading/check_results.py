@@ -30,7 +30,7 @@ class Diff:
 
     @property
     def limit(self):
-        """Twice as many as the stage's own, and some for what can be written in more lines."""
+        """The most lines that may change: the same code can be written in more lines."""
         return 2 * self.expected + 8
 
     @property
@@ -64,7 +64,7 @@ class Category:
 
     @property
     def times(self):
-        """How many times as much as in the stage it is."""
+        """The size relative to that in the stage."""
         return self.gb / self.expected_gb if self.expected_gb else float("inf")
 
 
@@ -83,12 +83,12 @@ class Peak:
 
     @property
     def right(self):
-        """Less than the stage's is right, too."""
+        """Return whether the peak is at most the stage's, but for PEAK_TOLERANCE."""
         return self.gb <= (1 + PEAK_TOLERANCE) * self.expected_gb
 
     @property
     def larger(self):
-        """The categories that explain a larger peak, the one that grew most in relation first."""
+        """The categories that explain a larger peak, the largest relative growth first."""
         least_gb = PEAK_TOLERANCE * self.expected_gb
         larger = [category for category in self.categories if category.more_gb > least_gb]
         return sorted(larger, key=lambda category: -category.times)

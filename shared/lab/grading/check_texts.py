@@ -18,14 +18,14 @@ HINTS = {
 
 @functools.singledispatch
 def line(result):
-    """Return what is printed about a result."""
+    """Return the line that is printed about a result."""
     # A new kind of result needs its own sentence.
     raise TypeError(type(result))
 
 
 @functools.singledispatch
 def summary(result):
-    """Return the few words about a right result that the conclusion repeats, None if it does not.
+    """Return a few words about a right result for the conclusion, None if it leaves them out.
 
     The result of the form says nothing that the learner does not know.
     """
@@ -72,7 +72,7 @@ def curve(training):
 
 
 def hint(comparison):
-    """Return a question that may lead to the reason of other losses."""
+    """Return a question about the probable reason for different losses."""
     # Before the first step weights are equal, so the loss itself is computed in another way.
     if Aspect.FIRST_LOSS in comparison.differences:
         return "is each loss, in fp32, its share of the batch's, and is there one step per batch?"
@@ -98,14 +98,14 @@ def _(peak: Peak):
 
 
 def peak_text(peak):
-    """Return which peak it is, and its size."""
+    """Return the name and the size of a peak."""
     kind = "loading peak" if peak.phase == "load" else "peak"
     place = f" on {peak.device}" if peak.device else ""
     return f"{kind} {size(peak.gb)}{place}"
 
 
 def category_text(category):
-    """Return by how much a category is larger than in the stage, and what may be the reason."""
+    """Return the growth of a category over the stage's, and a question about the reason."""
     growth = "new"
     if category.expected_gb is not None:
         growth = f"{size(category.more_gb)} more, {category.times:.1f} times"

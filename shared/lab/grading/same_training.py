@@ -1,4 +1,4 @@
-"""Comparison of two short trainings: does a changed script still train the same model, alike?
+"""Comparison of two short trainings: of a changed script and of its original.
 
 `python -m shared check` and `python -m shared game` both decide by same_training(). It returns
 facts; grading/check_texts.py and game/texts.py turn them into sentences.
@@ -16,7 +16,7 @@ GRADIENT_TOLERANCE = 0.1
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """A short training; what was not observed has its default, and is not compared."""
+    """A short training; a field that was not observed keeps its default."""
 
     batch_size: int
     precision: str
@@ -29,13 +29,13 @@ class Training:
 
     @classmethod
     def of_record(cls, record, **observed):
-        """Return the Training of a record of shared/record.py, with what was observed besides."""
+        """Return the Training of a record of shared/record.py, with further observed fields."""
         names = ("batch_size", "precision", "first_loss", "last_loss")
         return cls(**{name: record[name] for name in names}, **observed)
 
 
 class Aspect(enum.Enum):
-    """One thing in which two trainings can differ."""
+    """A property in which two trainings can differ."""
 
     BATCH_SIZE = enum.auto()
     NUM_TRAINED = enum.auto()
@@ -85,7 +85,7 @@ def same_training(attempt, reference):
 
 
 def near(value, reference, tolerance):
-    """Return whether a number differs from another one by at most this share of it."""
+    """Return whether a number is within a relative tolerance of a reference."""
     return abs(value - reference) <= tolerance * abs(reference)
 
 
@@ -99,7 +99,7 @@ def first_update_with_other_gradients(attempt, reference):
 
 
 def same_curve(curve, reference):
-    """Return whether two lists of losses are as long, and near at each place."""
+    """Return whether two lists of losses are equally long, and near at each place."""
     # zip() would compare only as many as both have.
     if len(curve) != len(reference):
         return False

@@ -48,7 +48,7 @@ def script_options(args):
 
 
 def predictions(args, chosen):
-    """Return what is predicted for GPUs of this machine's kind, {script: record}.
+    """Return the predictions for GPUs of this machine's kind, {script: record}.
 
     It is {} without a GPU, or with one that is not known. A failure is printed and not raised, so
     that the measurements are not lost.

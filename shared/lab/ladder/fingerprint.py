@@ -1,4 +1,4 @@
-"""Fingerprints of measurements, by which the ladder knows what it need not measure again."""
+"""Fingerprints of measurements, by which the ladder finds those that it need not repeat."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from emulated_gpu.launch import is_emulated
 from shared.lab.records import scripts
 from shared.record import ROOT, device_name, versions
 
-# What stages import, and what runs them.
+# The folders of modules that stages import, and of those that run stages.
 FOLDERS = ("memory", "images", "text", "lab/records")
 EMULATOR = "emulator/emulated_gpu"
 SOURCES = (".py", ".c", ".h", ".csv")  # of the emulator; the last has the cards
