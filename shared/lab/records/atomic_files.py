@@ -4,7 +4,7 @@ import os
 
 
 def write_text(path, text):
-    """Write a file atomically: a reader sees either the old text or the new one."""
+    """Write a file atomically: a reader sees either the old or the new text, never a part."""
     write_bytes(path, text.encode())
 
 

@@ -1,4 +1,4 @@
-"""The picture of a ladder: a bar per script, stacked by what holds the memory."""
+"""The picture of a ladder: a bar per script, stacked by category of memory."""
 
 import io
 import json
@@ -41,7 +41,7 @@ def draw(records, file):
     for ax, part in zip(axes[0], parts):
         _draw_bars(ax, part)
         ax.set_title("" if part in groups else "enlarged", fontsize=9)
-    # The first part has it for all of them, since a category has one color everywhere.
+    # Only the first part has a legend, since a category has one color in all parts.
     axes[0][0].legend(frameon=False, fontsize=8)
     on = [f", on {one_line(r['dataset'])}" if r.get("dataset") else "" for r, *_ in groups]
     what = "; ".join(setting(group[0]) + data for group, data in zip(groups, on))
@@ -52,7 +52,7 @@ def draw(records, file):
 
 
 def peaks(records):
-    """Return the values that a picture's metadata store of its records, {script: peak in GB}."""
+    """Return the values for a picture's metadata, {script: peak in GB}; see save()."""
     return {r["script"]: r["train"]["device_peak_gb"] for r in records}
 
 

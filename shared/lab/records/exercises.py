@@ -66,7 +66,7 @@ def is_prediction(command):
 
 
 def commands(exercise):
-    """Return the commands of an exercise: its own, and the one to compare with, if any."""
+    """Return the commands of an exercise: its own command, and that of the reference, if any."""
     # The name of a script begins with the number of its folder, so this is a command.
     second = [exercise.against] if exercise.against.startswith("python ") else []
     return [exercise.command, *second]

@@ -1,7 +1,7 @@
 """The fields of records that the lab makes: predictions, and measurements by the ladder.
 
-shared/record.py has the fields of what a script measures. A prediction lacks those that an emulated
-GPU cannot tell, such as losses.
+shared/record.py has the fields of a script's own measurements. A prediction lacks the fields that
+an emulated GPU cannot measure, such as losses.
 """
 
 from typing import TypedDict
@@ -32,7 +32,7 @@ class Bound(TypedDict):
 
 
 class Time(TypedDict, total=False):
-    """How long an update takes on an emulated card, beside a host of the default pace."""
+    """The duration of an update on an emulated card, beside a host of the default pace."""
 
     ms: float
     busy_ms: float  # for which the card is at work
@@ -56,7 +56,7 @@ class Way(TypedDict, total=False):
 
 
 class Prediction(Record, total=False):
-    """What a script needs on an emulated card."""
+    """The memory, cost and time of a script on an emulated card."""
 
     technique: str | None  # the last one applied, if not all of them are
     peak_at: dict  # for each phase, the pass and the module of its peak
@@ -69,7 +69,7 @@ class Prediction(Record, total=False):
     fits: dict  # card_gb, needs_gb, fits, largest_micro_batch
     kept_by: list  # what made the allocator keep blocks for other streams, lines or words
     pace: dict  # {figure: (least, most)} in GB, where memory depends on the host's pace
-    # Of scripts of others:
+    # For a user's own script:
     inputs: str  # the shape of an update's first input, such as 64 x 3 x 224 x 224
     unit: str  # of that input's first dimension
     notes: list  # lines of the script, and why figures there are assumptions
@@ -80,7 +80,7 @@ class Prediction(Record, total=False):
 
 
 class Measurement(Record, total=False):
-    """What the ladder adds to a script's own record."""
+    """A script's own record, with the fields that the ladder adds."""
 
     seconds: float  # that the script took
     fingerprint: str  # hash of all that the measurement depends on

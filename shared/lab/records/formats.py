@@ -40,7 +40,7 @@ def duration(ms):
 
 
 def amount(gb):
-    """Format a size; NOTHING stands for one that is below 0.05 MB or missing."""
+    """Format a size in GB; return NOTHING if it is missing or below 0.05 MB."""
     return size(gb) if gb and gb >= LEAST else NOTHING
 
 

@@ -6,7 +6,7 @@ from shared.lab.records.reading import speed, unit
 
 
 def parent(record, records):
-    """Return the record that another one is compared with, None if there is none.
+    """Return the record that a record is compared with, or None.
 
     That is the record of its parent script; for a stage whose parent is not among the records, the
     record of the stage before.
@@ -35,7 +35,7 @@ def measured(records, predicted):
     def amounts(*sizes):
         return ["" if gb is None else f"{gb * factor:.2f}" for gb in sizes]
 
-    # In place of a prediction that there is not; its cells stay empty.
+    # For a script without a prediction: its cells stay empty.
     nothing = {"train": {"device_peak_gb": None, "device_reserved_gb": None}}
     first = records[0]["train"]["device_peak_gb"]
     rows = []

@@ -13,7 +13,7 @@ ORIGIN = "Where these figures come from"
 def table(rows):
     """Return rows of texts as the lines of a Markdown table; the first is the heading."""
     lines = ["| " + " | ".join(row) + " |" for row in rows]
-    # Markdown takes a heading for one only above such a line.
+    # Without a line of dashes below it, Markdown recognizes no heading, and no table.
     return [lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]
 
 

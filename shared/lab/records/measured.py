@@ -1,4 +1,4 @@
-"""Measurements on real GPUs: the files that evidence.calibrate has made, as figures.
+"""Measurements on real GPUs, read from the files that evidence.calibrate writes.
 
 A file NAME.jsonl.xz in results/ has the runs, NAME-emulated.json the same on an emulated GPU.
 Where two files have the same run, the first of FILES counts.
@@ -21,7 +21,7 @@ LAUNCH_US = 30  # that this host takes to start a kernel: the median of launch_u
 
 @dataclasses.dataclass(frozen=True)
 class Updates:
-    """Timed updates of a script: milliseconds, of one after the other."""
+    """Timed updates of a script, one after the other, in milliseconds."""
 
     name: str
     batch_size: int
@@ -50,7 +50,7 @@ class Updates:
 
     @property
     def paced(self):
-        """Whether the host sets the pace: it is still starting kernels when the GPU has ended."""
+        """Return whether the host sets the pace: its launches take nearly the whole update."""
         # And the GPU was idle for a tenth of the update.
         return self.launch_ms > 0.97 * self.median and self.busy_ms < 0.9 * self.median
 
@@ -62,7 +62,7 @@ class Updates:
 
 @functools.cache
 def read(file):
-    """Return the machine's line of a file of FILES, and the others."""
+    """Return the machine's line of a file of FILES, and the lines of its runs."""
     with lzma.open(file, "rt") as text:
         machine, *runs = map(json.loads, text)
     return machine, runs
@@ -82,12 +82,12 @@ def machines():
 
 
 def lines():
-    """Return the lines of all files but the machines', each run once."""
+    """Return the lines of the runs in all files; of equal runs, that of the first file."""
     return _each_once(read)
 
 
 def compared():
-    """Return the runs of the comparisons with an emulated GPU, each once."""
+    """Return the comparisons of memory with an emulated GPU, each run once, as in lines()."""
     return [r for r in _each_once(comparison) if r["kind"] == "memory"]
 
 

@@ -1,4 +1,4 @@
-"""Records read from files, grouped, and asked for what they do not say outright."""
+"""Records: reading them from files, grouping them, and deriving further properties."""
 
 import json
 
@@ -67,7 +67,7 @@ def emulated_per_second(record):
 def emulated_ms(record):
     """Return the time that one image or text takes an emulated GPU, in milliseconds.
 
-    It is as long as the host's, where that needs longer to start the GPU's work.
+    Where the host takes longer to start the work than the GPU to do it, it is the host's time.
     """
     return record["time"]["ms"] * record["world_size"] / record["batch_size"]
 
@@ -110,5 +110,5 @@ def at_once(record):
 
 def is_prediction(record):
     """Return whether a record is a prediction; else it is a measurement."""
-    # device_name() begins so on an emulated GPU, whoever runs the script.
+    # A predictor names the card so; device_name() has "(emulated)" at its end.
     return record["device"].startswith("emulated")

@@ -61,7 +61,7 @@ def run_script(name, options, log, processes=None, context=None):
     process.start()
     try:
         while process.exitcode is None:
-            # Often enough for a line that somebody watches.
+            # Often enough for a live line on a terminal.
             process.join(0.2)
             _live(f"{name:24} {time.perf_counter() - started:3.0f} s  {_last_line(log)}")
     finally:
@@ -82,7 +82,7 @@ def run_script(name, options, log, processes=None, context=None):
 
 
 def become(command, log, processes=None):
-    """Run `python COMMAND` in this process, or in several forks of it; it prints into a file."""
+    """Run `python COMMAND` in this process, or in several forks of it; print into a file."""
     os.setsid()  # so that it can be killed together with its DataLoader workers
     end_with_parent(os.killpg)
     out = os.open(log, os.O_WRONLY | os.O_APPEND)
@@ -124,7 +124,7 @@ def end_with_parent(kill=os.kill):
 
 
 def run_python(command):
-    """Run what `python COMMAND` would: a script, or "-m" and a module, with options."""
+    """Run `python COMMAND` in this process: a script, or "-m" and a module, with options."""
     try:
         if command[0] == "-m":
             sys.argv = command[1:]

@@ -26,7 +26,7 @@ import re
 from shared.errors import UserError
 from shared.record import ROOT
 
-# What those with one GPU can do after 07, in place of 08.
+# The scripts after 07 for one GPU, in place of 08.
 ON_ONE_GPU = "09_act_ckpt/one_gpu", "06_sgd/adam_on_host", "10_offload/activations_only"
 ONE_GPU = "01-07", *ON_ONE_GPU
 FLAGS = re.MULTILINE | re.DOTALL
@@ -55,7 +55,7 @@ class Script:
 
     name: str  # folder and file, such as "06_sgd/train"
     title: str
-    idea: str  # what it does, in a few words
+    idea: str  # its technique, in a few words
     parent: str | None  # name of the script that it builds on
     side_road: bool  # else a stage
     docstring: str = ""
@@ -101,7 +101,7 @@ class Script:
 
     @property
     def code(self):
-        """The lines, of the docstring only the first: what diffs between scripts are counted in."""
+        """The lines without the docstring's after the first; diffs between scripts count these."""
         return self.lines[:1] + self.lines[self.start :]
 
     @property
@@ -115,17 +115,17 @@ class Script:
 
     @property
     def losses(self):
-        """How the losses of a side road compare with those of its parent, one of LOSSES."""
+        """The losses of a side road against those of its parent, one of LOSSES."""
         return self._declared("Losses", "|".join(map(re.escape, LOSSES)))
 
     @property
     def memory(self):
-        """How a side road's peaks on device and host compare with those of its parent."""
+        """The peaks of a side road on device and host against its parent's, two forms of AMOUNT."""
         device, host = MEMORY.fullmatch(self._declared("Memory", MEMORY.pattern)).groups()
         return device, host or "the same"
 
     def _declared(self, key, value):
-        """Return what the docstring says of a key; `value` is a regular expression."""
+        """Return the docstring's entry for a key; `value` is a regular expression."""
         if declared := re.search(rf"^{key}: ({value})$", self.docstring, FLAGS):
             return " ".join(declared[1].split())
         where = "shared/lab/records/scripts.py has the forms"
@@ -147,10 +147,10 @@ class Script:
 
 
 def task_of(module):
-    """Return the task of a script: that of the command line, a module, that it imports.
+    """Return the task of a script: the TASK of the command-line module that it imports, or None.
 
-    By name that is `cli`, of shared.images or of shared.text, or `causal`, `mixture`, `rewards` or
-    `captions`, of shared.text. Files that are not scripts import none: they have no task, None.
+    The module is `cli`, of shared.images or of shared.text, or `causal`, `mixture`, `rewards` or
+    `captions`, of shared.text. Files that are not scripts import none.
     """
     names = ("cli", "causal", "mixture", "rewards", "captions")
     return next((getattr(module, name).TASK for name in names if hasattr(module, name)), None)
@@ -179,7 +179,7 @@ def every():
 
 
 def _in_folder_before(name, names):
-    """Return the one of these names with the same file in the folder before, None without one."""
+    """Return the name, among these, of the same file in the folder before, or None."""
     number = int(name[:2])
     file = name.partition("/")[2]
     before = [name for name in names if name.startswith(f"{number - 1:02d}")]

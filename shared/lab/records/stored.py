@@ -111,7 +111,7 @@ def predicted(*groups):
 
 
 def store_predicted(group, records):
-    """Put the records of a group in the place of those before."""
+    """Replace the stored predictions of a group."""
     lines = []
     name = None
     for line in PREDICTED.read_text().splitlines() if PREDICTED.exists() else ():
@@ -125,7 +125,7 @@ def store_predicted(group, records):
 
 
 def in_common(records):
-    """Return the fields that are the same in all records, but the script, which names each."""
+    """Return the fields that are the same in all records, except the script, which names each."""
     first, *others = records
     return {
         key: value
@@ -136,7 +136,7 @@ def in_common(records):
 
 
 def insert_predicted(group, record):
-    """Put one record of a group in the place of its script's, or in the order of scripts.
+    """Replace the record of the same script in a group, or insert it in the order of scripts.
 
     The lines of all other records stay as they are.
     """
@@ -151,7 +151,7 @@ def insert_predicted(group, record):
 
 
 def insert_measured(record):
-    """Put the record of a side road among those of TINY_SIDE_ROADS, as insert_predicted() does."""
+    """Replace or insert a side road's record in TINY_SIDE_ROADS, as insert_predicted() does."""
     lines = TINY_SIDE_ROADS.read_text().splitlines()
     # With the spaces of shared.record.append(), like the lines beside it.
     write_text(TINY_SIDE_ROADS, "\n".join(_inserted(json.dumps(record), lines)) + "\n")
@@ -168,9 +168,9 @@ def _line(record, header):
 
 
 def _inserted(line, lines):
-    """Return lines of records, in which one replaces the line of its script, or is inserted.
+    """Return the lines of records with another line, in place of its script's or inserted.
 
-    A new line comes before the first one whose script follows in the order of scripts.every().
+    It is inserted before the first line whose script follows in the order of scripts.every().
     """
     order = [*scripts.every()]
 

@@ -1,11 +1,11 @@
-"""How far emulated times are from published ones, and what that says of a card."""
+"""Errors of emulated times against published times, and the range that follows for a card."""
 
 import functools
 import math
 
 from shared.lab.records import stored
 
-NEAR = 0.25  # nine of ten runs on a card within it: then its emulated times are said as they are
+NEAR = 0.25  # if nine of ten runs on a card are within it, its emulated times need no range
 
 
 def error(record):
@@ -14,16 +14,16 @@ def error(record):
 
 
 def nine_of_ten(errors):
-    """Return the error, without sign, within which nine of ten are."""
+    """Return the absolute error that nine of ten errors do not exceed."""
     sizes = sorted(map(abs, errors))
     return sizes[math.ceil(0.9 * len(sizes)) - 1]
 
 
 @functools.cache
 def factors(title):
-    """Return how many times the emulated time of an update takes on a card, at least and at most.
+    """Return the least and the largest ratio of real to emulated times of an update on a card.
 
-    (1, 1) where published runs on it are near, or where there are none.
+    It is (1, 1) where the emulated times of published runs are near, or where there are no runs.
 
     Args:
         title: of the card, as in its data sheet's name: cards.Card.title.
@@ -31,7 +31,7 @@ def factors(title):
     errors = [
         error(record)
         for record in stored.read(stored.PUBLISHED)
-        # What several GPUs wait for is not known to one that runs alone.
+        # An emulated rank that runs alone does not wait for other ranks.
         if record["card"] == title and record["devices"] == 1 and record.get("time")
         if record["published_ms"]
     ]
