@@ -7,17 +7,17 @@ from shared.lab.records import scripts
 LEAST = 0.2  # of the peak: less of it is not worth a technique
 ACTIVATIONS = "activations", "recomputed"
 KEPT = "parameters", "gradients", "optimizer states"
-WITH_INPUTS = (*ACTIVATIONS, "inputs", "temporaries", "workspaces")  # what grows with their number
+WITH_INPUTS = (*ACTIVATIONS, "inputs", "temporaries", "workspaces")  # they grow with the inputs
 
 
 def advice(r, convolutions=False, free_gb=0):
-    """Return the smallest card for a script, and what to try first, as lines with options.
+    """Return the smallest card for a script, and a technique to try first, as lines with options.
 
     Args:
         r: the script's record.
-        convolutions: leave room for workspaces of cuDNN that a prediction has too small.
-        free_gb: what the script leaves of its card. With room for more inputs, nothing has to be
-            saved.
+        convolutions: leave room for workspaces of cuDNN, which a prediction may have too small.
+        free_gb: GB of the card that the script leaves free. With room for twice the inputs,
+            nothing has to be saved.
     """
     return [smallest_card(r, convolutions), *(room(r, free_gb) or what_first(r))]
 
@@ -38,7 +38,7 @@ def smallest_card(r, convolutions):
 
 
 def room(r, free_gb):
-    """Return a line on how many inputs have room on the card, none if it is not twice as many."""
+    """Return a line on the number of inputs with room on the card; none if it is not twice."""
     breakdown = r["train"]["breakdown_gb"]
     grows = sum(breakdown.get(name, 0) for name in WITH_INPUTS)
     if not grows or not r.get("batch_size"):  # of a script without inputs, nothing is known

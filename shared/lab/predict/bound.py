@@ -2,9 +2,9 @@
 
 Each operation takes at least as long as its arithmetic at the device's highest rate, as moving its
 bytes to and from memory, and as sending them to other devices or the host. Operations of one stream
-run one after the other. Streams run concurrently, and communication between devices has one of its
-own; the longest stream bounds the update. Launching operations, synchronization, and computation on
-the host are not included, so real runs take longer.
+run one after the other. Streams run concurrently, and communication between devices has its own
+stream; the longest stream bounds the update. Launching operations, synchronization, and computation
+on the host are not included, so real runs take longer.
 """
 
 import collections

@@ -1,8 +1,8 @@
 """Configurations for a batch size on a card: which scripts fit, and their micro-batches.
 
 A run goes on with updates of other sizes, which show how many images or texts at once fit into the
-card's memory. Where that is too little, the script runs once more on a card with no more memory:
-PyTorch gives idle memory back, and what it has may suffice.
+card's memory. If none fits, the script runs once more on a card of exactly that size: PyTorch then
+frees idle blocks of its cache, and the memory may suffice.
 
 In 11, combinations of techniques are tried, too, beginning with the one that adds least to an
 update. The first that takes its whole share of the batch at once ends the search: more techniques
@@ -24,7 +24,7 @@ from shared.lab.records.reading import folder, name, unit
 
 
 def runs_on(script, options, card_gb):
-    """Return whether a script runs on a card with no more memory than it has."""
+    """Return whether a script runs on a card with so many GB, where idle memory is given back."""
     try:
         # The rank that needs most is found while there is room; only then is the card small.
         options = with_most(script, options)
@@ -35,9 +35,9 @@ def runs_on(script, options, card_gb):
 
 
 class Runs:
-    """Runs of which some fail: the results of the others are kept.
+    """Runs of jobs, some of which may fail: the results of the successful ones are kept.
 
-    `errors` are those that failed; once all is done, `failed` is a Failed, or None.
+    `errors` are those of failed runs; once all is done, `failed` is a Failed, or None.
     """
 
     def __init__(self):
@@ -57,7 +57,7 @@ class Runs:
 def fits(jobs, card_gb):
     """Return the records of jobs, (script, Wanted), each with "fits" for a card, and a Failed.
 
-    The latter is None if all went well.
+    The Failed is None if no job failed.
 
     Raises:
         Failed: all of them failed.
@@ -125,8 +125,8 @@ def find(jobs, card):
 def batch_sizes(jobs):
     """Return the batch size for each job: that of the last script with the same task.
 
-    All scripts from 04 on have the same; those before 04 would take more at once, and be compared
-    with others for another number of examples.
+    All scripts from 04 on have the same batch size. Those before 04 have a larger one, and could
+    not be compared with the others.
     """
     modules = [scripts.get(script).load() for script, _ in jobs]
     size_of_task = {}
@@ -161,7 +161,7 @@ class Search:
 
 
 def combinations(script, options, record, card, size):
-    """Return a Search for one GPU, and one for as many as a record has."""
+    """Return the Searches for one GPU and for the number of GPUs of a record."""
     # Their own updates take the whole share at once, as the search does first: fewer passes.
     options = dataclasses.replace(options, micro_batch_size=options.micro_batch_size or size)
     numbers = {record["world_size"]}
@@ -182,7 +182,7 @@ def combinations(script, options, record, card, size):
 
 
 def weights_gb(record):
-    """Return the size of all weights, of which each process has a part, on its GPU or host."""
+    """Return the GB of all weights, of which each process has a part, on its GPU or host."""
     train = record["train"]
     breakdowns = [train["breakdown_gb"], train["host_breakdown_gb"] or {}]
     return record["world_size"] * sum(gb.get("parameters", 0) for gb in breakdowns)
@@ -222,7 +222,7 @@ def table(records, card):
 
 
 def has_room(way):
-    """Return whether enough is left on the card to rely on the answer."""
+    """Return whether OPEN_GB or more are left on the card, so that the answer is reliable."""
     return way["card_gb"] - way["needs_gb"] >= tables.OPEN_GB
 
 
@@ -232,10 +232,10 @@ def heading(examples):
 
 
 def rows(configurations):
-    """Return a table row for each of ways(), by number of GPUs.
+    """Return a table row for each of ways(), ordered by number of GPUs.
 
-    Then those with memory to spare come first, and those that take the shortest time for the batch,
-    which is the same for all; a time that leaves out what the host computes comes after the others.
+    Within a number, configurations with memory to spare come first, then by time for the batch,
+    which is the same for all. Times that leave out computation on the host come after the others.
     """
 
     def row(description, way):

@@ -1,4 +1,4 @@
-"""`python -m shared predict`: the one runner behind all predictions that it prints."""
+"""`python -m shared predict`: run the predictions that a command line asks for, and print them."""
 
 import json
 
@@ -10,10 +10,10 @@ from shared.lab.records.reading import by_model
 
 
 def main(argv=None):
-    """Predict as a command line says; return the records."""
+    """Run the command; return the records."""
     args = parse(argv)
-    # Imported here: what runs the stages takes seconds to import, and a script of the user's needs
-    # none of it.
+    # Imported here: the predictor of stages takes seconds to import, and a user's script does not
+    # need it.
     if args.user_script:
         from shared.lab.predict import own_script as predictor
     else:
@@ -36,7 +36,7 @@ def main(argv=None):
 
 
 def show(records, outcome, args):
-    """Print the tables of predictions and what belongs to them, model by model."""
+    """Print the tables of predictions, with the details below them, model by model."""
     how = f"with torch {torch.__version__}; kernels did nothing"
     if args.expandable:
         how = f"with expandable segments, {how}"

@@ -68,7 +68,7 @@ class Cost:
     """The operations of an update on one type of device, and the bytes moved on the host."""
 
     def __init__(self, device, stream):
-        """Begin with nothing; stream() returns the id of the stream of the device at work."""
+        """Begin without operations; stream() returns the id of the device's current stream."""
         self.device = device
         self.stream = stream
         self.operations = []
@@ -159,7 +159,7 @@ class Cost:
 def group_size(func, args):
     """Return the number of processes in the group of a communication operation.
 
-    Without this, the share of a tensor that comes from the other processes would not be known.
+    It determines the share of a tensor that comes from the other processes.
     """
     if func.namespace == "c10d":
         groups = (

@@ -19,7 +19,7 @@ IMPORTED = [*PRELOADED, "shared.lab.predict.stage", "shared.lab.predict.card_fit
 
 
 def run_all(jobs, workers):
-    """Return the results of jobs in order; that of a job that fails is the exception."""
+    """Return the results of jobs in order; the result of a failed job is its exception."""
     # By name, since from Python 3.14 on the default starts processes that import everything anew:
     # https://docs.python.org/3/library/multiprocessing.html#contexts-and-start-methods
     context = multiprocessing.get_context("fork")
@@ -50,7 +50,7 @@ def run_all(jobs, workers):
 
 
 def _run(sender, job):
-    """Run a job, and send what it returns, or the error; what it prints is not shown."""
+    """Run a job, and send its result or its error; its output is not shown."""
     end_with_parent()
     function, *arguments = job
     with tempfile.TemporaryFile() as log:
@@ -68,7 +68,7 @@ def _run(sender, job):
 
 
 def _name(job):
-    """Return what a message calls a job: its script, and the model if its options name one."""
+    """Return the name of a job for messages: its script, and the model if its options have one."""
     _, name, *further = job
     model = getattr(further[0], "model", None) if further else None
     return f"{name} with {model}" if model else str(name)
@@ -91,12 +91,12 @@ def serve(end):
             variables, folders, jobs, workers = end.recv()
         except EOFError:
             return
-        # Only what an earlier call has set goes: packages set variables of their own on import.
+        # Only variables of an earlier call are removed: packages set others when imported.
         for name in last.keys() - variables:
             os.environ.pop(name, None)
         os.environ.update(variables)
         last = variables
-        # Jobs come as bytes in a message: what they name may be importable only from here on.
+        # Jobs come as bytes in a message: their modules may be importable only from here on.
         sys.path += [folder for folder in folders if folder not in sys.path]
         end.send(pickle.dumps(run_all(pickle.loads(jobs), workers)))
 
@@ -105,7 +105,7 @@ if __name__ == "__main__":
     gc.disable()
     for name in IMPORTED:
         importlib.import_module(name)
-    gc.freeze()  # or every fork would look through all that is imported for garbage, many times
+    gc.freeze()  # otherwise every fork would search all imported objects for garbage, many times
     gc.enable()
     descriptor = int(sys.argv[1])
     sys.argv = ["predict"]  # errors of the command line begin with it

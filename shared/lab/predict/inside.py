@@ -1,4 +1,4 @@
-"""What runs in the process with the emulated GPU: a script, and the record of what it needed.
+"""The program of the process with the emulated GPU: it runs a user's script and makes its record.
 
 `python -m shared.lab.predict.inside FILE` runs a script as own.settings.Settings in FILE say.
 """
@@ -29,7 +29,7 @@ def main(file):
         UserError: nothing ran on the GPU, or the script lacks a file.
     """
     settings = Settings.read(file)
-    # Else torch.compile() would trace the watch's functions along with those of the script.
+    # Otherwise torch.compile() would trace the watch's functions along with the script's.
     for module in ("watch", "cost"):
         process.leave_out_of_compile(f"shared.lab.predict.{module}")
     torch.set_num_threads(1)

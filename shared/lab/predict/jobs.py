@@ -39,9 +39,10 @@ class Wanted:
 
 
 class Failed(UserError):
-    """Some runs failed: `failed` of them, for these `reasons`; `completed` are other results.
+    """An error of some runs: `failed` of them, for these `reasons`.
 
-    `results` are those of all runs, in order, with exceptions for those that failed.
+    `results` are those of all runs, in order, with exceptions for failed runs; `completed` are the
+    results without exceptions.
     """
 
     def __init__(self, results):
@@ -66,12 +67,12 @@ class Forks:
         command = [sys.executable, "-m", "shared.lab.predict.forks", str(descriptor)]
         passed = {"cwd": ROOT, "pass_fds": [descriptor], "stdin": subprocess.DEVNULL}
         self._process = launch.start(command, variables, **passed)
-        # Else recv() would wait, and not fail, when the server has died.
+        # With this end open, recv() would wait, and not fail, when the server has died.
         server_end.close()
         atexit.register(self.end)
 
     def run(self, variables, jobs, workers):
-        """Return the results of jobs, so many at a time.
+        """Return the results of jobs.
 
         Args:
             variables: the environment of the jobs.
@@ -118,9 +119,8 @@ def run_jobs(jobs, emulated=True, workers=WORKERS):
 def attempts(jobs, emulated=True, workers=WORKERS):
     """Run jobs, (function, *arguments), each in a process of its own, some at a time.
 
-    Return their results, in order, with exceptions for those that failed. With `emulated`, the
-    processes have emulated GPUs; with False they see no GPU, and with None the same as this
-    process.
+    Return their results, in order, with exceptions for failed jobs. With emulated=True the
+    processes have emulated GPUs, with False no GPU, and with None the GPUs of this process.
 
     Raises:
         UserError: no GPU can be emulated here.

@@ -18,9 +18,9 @@ CHOOSING = ("build", "parallelize")
 
 
 def node_at_work():
-    """Return the number of the node whose backward is running, None outside of a backward pass.
+    """Return the number of the autograd node that is running, None outside of a backward pass.
 
-    Without this private name, the module that a gradient is computed for would not be known.
+    Without this private name of PyTorch, the module of a gradient would not be known.
     """
     node = torch._C._current_autograd_node()
     return node._sequence_nr() if node else None
@@ -56,8 +56,8 @@ class Whereabouts:
         self._makers.clear()
         with (
             register_module_forward_pre_hook(self._entered),
-            # Also after an exception: by one, checkpointing ends a recomputation that has all it
-            # needs. https://docs.pytorch.org/docs/stable/checkpoint.html
+            # Also after an exception: checkpointing raises one to end a recomputation early.
+            # https://docs.pytorch.org/docs/stable/checkpoint.html
             register_module_forward_hook(self._left, always_call=True),
         ):
             yield
@@ -94,11 +94,11 @@ class Whereabouts:
 
 
 class Lines:
-    """Finder of the running lines of a script (a module), in the thread that creates this.
+    """Finder of the running lines of a script (a module), in the thread that creates this object.
 
-    One is the line of train_step() that is running; during the backward pass, the one that started
-    it. Another may be the line of build() or parallelize() that chose what is running. It is found
-    on the call stack: below `optimizer.step()` runs code of the module that defines
+    The first is the running line of train_step(); during the backward pass, the line that started
+    it. The second is the line of build() or parallelize() that chose the running code, if any. It
+    is found on the call stack: below `optimizer.step()` runs code of the module that defines
     torch.optim.SGD, a name that build() uses.
     """
 
@@ -110,7 +110,7 @@ class Lines:
         self._of = functools.cache(self._line)
 
     def __call__(self):
-        """Return the numbers of the running line and of the line that chose it, or None."""
+        """Return the numbers of the running line and of the line that chose it, None if unknown."""
         chosen = None
         # A backward pass may run in a thread of its own, as on a real GPU, while the script's
         # thread waits.
@@ -151,7 +151,7 @@ def _chosen(script):
 
 
 def _meaning(node, script):
-    """Return what a name such as torch.optim.SGD means in a script, None if it is a variable."""
+    """Return the object of a name such as torch.optim.SGD in a script, None for a variable."""
     if isinstance(node, ast.Name):
         return getattr(script, node.id, None)
     if isinstance(node, ast.Attribute):

@@ -1,4 +1,4 @@
-"""The command line of `python -m shared predict`, for this repository's scripts and for others."""
+"""The command line of `python -m shared predict`: scripts of this repository, or of the user."""
 
 import argparse
 import os
@@ -136,9 +136,9 @@ def parse(argv=None):
     """Parse the command line.
 
     Besides the options, the result has `command`, the command line; `user_script`, the path of a
-    script of the user's, or None; its `arguments`; and `fits_gb`, the size of the card that
+    user's script, or None; `arguments` of that script; and `fits_gb`, the GB of the card that
     scripts shall fit on, or None. For this repository's scripts it has `names`, those that the
-    options apply to, `models`, and `ways`: whether to search for what fits on the card.
+    options apply to, `models`, and `ways`: whether to search for configurations that fit the card.
 
     Raises:
         UserError: an option is wrong, or not for this kind of script.
@@ -197,7 +197,7 @@ def _complete_for_repository(args):
 
 
 def _refuse(args, options, kind):
-    """Raise a UserError if one of the options, which are for another kind of script, is there."""
+    """Raise a UserError if an option was given that is for another kind of script."""
     for name, option in options.items():
         if getattr(args, name):
             raise UserError(f"{option} is for {kind} (see --help)")

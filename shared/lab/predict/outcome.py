@@ -1,4 +1,4 @@
-"""What a prediction returns, of this repository's scripts and of a script of the user's."""
+"""The result of a prediction, for scripts of this repository and for a user's script."""
 
 import dataclasses
 from collections.abc import Callable
@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """The records of a prediction, and what belongs to them."""
+    """The records of a prediction, with timelines, details to print, and an error, if any."""
 
     records: list
-    moments: list  # what history.condensed() returned, for pictures
+    moments: list  # results of history.condensed(), for pictures
     details: Callable  # returns lines to print below the tables, for the records of one model
     failed: Exception | None = None  # some runs failed; the records are those of the others

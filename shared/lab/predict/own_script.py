@@ -1,4 +1,4 @@
-"""Predictions of a script of the user's, unedited: it runs in a process with an emulated GPU."""
+"""Prediction of a user's script, unedited: it runs in a process with an emulated GPU."""
 
 import dataclasses
 import os
@@ -21,14 +21,14 @@ from shared.record import ROOT
 INSIDE = [sys.executable, "-m", "shared.lab.predict.inside"]
 EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 WITHOUT_COMPILER = {"TORCHDYNAMO_DISABLE": "1"}
-RANKS_DIFFER = 0.01  # of what rank 0 needs: less is the same
+RANKS_DIFFER = 0.01  # of the memory of rank 0: a smaller difference is none
 
 
 def predict(args):
     """Predict a script as options.parse() has returned it; return an Outcome.
 
-    Where the card is too small, or only just large enough, the script runs again on one that has
-    plenty: the figures are those of a run with room.
+    Where the card is too small, or only just large enough, the script runs again on a card with
+    plenty of memory: the figures are those of a run with room.
 
     Raises:
         UserError: no GPU can be emulated here, or the script was killed.
@@ -61,9 +61,9 @@ def predict(args):
 
 
 def compared_ranks(findings, args):
-    """Run the last of several ranks, too; return the Findings of the one that needs more.
+    """Run the last of several ranks, too; return the Findings of the rank that needs more memory.
 
-    Return lines about both as well, none if these are all and need the same.
+    Return lines about both ranks as well, none if there are only two that need the same.
     """
     last = (args.devices or 1) - 1
     if not last:
@@ -71,7 +71,7 @@ def compared_ranks(findings, args):
     others = ""
     if last > 1:
         others = f"; of the ranks between them, emulated-gpu run --devices {last + 1} torchrun"
-    # On a card with room, as the figures of the first are.
+    # On a card with room, like the figures of rank 0.
     ended = Run(args, tables.PLENTY_GB, rank=last).start(is_shown=False)
     other = ended.findings
     if not other or not other.record:
@@ -84,7 +84,7 @@ def compared_ranks(findings, args):
 
 
 def shortage(findings):
-    """Return how a script lacked memory on its card, None if there was room."""
+    """Return a text on the lack of memory of a script on its card, None if there was room."""
     if findings.out_of_memory_at:
         return f"it does not fit: out of memory in {findings.out_of_memory_at}"
     if findings.errors:
@@ -96,7 +96,7 @@ def shortage(findings):
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """A process that has ended; `findings` are None if it failed, `log` what it did not show."""
+    """A process that has ended; `findings` is None if it failed, `log` its output if not shown."""
 
     code: int  # negative: the signal that killed it
     findings: Findings | None
@@ -106,7 +106,7 @@ class Ended:
 def find(args, card_gb, variables=None, is_first=False, host_us=launch.HOST_US):
     """Run a script on a card with so many GB, beside a host of that pace; return its Findings.
 
-    The first run is shown, and writes the snapshot; what others print is kept back.
+    The output of the first run is shown, and that run writes the snapshot.
     """
     snapshot = args.snapshot if is_first else None
     run = Run(args, card_gb, host_us, variables or {}, snapshot)
@@ -123,7 +123,7 @@ def find(args, card_gb, variables=None, is_first=False, host_us=launch.HOST_US):
 
 
 class Run:
-    """How to run a script on a card with so many GB, beside a host of that pace."""
+    """A run of a script, to be started, on a card with so many GB, beside a host of that pace."""
 
     def __init__(self, args, card_gb, host_us=launch.HOST_US, variables=(), snapshot=None, rank=0):
         """Prepare the environment; `variables` are added to it."""
@@ -148,7 +148,7 @@ class Run:
             self._variables |= EXPANDABLE
 
     def start(self, is_shown):
-        """Run the script; return how it Ended."""
+        """Run the script until it ends; return an Ended."""
         with tempfile.TemporaryDirectory() as folder:
             settings = self._settings(Path(folder, "findings.json"))
             file = Path(folder, "settings.json")

@@ -1,12 +1,12 @@
-"""How memory depends on the host's pace, where other streams keep what a program has freed.
+"""Dependence of memory on the host's pace, where freed blocks wait for other streams.
 
-A record whose `kept_by` is not empty may depend on it. Then the program runs again beside a fast
-host and a slow one, and `pace` has the bounds if they differ.
+A record whose `kept_by` is not empty may depend on the pace. Then the program runs again beside a
+fast host and a slow host, and `pace` has the bounds if they differ.
 """
 
 from emulated_gpu.launch import BOUNDS_US
 
-LEAST = 0.02  # of the first figure: what differs by less is the same
+LEAST = 0.02  # of the first figure: a smaller difference is none
 # The figures of training that are compared, and what they are called.
 FIGURES = {"device_peak_gb": "allocated", "device_reserved_gb": "reserved"}
 
@@ -35,7 +35,7 @@ def bounds(record, figure):
 
 
 def lines(record):
-    """Return what depends on the pace, and why, as lines of text."""
+    """Return lines of text on the figures that depend on the pace, and the reasons."""
     fast, slow = BOUNDS_US
     text = []
     for figure, (least, most) in record.get("pace", {}).items():

@@ -1,4 +1,4 @@
-"""Which scripts a command line names, and the runs of them that it asks for."""
+"""The scripts that a command line names, and the runs of them that it asks for."""
 
 import dataclasses
 from pathlib import Path
@@ -15,9 +15,9 @@ ENDINGS = (".py", ".ipynb")
 
 
 def resolve(text):
-    """Return what a word of the command line names: scripts of this repository, or a path.
+    """Return the names of scripts, or the path, that a word of the command line stands for.
 
-    A stage or side road is the same by name and by path, from any folder: ./06_sgd/train.py is
+    A stage or side road has the same name by path, from any folder: ./06_sgd/train.py is
     06_sgd/train. Names and ranges that commas separate are returned one by one, as they are.
     """
     path = Path(text)
@@ -85,7 +85,7 @@ def suited(args):
 
 
 def _units(args, named):
-    """Return what the options are for: "images", "texts", both or neither."""
+    """Return the units of the tasks that options are for: "images", "texts", both or neither."""
     of_images = [model.startswith("vit_") for model in args.models if model]
     units = set()
     if args.image_px or any(of_images):

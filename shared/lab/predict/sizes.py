@@ -1,4 +1,4 @@
-"""Updates of other sizes after those of a script: how many examples at once fit on a card.
+"""Updates of other sizes after those of a script, to find the number that fits on a card at once.
 
 These functions run in a process with an emulated card that has room for everything.
 """
@@ -63,7 +63,7 @@ class Tries:
         self._batch = None  # validation follows, and must not find it in memory
 
     def update(self, share, at_once):
-        """Return the GB that PyTorch reserves for updates on so many examples, so many at once."""
+        """Return the GB reserved for updates on `share` examples, `at_once` in each pass."""
         from emulated_gpu import process  # it exists only where a GPU is emulated
 
         stage = self.stage
@@ -88,13 +88,13 @@ class Tries:
 
 
 def repeated(tensor, n):
-    """Return a tensor of one example as one of n."""
+    """Return a tensor with n copies of a tensor's only example."""
     # Not expand(): its n examples would share the memory of one.
     return tensor.repeat(n, *[1] * (tensor.ndim - 1))
 
 
 def with_fits(script, options, card_gb):
-    """Return a record, with "fits": whether there is room on a card, and the largest micro-batch.
+    """Return a record with "fits": the room on a card, and the largest micro-batch.
 
     A stage without micro-batches takes its batch at once. The others get a batch of at least two
     micro-batches per process, so that the gradients of the first exist during the forward pass of

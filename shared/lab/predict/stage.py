@@ -23,7 +23,7 @@ from shared.memory.blocks import tensors
 from shared.memory.phases import Phases
 
 LEARNED = ("accuracy", "perplexity", "reward")
-# What the Meter measures, and an emulated GPU does not tell: it computes nothing.
+# Fields of the Meter that mean nothing on an emulated GPU, which computes nothing.
 MEANINGLESS = "pretrained dataset seed epochs resumed_at first_loss last_loss train_seconds".split()
 MEANINGLESS += [f"{part}_{name}" for part in ("train", "val", "test") for name in LEARNED]
 MEANINGLESS += ["images_per_second", "texts_per_second", "input_shapes"]
@@ -31,7 +31,7 @@ UPDATES = 3  # the second is the first with everything allocated at its start
 
 
 def _drawn_with_every_update(**options):
-    # Not by the clock of this machine, on which figures must not depend.
+    # Not by this machine's clock: figures must not depend on it.
     return tqdm(**options | {"mininterval": 0})
 
 
@@ -89,7 +89,7 @@ class Stage:
     def __init__(self, name, options, with_lines=False, further=None):
         """Load the script, and set its constants.
 
-        `further`, if given, yields batches after those of the script; it gets this, and the loader.
+        `further(stage, loader)`, if given, yields batches after those of the script.
         """
         self.options = options
         self._with_lines = with_lines
@@ -151,12 +151,12 @@ class Stage:
         return self.phases
 
     def beyond(self, loader):
-        """Return batches after those of the script, whose cost is known now."""
+        """Return batches after those of the script; store the cost of the script's own update."""
         self.own = self._own_cost()  # not that of further batches, which may be smaller
         return self._further(self, loader) if self._further else ()
 
     def _own_cost(self):
-        """Return the fields of a record that tell what the script's own last update costs."""
+        """Return the fields of a record on the cost and time of the script's own last update."""
         from emulated_gpu import process
 
         cost, times = self.watch.cost, self.phases.times
@@ -206,7 +206,7 @@ def predicted(name, options, tries=None, with_lines=False):
     chosen = options.techniques
     for field in MEANINGLESS:
         record.pop(field, None)
-    if "rank" in record:  # the Meter knows only this one
+    if "rank" in record:  # the Meter has figures of this process alone
         record["rank"] = options.rank or 0
     record |= {
         "script": f"{scripts.get(name).folder}/before" if chosen == () else name,
@@ -259,7 +259,7 @@ def predict(name, options):
 
 
 def predict_moments(name, options):
-    """Return what holds the memory in the last update, as history.condensed() returns it."""
+    """Return the timeline of the last update's memory: the result of history.condensed()."""
     record, trace, stage = predicted(name, with_most(name, options), with_lines=True)
     since, end = (trace.index(n) for n in (stage.phases.begins[-1], stage.phases.ends[-1]))
     return history.condensed(record, trace, since, end)

@@ -44,7 +44,7 @@ def completed(function, every):
     """
     try:
         return every, run_jobs([(function, *run) for run in every]), None
-    # A run that fails takes no others with it.
+    # The results of the other runs are kept.
     except Failed as failed:
         if not failed.completed:
             raise
@@ -55,7 +55,7 @@ def completed(function, every):
 
 
 def add_paces(every, records):
-    """Run again, beside a fast host and a slow one, what may depend on that; add `pace`."""
+    """Repeat runs that may depend on the host's pace beside a fast and a slow host; add `pace`."""
     for (script, options), record in zip(every, records):
         # Only then, since it takes two more runs.
         if record["kept_by"]:
@@ -64,5 +64,5 @@ def add_paces(every, records):
 
 
 def depends(records):
-    """Return how records depend on the host's pace, as lines of text."""
+    """Return lines of text on the figures that depend on the host's pace."""
     return [f"{name(record)}: {line}" for record in records for line in pace.lines(record)]

@@ -1,4 +1,4 @@
-"""Predictions as tables of text: peaks, what holds the memory, what fits on a card."""
+"""Predictions as tables of text: peaks, memory by category, costs, and scripts that fit a card."""
 
 from emulated_gpu.cards import CONTEXT_GB, NCCL_GB, set_aside
 from shared.lab.predict import pace, times
@@ -25,7 +25,7 @@ def table(records, columns):
 
 
 def predictions(records):
-    """Return the predictions of one model as lines of text: peaks, and what holds the memory."""
+    """Return the predictions of one model as lines of text: peaks, and memory by category."""
     gb_or_mb, factor = formats.scale(records)
     width = max(len(formats.where(r)) for r in records)  # of the last column, which is text
 
@@ -142,12 +142,12 @@ def needs(record):
 
 
 def tight(fit):
-    """Return whether a record's "fits" or "way" fits only if PyTorch gives idle memory back."""
+    """Return whether a record's "fits" or "way" fits only if PyTorch gives back idle memory."""
     return fit["needs_gb"] > fit["card_gb"]
 
 
 def fitting(records):
-    """Return which scripts, whose records have "fits", fit on a card, as lines of text."""
+    """Return a table of the scripts that fit on a card, by their "fits", as lines of text."""
 
     def answer(r):
         if not r["fits"]["fits"]:

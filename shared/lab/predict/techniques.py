@@ -1,7 +1,7 @@
 """The techniques between 11_llm/before.py and 11_llm/train.py, one at a time.
 
-For `python -m shared predict 11 --one-by-one`: from the first script to the last, with a technique
-more at each step. On one device, where there is nothing to shard, the steps end with checkpointing.
+For `python -m shared predict 11 --one-by-one`: from the first script to the last, each step adds a
+technique. On one device, where there is nothing to shard, the steps end with checkpointing.
 With `--card`, other combinations are tried, too.
 
 Each step is one of the two scripts with a few lines changed, as the stages 03, 05 and 07 to 10
@@ -27,7 +27,7 @@ EXACT_BUFFERS = (
     "    return model, optimizer\n",
     "    models.restore_buffers(model, fabric.device)\n    return model, optimizer\n",
 )
-# Of each technique, what it replaces in before.py: (text, its replacement).
+# {technique: its replacements in before.py, [(text, replacement)]}.
 # Whole texts, so that a change in before.py is an error, and not a technique left out.
 ADDED = {
     BF16: [('precision="32-true"', 'precision="bf16-true"'), EXACT_BUFFERS],
@@ -76,7 +76,7 @@ ADDED = {
         ),
     ],
 }
-# Of each technique, what is replaced in train.py where it is left out.
+# {technique: the replacements in train.py that leave it out}.
 LEFT_OUT = {
     CHECKPOINT: [
         (
@@ -95,7 +95,7 @@ LEFT_OUT = {
 
 
 def has_steps(name):
-    """Return whether a script is one that the techniques lead to."""
+    """Return whether a script is the last step, with all techniques."""
     return name == TRAIN
 
 
@@ -105,7 +105,7 @@ def in_order(devices):
 
 
 def combinations(devices, bf16):
-    """Return the combinations of techniques to try, those that cost least first.
+    """Return the combinations of techniques to try, the cheapest first.
 
     The first three techniques cost next to nothing, so all contain those that devices support.
 

@@ -1,4 +1,4 @@
-"""Pictures of one update: what holds the memory, from moment to moment."""
+"""Pictures of one update: the memory by category, from moment to moment."""
 
 import json
 
@@ -23,9 +23,9 @@ ABOVE = {"textcoords": "offset points", "fontsize": 9}  # a text above a point
 
 
 def draw_all(every, out):
-    """Draw a picture per script, such as 06_sgd_train.png, and of several peaks.png with all peaks.
+    """Draw a picture per script, such as 06_sgd_train.png; of several, also peaks.png.
 
-    What the pictures show, a list of what history.condensed() returned, goes to timelines.json.
+    Their data, a list of results of history.condensed(), are written to timelines.json.
     """
     for moments in every:
         picture = out / f"{moments['script'].replace('/', '_')}.png"
@@ -36,7 +36,7 @@ def draw_all(every, out):
 
 
 def beside(every, file):
-    """Draw what scripts hold on the device beside each other, on one scale unless one is tiny."""
+    """Draw device memory of scripts side by side, on one scale unless their peaks differ much."""
     figure, axes = _figure(len(every), 8.5, 3.6)
     held = [expanded(moments) for moments in every]
     tops = [moments["device"].sum(1).max() for moments in held]
@@ -58,7 +58,7 @@ def beside(every, file):
 
 
 def _mark_peak(axes, at, total, gb_or_mb, more=""):
-    """Mark the largest of total, with its size and more text above it."""
+    """Mark the largest value of `total`, with its size and further text above."""
     i = int(total.argmax())
     peak = at[i], total[i]
     axes.plot(*peak, **MARK)
@@ -69,7 +69,7 @@ def _mark_peak(axes, at, total, gb_or_mb, more=""):
 
 
 def draw(record, moments, file):
-    """Draw what one script holds on the GPU."""
+    """Draw the GPU memory of one script."""
     held = expanded(moments)
     figure, axes = _figure(1, 11, 4.8)
     gb_or_mb, factor = _area(axes[0, 0], held)
@@ -93,7 +93,7 @@ def _figure(columns, width, height):
 
 
 def _area(axes, moments, largest_gb=None):
-    """Draw what is held, on a scale up to `largest_gb`; return its unit, and the factor from GB."""
+    """Draw memory on a scale up to `largest_gb`; return the unit, and the factor from GB."""
     phases = moments["phases"]
     gb = moments["device"]
     x = moments["at"]

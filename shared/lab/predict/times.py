@@ -1,4 +1,4 @@
-"""How long an update takes: what the card does, and the host that starts its work.
+"""The duration of an update on a card, with the host that starts the card's work.
 
 A record's `time` has {"ms", "busy_ms", "pieces"} of its last update, in the emulator's virtual time
 (shared/emulator/README.md): the host starts one piece of work after the other, and each lasts as
@@ -18,7 +18,7 @@ def is_paced(time):
 def line(time, host_us, card, devices):
     """Return a sentence on the time of an update on a card, beside a host of that pace.
 
-    It says a range where published runs on such a card were not near.
+    It has a range if emulated times of published runs on such a card were not near.
     """
     low, high = (_rounded(time["ms"] * factor) for factor in factors(card.title))
     about = f"An update takes {low} to {high} ms"
@@ -35,7 +35,7 @@ def line(time, host_us, card, devices):
 
 
 def note(card):
-    """Return a sentence on emulated times of a card, None if published ones were near."""
+    """Return a sentence on emulated times of a card, None if they are near published times."""
     low, high = factors(card.title)
     if low == high:
         return None

@@ -1,4 +1,4 @@
-"""The allocator's own history as a log of blocks: what each holds, and when it is freed."""
+"""The allocator's own history as a log of blocks, with the category and origin of each."""
 
 import torch
 
@@ -7,10 +7,10 @@ from shared.memory.blocks import KNOWN, Block, summit
 
 
 class TracedBlock(Block):
-    """A block of the allocator's, and where in the run it was handed out; None if not known.
+    """A block of the allocator, and the place in the run where it was allocated, None if unknown.
 
-    `shape` and `dtype` are of the tensor that an operation returned in it, `name` is of the
-    parameter that it belongs to, `operation` that which allocated it.
+    `shape` and `dtype` are of the tensor that an operation returned in it, `name` of the parameter
+    that it belongs to; `operation` is the name of the operation that allocated it.
     """
 
     __slots__ = ("phase", "module", "line", "shape", "dtype", "name", "operation")
@@ -24,7 +24,7 @@ class TracedBlock(Block):
 
 
 class Trace:
-    """The history of the current device's allocator, with what a Watch has seen meanwhile.
+    """The history of the current device's allocator, with the operations that a Watch has seen.
 
     Attributes:
         events: (block, bytes), negative when freed; the bytes are those that were requested.
@@ -56,7 +56,7 @@ class Trace:
         if event["action"] == "alloc":
             results = self._watch.results[number]
             change = event["size"]
-            # The operation returned no tensor there: it allocated the block for itself.
+            # The operation returned no tensor in this block: it allocated a workspace.
             if within and event["addr"] not in results:
                 category = "workspaces"
             tensor = results.get(event["addr"], (None, None))
@@ -77,23 +77,23 @@ class Trace:
         self.watched.append((module, *(line[1:] if line else (None, None))))
 
     def _label_until(self, number):
-        """Give blocks the categories that the script has shown before an operation."""
+        """Give blocks the categories that were noted until an operation."""
         while self._next_label[0] <= number:
             _, address, category, name = self._next_label
             block = self._live.get(address)
-            # What is known stays, as in the ledger; the other categories are guesses.
+            # A known category stays, as in the ledger; the others are guesses.
             if block and block.label not in KNOWN:
                 block.label = category
                 block.name = name
             self._next_label = next(self._labels)
 
     def index(self, number):
-        """Return the index of the first event that an operation, or one after it, has led to."""
+        """Return the index of the first event of an operation, or of a later operation."""
         later = (i for i, of_event in enumerate(self.numbers) if of_event >= number)
         return next(later, len(self.numbers))
 
     def phase(self, peaks, since, until=None):
-        """Return a record's phase, and where its peak is.
+        """Return a record's phase, and the place of its peak.
 
         The `peaks` are of PyTorch's counters, in bytes: more than was requested is rounding.
         """
@@ -110,7 +110,7 @@ class Trace:
         return phase, {**_place(last), "line": last and last.line and "{}:{}".format(*last.line)}
 
     def at_peak(self, since, until, key):
-        """Return what is there at the peak, as {category: {key(block): GB}}, the largest first."""
+        """Return the memory at the peak, {category: {key(block): GB}}, the largest first."""
         _, _, last = summit(self.events, "cuda", since, until)
         live = {}
         for block, change in self.events[: until if last else since]:
@@ -127,11 +127,11 @@ class Trace:
         return sizes
 
     def peak_at(self, since, until):
-        """Return where a record's peak is, in a part of the events."""
+        """Return the place of the peak in a part of the events, as in a record."""
         return _place(summit(self.events, "cuda", since, until)[2])
 
 
 def _place(block):
-    """Return where in the run a block was handed out."""
+    """Return the place in the run where a block was allocated."""
     # Without a block, that peak was there when the events began: loading has left it.
     return {"phase": block.phase if block else "load", "module": block and block.module}

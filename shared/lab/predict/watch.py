@@ -24,14 +24,14 @@ EXCHANGE = ("c10d", "fsdp")  # namespaces of operations on buffers for communica
 
 
 class Watch:
-    """Records each operation on the GPU, and what is known of the tensors in its memory.
+    """Observer of the operations on the GPU, and of the categories of tensors in its memory.
 
     Attributes:
-        places: of each operation: (phase, module, line of the script, category of what it
-            allocates).
+        places: of each operation: (phase, module, line of the script, category of the blocks that
+            it allocates).
         results: of each operation: {address: (shape, dtype)} of the tensors that it returned.
-        operations: the name of each, such as aten.mm, {its number: name}.
-        labels: what the script has shown: (operations so far, address, category, name).
+        operations: {number of an operation: its name, such as aten.mm}.
+        labels: categories by hooks of the script: (operations so far, address, category, name).
         cost: a Cost, of the operations since its start().
         building: true until training begins.
         inputs: addresses of a batch on the host.
@@ -39,10 +39,10 @@ class Watch:
     """
 
     def __init__(self, line):
-        """Begin with nothing.
+        """Begin without operations.
 
         line() returns the script's running line: (file, number, and number of the line that chose
-        what is running, or None), or None outside of the script.
+        the running code, or None), or None outside of the script.
         """
         self.line = line
         self.places = []
@@ -79,7 +79,7 @@ class Watch:
         return number
 
     def ends(self, number, func, args, kwargs, out):
-        """Note what an operation has returned."""
+        """Note the tensors that an operation has returned."""
         if number is None:
             return
         self._running = False
@@ -99,7 +99,7 @@ class Watch:
         _tell(f"{number}{BETWEEN}")
 
     def place(self):
-        """Note where the script is; what PyTorch allocates from here on belongs there."""
+        """Note the place in the script; blocks that PyTorch allocates from here on belong to it."""
         phase = self.phase()
         line = self.line()
         # Autograd runs the backward pass in a thread of its own, which no line has called.
@@ -225,6 +225,6 @@ def _stream():
 
 
 def _tell(text):
-    """Let the allocator's history name what it allocates from here on."""
+    """Attach a text to the events of the allocator's history from here on."""
     if torch.cuda.is_initialized():
         torch._C._cuda_setMemoryMetadata(text)

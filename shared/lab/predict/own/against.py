@@ -1,4 +1,4 @@
-"""A prediction beside one under another Python, such as another version of PyTorch: what grew."""
+"""A prediction beside a prediction under another Python, such as another version of PyTorch."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def check(python):
 
 
 def lines(record, args):
-    """Predict a script under the Python args.against; return what differs, as lines of text."""
+    """Predict a script under the Python args.against; return the differences, as lines of text."""
     command = [args.against, "-m", "shared", "predict", str(args.user_script.resolve()), "--json"]
     card = next(key for key, card in cards.CARDS.items() if card is args.card)
     # On the same card, since kernels differ between cards, and with room for both.

@@ -1,4 +1,4 @@
-"""What a prediction says of a script of the user's: the answer first, in at most a dozen lines."""
+"""The text of a prediction of a user's script: the answer first, in at most a dozen lines."""
 
 from emulated_gpu import launch
 from shared.lab.predict import pace, tables, times
@@ -6,17 +6,17 @@ from shared.lab.predict.advice import advice
 from shared.lab.records import formats
 from shared.lab.records.reading import setting
 
-SMALL = 0.01  # of the peak: what is less is not shown
+SMALL = 0.01  # of the peak: smaller categories are not shown
 LEAST = 0.01  # of a category: a type of less is not named
 LINES = 12  # without --details: as many notes are shown as have room, at least one
 
 
 def lines(findings, too_small, eager_gb, ranks, args):
-    """Return whether a script fits, what holds its memory, its time, what to try first.
+    """Return lines of text: the verdict on a script, its memory, its time, and advice.
 
     Args:
         findings: own.settings.Findings, of a run with room.
-        too_small: how it lacked memory on its card, None if it did not.
+        too_small: a text on its lack of memory on its card, None if there was room.
         eager_gb: its peak without torch.compile(), None if it does not compile.
         ranks: lines about ranks that differ.
     """
@@ -66,7 +66,7 @@ def lines(findings, too_small, eager_gb, ranks, args):
 
 
 def where_it_is(r):
-    """Return where the peak of a script is, and what holds it in which types, as lines."""
+    """Return lines on the place of a script's peak, and its categories, with their types."""
     where = r["peak_at"]["train"]["line"]
     active = formats.size(r["train"]["device_active_gb"])
     held = sorted(r["train"]["breakdown_gb"].items(), key=lambda item: -item[1])
@@ -90,7 +90,7 @@ def types(gb_of_types, gb):
 
 
 def on_host(process):
-    """Return what a script's process has held on the host, as a line."""
+    """Return a line on the host memory of a script's process."""
     pinned = process["pinned_gb"]
     beside = f"pinned {formats.size(pinned)}" if pinned > 1e-4 else "nothing pinned"
     held = formats.size(process["peak_gb"])
@@ -98,7 +98,7 @@ def on_host(process):
 
 
 def scarce(findings):
-    """Return what a script's run on its card did where there was no room, as lines of text."""
+    """Return lines on the allocations of a script's run that found no room on its card."""
     text = []
     if findings.retries:
         text.append(f"PyTorch gave its cache back to make room: {_times(findings.retries)}")

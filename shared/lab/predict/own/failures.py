@@ -1,4 +1,4 @@
-"""What ends a script: errors are shown as the script's own, without the frames around it."""
+"""Errors that end a script, which are shown as the script's own, without this package's frames."""
 
 import socket
 import sys
@@ -23,7 +23,7 @@ def check_allocated(run, trace):
 
 
 def handle(run, error):
-    """Handle what ended a Run, but for a lack of memory: return if the run counts.
+    """Handle the exception that ended a Run, but no lack of memory: return if the run counts.
 
     Raises:
         SystemExit: as the script ended itself, 1 after an error.
@@ -38,7 +38,7 @@ def handle(run, error):
         return
     updates = run.updates.count
     if isinstance(error, StopIteration) and updates >= run.limits.watched:
-        # It calls next() on its data, of which it is given a few batches.
+        # The script calls next() on its data, and a prediction lets it have only a few batches.
         run.limits.stopped = f"update {updates}, where its data ends"
         return
     where = line_of(run.source, error)
@@ -74,7 +74,7 @@ def traceback_of(source, error):
 
 
 def _causes(error):
-    """Yield an exception, and those that have led to it."""
+    """Yield an exception, and the exceptions that led to it."""
     while error:
         yield error
         error = error.__cause__ or error.__context__

@@ -29,7 +29,7 @@ SAVING = {
 
 
 def replace_all(files):
-    """Replace what a script loads and saves by the methods of a Files."""
+    """Replace the functions with which a script loads and saves by the methods of a Files."""
     replace(torch, "save", files.save)
     replace(torch, "load", files.load)
     replace(torch.hub, "load_state_dict_from_url", files.weights)
@@ -56,7 +56,7 @@ def _replace_in(owner, name, method, module):
 
 
 def _load(original, model, state_dict, *args, **kwargs):
-    # Weights that could not be downloaded are {}: the model keeps those that it has.
+    # Weights that could not be downloaded are {}: the model keeps its own.
     return original(model, state_dict or model.state_dict(), *args, **kwargs)
 
 
@@ -81,7 +81,7 @@ class Files:
     def __init__(self, note):
         """Begin without files; note(text) prints a note on the running line."""
         self._note = note
-        self._scratch = {}  # {absolute path: that of the file in its place}
+        self._scratch = {}  # {absolute path: path of the file in the scratch folder}
         self._folder = tempfile.TemporaryDirectory()
         self._unfetched = f"{self._folder.name}/weights"
 
@@ -160,7 +160,7 @@ class Files:
         return original(source, target, *args, **kwargs)
 
     def removed(self, original, path, *args, **kwargs):
-        """Remove a file, but one in the scratch folder only from the names."""
+        """Remove a file; of a file in the scratch folder remove only the name."""
         if not self._scratch.pop(os.path.abspath(path), None):
             original(path, *args, **kwargs)
 

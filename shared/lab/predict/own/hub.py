@@ -1,6 +1,6 @@
-"""The Hugging Face hub, which is asked once whether it can be reached, and else not again.
+"""The Hugging Face hub: one short test of the connection, and offline mode if it fails.
 
-Its client tries each file of a model for half a minute, and says nothing meanwhile.
+Without a connection, the hub's client would try each file of a model for half a minute, silently.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ PATIENCE = 5  # seconds
 
 
 def ask_once():
-    """Let a script find what it needs in the cache alone if the hub is not reached."""
+    """Let a script read files from the cache alone if the hub is not reached."""
     once_imported("huggingface_hub.constants", _ask)
 
 

@@ -1,4 +1,4 @@
-"""The end of a script that would continue with updates like those before."""
+"""The end of a script that would continue with updates like the watched ones."""
 
 PLENTY = 128  # batches that a script may take before it trains with one
 FURTHER = 3  # updates after the watched ones, or epochs, after which a script is stopped
@@ -9,9 +9,9 @@ class Enough(BaseException):
 
 
 class Limits:
-    """How many updates of a script are watched, and when the script is stopped.
+    """The number of updates of a script to watch, and the limits after which it is stopped.
 
-    `stopped` says where, such as "update 9"; None as long as the script ends by itself.
+    `stopped` is the place, such as "update 9", None if the script was not stopped.
     """
 
     def __init__(self, watched):
@@ -20,7 +20,7 @@ class Limits:
         self._epochs = 0  # that were cut short
 
     def batches(self, is_training):
-        """Return how many batches a loop may take before it trains with one."""
+        """Return the number of batches that a loop may take before a backward pass."""
         # Some scripts fetch all micro-batches of an update before they train with the first.
         return PLENTY if is_training else self.watched
 

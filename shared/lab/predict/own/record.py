@@ -11,7 +11,7 @@ from shared.lab.predict.bound import bound
 
 NAMES = {**cost.NAMES, torch.float32: "fp32", torch.float64: "fp64"}
 SMALL = 1e-3  # GB: operations that hold less are left out
-# What a script trains on, by (number of dimensions, whether floating-point) of its inputs.
+# The unit of a script's inputs, by their (number of dimensions, whether floating-point).
 UNITS = {(4, True): "images", (2, False): "texts"}
 
 
@@ -71,7 +71,7 @@ def type_of(block):
 
 
 def operations_gb(at_peak):
-    """Return which operations have made what is there at the peak, {name: GB}."""
+    """Return the memory at the peak by the operation that allocated it, {name: GB}."""
     sizes = {}
     for of_category in at_peak.values():
         for name, gb in of_category.items():

@@ -1,4 +1,4 @@
-"""A run of a script as with `python script.py`, inside of a process with an emulated GPU."""
+"""A run of a user's script as by `python script.py`, in a process with an emulated GPU."""
 
 import contextlib
 import os
@@ -22,11 +22,11 @@ from shared.memory.torch_private import wrapped
 
 
 class Run:
-    """A running script, and those that observe it.
+    """A running script, and the objects that observe it.
 
-    `source` knows the script's lines, `watch` its operations, `segments` where training begins,
-    `updates` counts, `limits` stop the script, and `files` replaces the files that it loads and
-    saves.
+    `source` finds the script's lines, `watch` observes its operations, `segments` has the beginning
+    of training, `updates` counts updates, `limits` stop the script, and `files` replaces the files
+    that it loads and saves.
     """
 
     def __init__(self, file, updates):
@@ -74,7 +74,7 @@ class Run:
             files.replace_all(self.files)
             stand_in_tokenizer.replace_all(self.note)
             hub.ask_once()
-            if os.environ.get("WORLD_SIZE"):  # this is one rank, and the others are not there
+            if os.environ.get("WORLD_SIZE"):  # this is one rank alone, which starts no others
                 inputs.replace(mp, "spawn", _spawn)
             enter(wrapped(torch.autograd, "backward", self.updates.backward))
             enter(register_module_forward_pre_hook(self.updates.before_forward))

@@ -1,10 +1,10 @@
-"""The two segments of a script: what comes before training, and training."""
+"""The two segments of a script: loading, and training."""
 
 from emulated_gpu import process
 
 
 class Segments:
-    """Where training began, and the peaks before and since.
+    """The beginning of training, and the peaks before and after it.
 
     Attributes:
         loaded: the number of operations when training began, None before.

@@ -1,4 +1,4 @@
-"""What a prediction of a script asks of the process with the emulated GPU, and what that finds."""
+"""Settings for the process with the emulated GPU that runs a script, and findings from it."""
 
 import dataclasses
 import json
@@ -28,20 +28,20 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Findings:
-    """What a run of a script has shown; a JSON object on its way back.
+    """The results of a run of a script, which come back as a JSON file.
 
     Where it ran out of memory, `out_of_memory_at` is the line, FILE:LINE, and the rest is missing.
     """
 
     record: dict | None = None
     out_of_memory_at: str | None = None
-    moments: dict | None = None  # what history.condensed() returns, if asked for
+    moments: dict | None = None  # the result of history.condensed(), if Settings ask for it
     errors: int = 0  # allocations that failed, and that the script has caught
     retries: int = 0  # allocations for which PyTorch gave idle memory back
     compile_seconds: float = 0  # of torch.compile()
     trained: bool = True  # whether a module was called in training mode
     has_convolutions: bool = False
-    grows_gb: float = 0  # more that each update leaves behind, if it is so with all of them
+    grows_gb: float = 0  # by which memory grows with each update; 0 unless all add some
 
     def write(self, file):
         Path(file).write_text(json.dumps(dataclasses.asdict(self)))

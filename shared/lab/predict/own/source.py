@@ -1,4 +1,4 @@
-"""The source of a script: which files are its own, and which of its lines is running."""
+"""The source of a script: the files of its folder, and the line that is running."""
 
 import os
 import sys
@@ -23,7 +23,8 @@ class Source:
     def line(self):
         """Return (file, number, None) of the running line of the script, None outside of it.
 
-        The third is for scripts whose main() calls a function per stage: see Watch.
+        The third element is the line that chose the running code, in scripts of this repository:
+        see Watch.
         """
         frame = sys._getframe(1)
         while frame:
@@ -33,7 +34,7 @@ class Source:
         return None
 
     def contains(self, name):
-        """Return whether a file is in the script's folder, and neither ours nor installed."""
+        """Return whether a file is in the script's folder, but not ours, and not installed."""
         if not name.startswith(self.folder) or name.startswith(REPOSITORY):
             return False
         # A virtual environment often lies in the script's folder.

@@ -1,4 +1,4 @@
-"""Tokenizers in place of those that cannot be downloaded; texts get about as many tokens."""
+"""Stand-ins for tokenizers that cannot be downloaded; texts get about as many tokens."""
 
 import functools
 

@@ -45,7 +45,7 @@ class Batches:
         self.shapes = set()
 
     def add(self, shape):
-        """Add a batch, by what shape_of() returned of it."""
+        """Add a batch by the result of shape_of() for it."""
         if shape is None:
             return
         self.sizes.append(shape[0][0])
@@ -100,7 +100,7 @@ class Updates:
         return self._model()
 
     def before_forward(self, module, args):
-        """Take a module's call: a hook for register_module_forward_pre_hook()."""
+        """Observe the call of a module: a hook for register_module_forward_pre_hook()."""
         if torch.compiler.is_compiling():
             return
         if next(module.parameters(), None) is None:  # such as a transform of torchvision
@@ -110,13 +110,13 @@ class Updates:
         if trains and self._segments.loaded is None:
             self._take_model(module)
             self._begin_training()
-        # Of a model that is called with names, as model(**batch), the first module inside of it
-        # that is not: the embedding, with the tokens.
+        # A model called as model(**batch) has no positional inputs. Then the first module inside of
+        # it that has some counts: the embedding, with the tokens.
         if trains and (self._watch.is_between_modules() or not self._forward_shape):
             self._forward_shape = shape_of(args)
 
     def backward(self, original, *args, **kwargs):
-        """Take a backward pass, in place of torch.autograd.backward()."""
+        """Observe a backward pass, in place of torch.autograd.backward()."""
         self.backwards += 1
         if not self._steps and not self._updates_by_hand:
             self._limits.check_backwards(self.backwards)
@@ -137,12 +137,12 @@ class Updates:
             self._end_update()
 
     def growth(self):
-        """Return the bytes by which memory grows with each update, 0 if not with all.
+        """Return the bytes by which memory grows with each update, 0 unless all updates add some.
 
-        Batches of other shapes leave more or less behind, so then nothing is said.
+        With batches of different shapes memory varies anyway, so the result is 0.
         """
         more = [after - before for before, after in zip(self._left, self._left[1:])]
-        # Of one, nothing follows: a moving average of the weights is made once, too.
+        # One increase proves nothing: a moving average of the weights is allocated once, too.
         grows = len(more) > 1 and min(more) >= LEAST_GROWTH
         return min(more) if grows and len(self.batches.shapes) == 1 else 0
 
