@@ -1,1 +1,1 @@
-"""The emulator's proof: what GPUs of others have done, beside the same on an emulated one."""
+"""The emulator's proof: published figures and traces of real GPUs, beside emulated GPUs."""

@@ -41,7 +41,7 @@ def python(folder, torch, packages):
     python = home / "bin/python"
     record = home / "packages.json"  # the packages that are installed, as they were asked for
     installed = json.loads(record.read_text()) if record.exists() else {}
-    # Of two versions of a package, the one that is asked for last is there.
+    # If a package is asked for twice, the last version is installed.
     wanted = {re.match(r"[\w.-]+", text)[0]: text for text in (f"torch=={torch}", *packages)}
     if wanted.items() <= installed.items():
         return str(python)

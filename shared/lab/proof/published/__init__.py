@@ -1,1 +1,1 @@
-"""Programs that others have measured, on emulated GPUs, beside what they published."""
+"""Programs with published measurements, on emulated GPUs, beside the published figures."""

@@ -1,4 +1,4 @@
-"""Run what others have measured on emulated GPUs, and print both figures side by side.
+"""Run programs with published figures on emulated GPUs, and print both figures side by side.
 
 For published speeds, print the bound on the time of an update, by the card's data sheet, and its
 share of the published time.
@@ -38,7 +38,7 @@ def prepare(sources, folder):
 
 
 def run(sources, folder=None):
-    """Run the rows of sources, and put their records in the place of those before.
+    """Run the rows of sources, and replace their stored records.
 
     Without a folder, rows that need one are left out.
     """
@@ -59,8 +59,8 @@ def run(sources, folder=None):
 def emulated(to_run, folder=None):
     """Run rows, and return their records.
 
-    A program with several published figures runs once. The folder has the scripts of others, and
-    the versions of PyTorch that they have used.
+    A program with several published figures runs once. The folder has third-party scripts, and the
+    versions of PyTorch that they need.
     """
     # Programs run for minutes, and several rows read counters of one run.
     once = {run_key(row): row for row in to_run}
@@ -106,7 +106,7 @@ def record_of(row, figures, installed):
 
 
 def key(record):
-    """Return what identifies a record: the title of its source, and what its row is about."""
+    """Return the key of a record: the title of its source, and the subject of its row."""
     return record["source"], record["what"]
 
 

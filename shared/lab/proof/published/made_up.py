@@ -1,4 +1,4 @@
-"""Data that scripts of others read: made up, so that nothing is downloaded.
+"""Data for third-party scripts: made up, so that nothing is downloaded.
 
 Each function takes the folder of a repository; sources.toml names them.
 """

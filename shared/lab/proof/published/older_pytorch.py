@@ -16,7 +16,7 @@ from torch.utils import _pytree
 from emulated_gpu.imports import once_imported
 
 UPDATES = 3
-# What the code that runs scripts needs, and what it was before the version in the comment.
+# Names that the runner of scripts needs, with their equivalents before the version in the comment.
 NAMES = [
     (_pytree, "tree_leaves", lambda tree: _pytree.tree_flatten(tree)[0]),  # 2.2
     (torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError),  # 2.5
@@ -25,7 +25,7 @@ NAMES = [
 
 
 class Unwatched:
-    """Stands where a predict.watch.Watch stands, which needs a newer PyTorch, and sees nothing."""
+    """A stand-in for predict.watch.Watch, which needs a newer PyTorch; it observes nothing."""
 
     def __init__(self, line):
         self.building = self.has_changed = False

@@ -1,4 +1,4 @@
-"""Run a row of sources.toml on an emulated GPU: a program of this folder, or a script of others."""
+"""Run a row of sources.toml on an emulated GPU: one of the programs here or a third-party script."""
 
 import json
 import os
@@ -17,11 +17,11 @@ from shared.record import ROOT
 
 HERE = Path(__file__).parent
 UNITS = {"gb": 1, "gib": cards.GIB, "mib": 2**20 / 1e9, "mb": 1e-3, "bytes": 1e-9}  # in GB
-# What a program prints if it reads a counter by itself: its name, if there are several, and size.
+# The line of a program that reads a counter by itself: the name, if there are several, and size.
 FIGURE = re.compile(r"^figure ?(.*): ([\d.]+) (\w+)$", re.M)
 ERROR = re.compile(r"^[\w.]*(?:Error|Exception): .*$", re.M)
 KINDS = ("allocated", "active", "reserved")
-# Python code that runs before a script, for those of before July 2023.
+# Python code that runs before a script, for figures from before July 2023.
 AS_OF_2023 = """
 from emulated_gpu.imports import once_imported
 
@@ -51,10 +51,10 @@ def prepare(source, folder):
 
 
 def run(row, folder):
-    """Return the figures of a row: GB by counter, those that a program has printed, and times.
+    """Return the figures of a row: GB by counter, figures that a program has printed, and times.
 
-    Where it does not run, they are {"why": its error}. A row with a version of PyTorch runs under
-    that; the bound on an update's time, and the emulated time, are those of the installed one.
+    If it fails, they are {"why": its error}. A row with a version of PyTorch runs under that
+    version; the bound on an update's time, and the emulated time, are by the installed version.
     """
     try:
         # A script of others would train for days, and predict ends it; programs end themselves.
@@ -120,7 +120,11 @@ def script(row, folder):
 
 
 def _output(command, row):
-    """Run a command; return what it printed, on standard output and on the other one."""
+    """Run a command; return its texts on standard output and on standard error.
+
+    Raises:
+        Failed: the command failed.
+    """
     with tempfile.TemporaryDirectory() as startup:
         changes = (AS_OF_2023.format(function=f) for key, f in CHANGES.items() if row.get(key))
         # Python imports this module when it starts, before it runs the script.

@@ -35,7 +35,7 @@ def size_rows(records):
 
 
 def script_rows(records):
-    """Return rows of texts for scripts of others: their memory, or why they did not run."""
+    """Return rows of texts for third-party scripts: their memory, or the error that ended them."""
     rows = []
     for r in records:
         if not r["script"]:
@@ -64,7 +64,7 @@ def time_rows(records):
 
 
 def show(source, records):
-    """Print a source, its records as tables, and which of its rows are not emulated, and why."""
+    """Print a source, its records as tables, and the rows that failed or miss, with the reasons."""
     print("\n{title}: {url}\n{note}".format(**source))
     if sizes := size_rows(records):
         print("", *aligned(SIZES, sizes), sep="\n")

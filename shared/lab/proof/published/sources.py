@@ -1,7 +1,7 @@
-"""The rows of sources.toml and reports.toml: programs, and what others have measured of them.
+"""The rows of sources.toml and reports.toml: programs, and published measurements of them.
 
-No setting is chosen to make a figure match. The note of a source says what it leaves open, and what
-was assumed.
+No setting is chosen to make a figure match. The note of a source names the settings that it leaves
+open, and the assumptions about them.
 """
 
 import json
@@ -28,18 +28,18 @@ DEFAULTS = {
 
 
 def rows(source):
-    """Return the rows of a source, each with the settings that they share."""
+    """Return the rows of a source, each with the defaults and with the settings of the source."""
     return [{**DEFAULTS, **source, **row} for row in source["rows"]]
 
 
 def needs_folder(row):
-    """Return whether a row needs scripts of others, or another PyTorch than the installed one."""
+    """Return whether a row needs a third-party script, or another version of PyTorch."""
     return "script" in row or "torch" in row
 
 
 def run_key(row):
-    """Return a text that rows have in common if they read figures of one and the same run."""
-    # What decides about a run: a counter only reads it.
+    """Return a text that is the same for rows which read figures of the same run."""
+    # All settings of a run; the counter of a row only reads a figure of it.
     settings = [row.get(key) for key in ("card", "devices", "torch", "old_adam", "env")]
     return json.dumps([run_row.name(row), *settings])
 

@@ -1,1 +1,1 @@
-"""Allocator traces of real GPUs, recorded by strangers, beside the same work emulated."""
+"""Allocator traces of real GPUs, from public repositories, beside the same work emulated."""

@@ -1,9 +1,9 @@
-"""Hold the emulated GPU to real ones: allocator traces, event by event.
+"""Compare the emulated GPU with real ones: allocator traces, event by event.
 
-Strangers recorded them with torch.cuda.memory on GPUs of their own, and put them into public
-repositories. events/ has the actions and sizes of four by students of Stanford's CS336 (MIT
-license); record_events.py does the same tensor operations in our own words. With --folder, the
-strangers' scripts run, unedited, under the PyTorch that they have used.
+The traces were recorded with torch.cuda.memory, and are in public repositories. events/ has the
+actions and sizes of four by students of Stanford's CS336 (MIT license); record_events.py does the
+same tensor operations in our own code. With --folder, the original scripts run, unedited, under the
+PyTorch that recorded them.
 """
 
 import datetime
@@ -58,7 +58,7 @@ def emulated(name):
 
 
 def unedited_records(rows, folder):
-    """Run the scripts of strangers, and yield a record of each; what fails is printed."""
+    """Run third-party scripts, and yield a record of each; failures are printed."""
     groups = {}
     for row in rows:
         # One run may write the snapshots of several rows.
@@ -71,7 +71,7 @@ def unedited_records(rows, folder):
 
 
 def line(r):
-    """Return the line that is printed for a record of a script of others."""
+    """Return the line that is printed for a record of a third-party script."""
     reserved = "same bytes reserved"
     if r["reserved"] != r["emulated_reserved"]:
         reserved = f"{r['emulated_reserved'] / r['reserved'] - 1:+.2%} reserved"
@@ -81,7 +81,7 @@ def line(r):
 
 
 def compare_here(names):
-    """Run record_events.py for each of the stored traces, and print how many events are equal."""
+    """Run record_events.py for each of the stored traces, and print the number of equal events."""
     for name in names:
         expected = real(name)
         events = emulated(name)
@@ -91,7 +91,7 @@ def compare_here(names):
 
 
 def run(names, folder):
-    """Run scripts of strangers, print a line for each, and store the records."""
+    """Run third-party scripts, print a line for each, and store the records."""
     common = {"git_commit": git_commit(), "date": datetime.date.today().isoformat()}
     rows = unedited.rows()
     before = stored.read(stored.TRACES) if stored.TRACES.exists() else []

@@ -21,11 +21,11 @@ def verdict(real, emulated):
 
 
 def equal(real, emulated):
-    """Return how many events are equal, in their order, but for that within a run of frees."""
+    """Return the number of equal events, in order; the order within a run of frees is ignored."""
     expected = in_order(real)
     events = in_order(emulated)
     if expected == events:
         return len(expected)
-    # Without autojunk, which would take frequent sizes for noise.
+    # Without autojunk, which would ignore frequent sizes.
     blocks = difflib.SequenceMatcher(None, expected, events, autojunk=False).get_matching_blocks()
     return sum(block.size for block in blocks)

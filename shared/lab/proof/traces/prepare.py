@@ -1,4 +1,4 @@
-"""Prepare what a stranger's script needs and cannot be had here.
+"""Prepare files that a third-party script needs, and that cannot be downloaded.
 
 python prepare.py notebook NOTEBOOK SCRIPT    # the notebook's cells, one after another
 python prepare.py tinyllama FOLDER            # TinyLlama 1.1B, its weights without values

@@ -1,4 +1,4 @@
-"""Run the model of a course and print the caching allocator's events, to hold against a real trace.
+"""Run the model of a course and print the caching allocator's events, to compare with a real trace.
 
     python record_events.py {2025,2026} {forward,train} TOKENS [--bf16] [--out FILE]
 

@@ -1,6 +1,6 @@
-"""Run scripts of strangers, unedited, and compare events with those that their GPUs had.
+"""Run third-party scripts, unedited, and compare allocator events with those of the real GPU.
 
-They have put the allocator's history, which torch.cuda.memory writes, into their repositories.
+Their repositories have the allocator's history of the real GPU, as torch.cuda.memory writes it.
 """
 
 import io
@@ -17,7 +17,7 @@ from shared.lab import EMULATOR
 from shared.lab.proof import third_party
 from shared.lab.proof.traces import compare_events
 
-# Of the two events of a free, the one by which memory is available again.
+# Of the two events of a free, only the second, after which the memory is available again.
 ACTIONS = {"alloc", "free_completed", "segment_alloc", "segment_free"}
 ACTIONS |= {"segment_map", "segment_unmap"}  # of expandable segments
 # As much as importlib.metadata needs to find a package.
@@ -25,7 +25,7 @@ FOUND = "Metadata-Version: 2.1\nName: {}\nVersion: 1\n"
 
 
 def rows():
-    """Return the rows of scripts.toml, each with what its source says of all of them."""
+    """Return the rows of scripts.toml, each with the defaults and the settings of its source."""
     text = Path(__file__).with_name("scripts.toml").read_text("utf-8")
     sources = tomllib.loads(text)["sources"]
     common = {"card": "a100", "folder": ".", "path": [], "packages": [], "environment": {}}
@@ -34,14 +34,14 @@ def rows():
 
 
 class Numbers(pickle.Unpickler):
-    """Reads numbers, texts, lists and dictionaries, and nothing that could run."""
+    """An Unpickler of numbers, texts, lists and dictionaries; it runs no code of the file."""
 
     def find_class(self, module, name):
         raise pickle.UnpicklingError(f"{module}.{name} is not read")
 
 
 def history(snapshot):
-    """Return the events of a snapshot's device at work, "ACTION SIZE", and the bytes reserved."""
+    """Return the events of the busiest device in a snapshot, "ACTION SIZE", and bytes reserved."""
     content = Numbers(io.BytesIO(snapshot)).load()
     traces = content["device_traces"]
     # A snapshot has a trace for each GPU of the machine; one of them was at work.
@@ -52,7 +52,7 @@ def history(snapshot):
 
 
 def what_runs(row):
-    """Return a text that rows have in common if one and the same run wrote their snapshots."""
+    """Return a text that is the same for rows whose snapshots come from the same run."""
     keys = ("repository", "commit", "torch", "command", "folder", "environment", "card")
     return json.dumps([row[key] for key in keys])
 
