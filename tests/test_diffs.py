@@ -143,14 +143,14 @@ def test_no_file_of_weights_runs_what_it_brings():
     for file in python_files("shared", scripts.FOLDER):
         text = file.read_text()
         found += re.findall(r"torch\.load\((.*)", text)
-        if file.name in ("jobs.py", "forks.py"):  # what this repository's processes send each other
+        if file.name in ("jobs.py", "forks.py"):  # messages between this repository's processes
             continue
         assert not re.search(r"weights_only=False|\b(pickle|joblib|dill)\.load|load_pickle", text)
     assert len(found) > 40 and all("weights_only=True" in call for call in found)
 
 
 def conditions(tree):
-    """Yields what branches depend on."""
+    """Yield the conditions of branches."""
     for node in ast.walk(tree):
         if isinstance(node, CONDITIONS):
             yield node.test

@@ -81,7 +81,7 @@ def test_nothing_imports_upward():
 
 
 def test_no_circle():
-    """CycleError tells which."""
+    """CycleError names the modules."""
     parts = {
         a: {b if b in SHARED else b.rpartition(".")[0] for b in imported(file)}
         for a, file in SHARED.items()
@@ -108,7 +108,7 @@ def test_scripts_import_only_what_stages_use():
 
 
 def emulator_interface_breaches(text):
-    """Return what Python code uses of the emulator that is not public."""
+    """Return the names of the emulator that Python code uses, but that are not public."""
     modules = re.findall(r"\bemulated_gpu\.(\w+)", text)
     for names in re.findall(r"\bfrom emulated_gpu import (\w+(?:, \w+)*)", text):
         modules += names.split(", ")

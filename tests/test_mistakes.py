@@ -1,4 +1,4 @@
-"""Promise: a user's mistake ends in one line that says what is wrong and how to correct it.
+"""Promise: a user's mistake ends in one line that names it and says how to correct it.
 
 The exit code is 2, and there is no traceback.
 """

@@ -1,4 +1,4 @@
-"""Promise: every stage runs, with less memory than the one before, on an emulated GPU as here."""
+"""Promise: every stage needs less memory than the stage before, on a CPU and an emulated GPU."""
 
 import copy
 
@@ -77,7 +77,7 @@ def test_what_is_measured_adds_up_to_the_peak(measured, name):
     for phase in ("load", "train"):
         found = measured[name][phase]
         assert_adds_up(found)
-        # A CPU has no caching allocator, and what is not measured is None, never 0.
+        # A CPU has no caching allocator, and a figure that is not measured is None, never 0.
         assert found["device_reserved_gb"] is None and found["host_peak_gb"] is None
 
 

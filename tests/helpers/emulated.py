@@ -1,4 +1,4 @@
-"""Programs on emulated GPUs, for tests; where that cannot be, the tests that need them say why."""
+"""Programs on emulated GPUs, for tests; without them, NEEDS skips a test with the reason."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from emulated_gpu.cards import DEFAULT
 
 
 def lacking():
-    """Return in one line what this machine lacks to emulate GPUs, or an empty text."""
+    """Return a line on what this machine lacks to emulate GPUs, or an empty text."""
     try:
         build.library()
     except build.BuildError as error:
@@ -27,7 +27,7 @@ NEEDS = pytest.mark.skipif(bool(lacking()), reason=lacking())
 
 
 def emulate(code, folder, *options, words=(), limit=200, **env):
-    """Run a script as `python -m emulated_gpu` does; return what it prints, and the report."""
+    """Run a script as `python -m emulated_gpu` does; return its output, with the report."""
     script = folder / "script.py"
     script.write_text(textwrap.dedent(code).lstrip())
     return run("-m", "emulated_gpu", *options, script, *words, limit=limit, EMULATE="", **env)
@@ -43,6 +43,6 @@ def run_code(code, *words):
 
 
 def devices(n):
-    """Return what a process with n emulated GPUs has in its environment, and this one has not."""
+    """Return the environment variables of a process with n emulated GPUs that this one lacks."""
     env = launch.environment(DEFAULT, n)
     return {name: text for name, text in env.items() if text != os.environ.get(name)}

@@ -59,7 +59,7 @@ def _others():
 
 
 def _helper(process):
-    """Return whether a process is one that this one keeps to fork from, and ends with it."""
+    """Return whether a process is a server that this process forks from; it ends with this one."""
     command = " ".join(process.cmdline())
     kept = any(
         words in command for words in ("from multiprocessing.", "-m shared.lab.predict.forks")

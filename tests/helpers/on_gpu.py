@@ -1,7 +1,7 @@
 """Bytes that the tiny scripts have in memory on a GPU and not on a CPU: by category, by hand.
 
 Everything else is equal to the byte. PyTorch has other kernels on a GPU, and these keep other
-tensors for the backward pass; and what moves between host and GPU is on both for a while.
+tensors for the backward pass; and tensors that move between host and GPU are on both for a while.
 
 These tables stay by hand, because the bytes follow from the kernels that run before the peak, which
 a script does not say. A new side road needs no entry if its peak is where its parent's is.
@@ -59,33 +59,33 @@ def in_training(name, on_cpu):
 
 
 def norms(n, rows):
-    """Return what n norms of bf16 keep: of each row a mean and a deviation in fp32, not in bf16."""
+    """Return the bytes that n norms of bf16 keep: mean and deviation per row in fp32, not bf16."""
     return n * rows * 2 * (4 - 2)
 
 
 def flash(n):
-    """Return what n calls of flash attention keep: the state of the random generator, unused."""
+    """Return the bytes that n calls of flash attention keep: the unused state of a generator."""
     return n * (16 + 8)
 
 
 def efficient(examples, heads, tokens):
-    """Return what memory-efficient attention keeps in fp32 beside queries, keys and values.
+    """Return the bytes that memory-efficient attention keeps beside queries, keys and values.
 
-    These are a sum per row, in rows of a multiple of 32, and the state of the random generator.
+    These are a sum per row in fp32, in rows of a multiple of 32, and the random generator's state.
     """
     return 4 * examples * heads * -(-tokens // 32) * 32 + 16
 
 
 def attention_with_dropout(examples, heads, tokens):
-    """Return the same, less what a CPU keeps: probabilities, those left, and the factors of both.
+    """Return the bytes of efficient(), less those of a CPU: probabilities before and after dropout.
 
-    A CPU has no kernel for attention with dropout.
+    A CPU also keeps the factors of both, since it has no kernel for attention with dropout.
     """
     return efficient(examples, heads, tokens) - 3 * 4 * examples * heads * tokens**2
 
 
 def dropout(n):
-    """Return what dropout of n values keeps: a byte of each, less a factor in fp32 on a CPU."""
+    """Return the bytes that dropout of n values keeps: 1 for each, less a CPU's factor in fp32."""
     return n * (1 - 4)
 
 

@@ -1,4 +1,4 @@
-"""Predictions for tests, and how their tensors compare with those of the same script on a CPU."""
+"""Predictions for tests, and comparisons of their tensors with those of the script on a CPU."""
 
 from types import SimpleNamespace
 from unittest import mock
@@ -57,7 +57,7 @@ def in_one_memory(events, since):
 def assert_same_tensors(name, on_cpu, predicted):
     """Assert that a script has the same tensors on a CPU and on an emulated GPU, to the byte.
 
-    on_gpu.py names what differs.
+    on_gpu.py has the exceptions.
     """
     phases = {"load": [on_gpu.while_loading(name)]}
     if name not in on_gpu.MOVING:
@@ -78,7 +78,7 @@ def tensors_gb(phase):
 
 
 def near(figure, same):
-    """Return the expected allocated peak in GB, given one of the same versions or of others.
+    """Return the expected allocated peak in GB, for a record of the same or of other versions.
 
     Other versions may or may not keep the workspaces of cuBLAS.
     """

@@ -25,7 +25,7 @@ TENSOR_PARALLEL = "08_fsdp/tensor_parallel"
 
 
 def watch(name, fp32):
-    """Run a script for a few updates; return what tests need to know about this process."""
+    """Run a script for a few updates; return the observations of this process."""
     module = in_fp32(name) if fp32 else scripts.get(name).load()
     seen = {"losses": [], "policies": [], "whole": []}
     module_build, module_shard = module.build, getattr(module, "fully_shard", None)

@@ -1,4 +1,4 @@
-"""Run the functions of 11_llm/train.py on four processes, and write what each of them observed.
+"""Run the functions of 11_llm/train.py on four processes, and write the observations of each.
 
 Usage: python tests/helpers/sharded_text.py MODELS DATA.csv OUT.json
 MODELS is a folder of model folders; trained models are saved beside them, as NAME-trained. Every

@@ -19,7 +19,7 @@ def settle(page):
 
 
 def reopened(page, url=None):
-    """Open an address, or the page's own, as a user who received it does."""
+    """Open an address, by default that of the page, as a user who received it does."""
     settle(page)
     url = url or page.url
     page.goto("about:blank")

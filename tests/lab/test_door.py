@@ -1,4 +1,4 @@
-"""Promise: `python -m shared` is one door to all commands, from any folder; old names say so."""
+"""Promise: `python -m shared` runs all commands, from any folder; old names print the new ones."""
 
 import ast
 

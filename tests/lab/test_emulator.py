@@ -24,7 +24,7 @@ assert total.value - room == 740_000_000  # the context
 assert cuda.cudaMalloc(ctypes.byref(one), ctypes.c_size_t(3 * MIB)) == 0
 assert room - info() == 4 * MIB  # in grains of 2 MiB
 assert cuda.cudaMalloc(ctypes.byref(other), ctypes.c_size_t(room)) == 2 and other.value in (0, None)
-ctypes.memset(one.value, 7, 8)  # memory is there as soon as somebody writes
+ctypes.memset(one.value, 7, 8)  # the host's memory is taken when it is written
 copy = ctypes.create_string_buffer(8)
 assert cuda.cudaMemcpy(copy, one, ctypes.c_size_t(8), 2) == 0 and copy.raw == bytes([7] * 8)
 assert cuda.cudaFree(one) == 0 and info() == room and cuda.cudaFree(one) == 1
@@ -47,7 +47,7 @@ assert cuda.cudaEventElapsedTime(ctypes.byref(passed), event, later) == 0 and pa
 print("right")
 """
 
-# What a script may read: values of small tensors, sizes that depend on values, and assumptions.
+# Values that a script may read: those of small tensors, sizes that depend on them, assumptions.
 VALUES = """
 import threading, torch
 x = torch.arange(10, device="cuda")
@@ -155,7 +155,7 @@ except torch.OutOfMemoryError as error:
 print("right")
 """
 
-# Weights on the host that nobody reads take no memory, and what a script has written is kept.
+# Unread weights on the host take no memory, and values that a script has written are kept.
 HOST = """
 import copy, psutil, torch
 def resident():

@@ -1,4 +1,4 @@
-"""Promise: an emulator's report ends with what figures depend on, and where room was missing."""
+"""Promise: the emulator's report ends with the limits of its figures, and failed allocations."""
 
 import re
 

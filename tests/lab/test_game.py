@@ -1,4 +1,4 @@
-"""Promise: the game "Make it fit" hands out its scripts, and refuses what trains differently."""
+"""Promise: the game "Make it fit" hands out its scripts, and refuses any different training."""
 
 import dataclasses
 

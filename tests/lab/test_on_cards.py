@@ -1,4 +1,4 @@
-"""Promise: pages tell how stages end on emulated cards, and what people get wrong, by commands."""
+"""Promise: pages show, by commands, the ends of stages on emulated cards, and misconceptions."""
 
 import re
 

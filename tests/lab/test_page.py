@@ -41,7 +41,7 @@ def test_it_has_every_stage_with_its_peak_and_exercises(page):
 
 
 def test_its_diffs_are_those_of_the_files(page):
-    """Of any two stages; all but what lies around the changes, and the docstrings, is there."""
+    """Of any two stages, all lines are there but docstrings and lines far from a change."""
     cell = r'<td class="n">(\d*)</td><td class="(?:old|new)">(.*?)</td>'
     table = r'<table class="diff">\n<caption>(.*?)</caption>(.*?)</table>'
     shown = dict(re.findall(table, page, re.DOTALL))

@@ -1,4 +1,4 @@
-"""Promise: what the pages say is what the code does: diffs, figures and commands."""
+"""Promise: the diffs, figures and commands on the pages are those of the code."""
 
 import json
 import lzma
@@ -61,7 +61,7 @@ def test_every_record_names_its_commit():
 
 
 def test_the_records_stay_small():
-    """Whoever clones the repository fetches each version of them, compressed as git does."""
+    """Each clone of the repository fetches all versions of them, compressed by git."""
     fetched = [len(zlib.compress(file.read_bytes())) for file in RESULTS.iterdir()]
     assert sum(fetched) <= 400_000
 

@@ -46,7 +46,7 @@ def test_figures_agree_with_each_other(on_gpu, name):
 
 @pytest.mark.parametrize("name", NAMES + TEXT)
 def test_the_pages_show_what_is_predicted_today(on_gpu, name):
-    """The committed figures are reproduced exactly by the versions that made them."""
+    """The versions that made the committed figures reproduce them exactly."""
     now, then = on_gpu[name], stored.predictions()[name]
     for phase in ("load", "train"):
         if made_here(then):

@@ -61,7 +61,7 @@ def test_a_measurement_is_put_in_its_place(tmp_path, monkeypatch):
 
 
 def test_the_last_measurement_counts(tmp_path, monkeypatch):
-    """The ladder appends, so the file also has what earlier calls have measured."""
+    """The ladder appends, so the file also has the measurements of earlier calls."""
     records = read(stored.TINY_SIDE_ROADS)[0][:2]
     add = functools.partial(record.append, tmp_path / road.OUT / "ladder.jsonl")
     monkeypatch.setattr(road, "ROOT", tmp_path)

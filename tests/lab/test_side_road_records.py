@@ -1,4 +1,4 @@
-"""Promise: side roads learn, and need memory, as their docstrings say beside their parents.
+"""Promise: losses and memory of side roads, beside their parents', are as the docstrings say.
 
     python -m pytest -q tests/lab/test_side_road_records.py
 
@@ -54,7 +54,7 @@ def weights(name):
 
 
 def assert_amount(name, amount, more, before):
-    """Assert that a road has as much memory beyond its parent's, in GB, as its docstring says."""
+    """Assert that a side road's GB beyond its parent's are as its docstring says."""
     if amount == "more":
         assert more > scripts.NEARLY * before
     elif amount == "less":

@@ -1,4 +1,4 @@
-"""Promise: work takes time on an emulated card, by what it is, and the host that starts it, too."""
+"""Promise: work takes time on an emulated card, by its kind, and so does its launch on the host."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Promise: one command measures a GPU and writes one file, which is compared with an emulated one.
+"""Promise: one command measures a GPU, writes a file, and compares it with an emulated GPU.
 
 Here the GPU is emulated, too, so both are equal in everything.
 """
@@ -18,7 +18,7 @@ COMMAND = ["-m", "shared", "calibrate"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Where the command has measured 08 on an emulated GPU, and compared it with another."""
+    """The folder in which the command measured 08 on an emulated GPU, and compared it."""
     out = tmp_path_factory.mktemp("calibrate")
     words = ["-m", "emulated_gpu", *COMMAND, "08", "--out", out]
     assert "in one file to send" in run(*words, limit=600, EMULATE="")
@@ -77,7 +77,7 @@ def test_a_difference_is_counted():
 
 
 def test_it_resumes(folder):
-    """What the file has is not measured again."""
+    """A run that the file has is not measured again."""
     said = run("-m", "emulated_gpu", *COMMAND, "08", "--out", folder, EMULATE="")
     assert "- memory" not in said and "in one file to send" in said
 

@@ -1,4 +1,4 @@
-"""Promise: causal language models train on any texts; losses in chunks and MLPs in tiles are whole.
+"""Promise: causal language models train on any texts; chunks of losses, tiles of MLPs are exact.
 
 LoRA and QLoRA can be saved, and Hugging Face's Trainer does the same as before.py.
 """

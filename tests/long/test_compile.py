@@ -10,7 +10,7 @@ from shared.lab.predict.stage import predict
 
 @pytest.fixture(scope="module")
 def compiled():
-    """The peaks in GB of compiled scripts and of those beside them, {script: peak}."""
+    """The peaks in GB of compiled scripts and of their counterparts, {script: peak}."""
     names = "05_grad_accum/train", "05_grad_accum/compile", "08_fsdp/train", "09_act_ckpt/train"
     names += ("09_act_ckpt/compile_budget",)
     records = run_jobs([(predict, name, Wanted("full", "vit_b_16")) for name in names])

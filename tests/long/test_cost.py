@@ -22,7 +22,7 @@ BLOCK = torch.nn.TransformerEncoderLayer(
 
 
 class Counting(Ledger):
-    """A ledger on a CPU that counts the cost of what it sees, as a Watch does on a GPU."""
+    """A ledger on a CPU that counts the cost of operations, as a Watch does on a GPU."""
 
     def __init__(self):
         super().__init__()

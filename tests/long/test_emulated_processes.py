@@ -12,7 +12,7 @@ from helpers.emulated import NEEDS, emulate
 
 pytestmark = NEEDS
 
-# What processes tell each other: objects, reductions, parts, messages, groups, a mesh.
+# Exchanges between processes: objects, reductions, parts, messages, groups, a mesh.
 TALK = """
 import time
 import torch, torch.distributed as dist

@@ -1,4 +1,4 @@
-"""Promise: the library in place of CUDA is right under threads, and touches no wrong memory."""
+"""Promise: the library in place of CUDA is correct with threads, and accesses no wrong memory."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""Promise: a CUDA graph starts a micro-batch at once, and keeps what it holds for itself."""
+"""Promise: a CUDA graph launches a micro-batch at once, and keeps its memory to itself."""
 
 import pytest
 from conftest import ROOT, run

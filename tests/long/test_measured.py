@@ -1,4 +1,4 @@
-"""Promise: what pages say of a real GPU is what its records say."""
+"""Promise: the pages' statements about a real GPU agree with its records."""
 
 import re
 import statistics
@@ -25,7 +25,7 @@ def times(name, *sizes):
 
 
 def slower(name, than):
-    """Return how many times as long an update takes."""
+    """Return the ratio of the times of an update of two scripts."""
     return times(name).median / times(than).median
 
 
@@ -34,7 +34,7 @@ def rate(name, *sizes):
     return times(name, *sizes).per_second / times("03_bf16/train").per_second
 
 
-# What pages say in words: page, sentence, the figure in it, and what the records say.
+# Statements of pages in words: page, sentence, the figure in it, and that of the records.
 SAID = [
     (
         "README",

@@ -26,7 +26,7 @@ def test_the_notebook_of_emulated_gpus_runs(tmp_path):
 
 
 def test_the_notebook_runs(tmp_path):
-    """In a copy, which is found from the notebook's folder; then what needs two GPUs, here."""
+    """In a copy, found from the notebook's folder; then the commands for two GPUs, here."""
     shutil.copytree(ROOT, tmp_path / "copy", ignore=shutil.ignore_patterns(".*", "out"))
     notebook, at = nbformat.read(ROOT / FILE, 4), {"path": (tmp_path / "copy" / FILE).parent}
     assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)

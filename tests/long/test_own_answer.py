@@ -1,4 +1,4 @@
-"""Promise: of a script of one's own, types, the host, ranks, and another PyTorch are told, too."""
+"""Promise: a prediction of a user's script has types, the host, ranks, and another PyTorch, too."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Promise: a user's pictures and texts are read, or one line names what is wrong.
+"""Promise: a user's pictures and texts are read, or one line names the mistake.
 
 So are the data sets and weights that this repository makes or downloads.
 """

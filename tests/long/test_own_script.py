@@ -228,7 +228,7 @@ def test_large_temporaries_of_texts_are_logits():
 
 @pytest.mark.parametrize(("gb", "convolutions"), [(13.0, False), (13.0, True), (4.5, False)])
 def test_the_smallest_card_leaves_room(gb, convolutions):
-    """Two GB, and for convolutions what workspaces of cuDNN may need beyond the rules for them."""
+    """Two GB, and for convolutions the part of cuDNN's workspaces that may be missing."""
     train = {"device_reserved_gb": gb, "device_peak_gb": gb, "breakdown_gb": {}}
     r = {"world_size": 1, "train": train, "load": train}
     (line,) = advice.advice(r, convolutions)
@@ -239,14 +239,14 @@ def test_the_smallest_card_leaves_room(gb, convolutions):
 
 
 def test_a_model_that_is_gone_takes_no_memory(tmp_path):
-    """Models in turn need what PyTorch's counters say without a prediction around them."""
+    """Models one after the other have PyTorch's counters as without a prediction around them."""
     (record,) = read_json_text(predicted(MODELS_IN_TURN, tmp_path, "--json"))
     (most,) = re.findall(r"at most (\d+)", run("-m", "emulated_gpu", tmp_path / "mine.py"))
     assert record["train"]["device_peak_gb"] * 1e9 == int(most)
 
 
 def test_a_script_sees_its_own_peaks(tmp_path):
-    """Its peak is that of loading, and not of what a prediction counts anew."""
+    """Its peak is that of loading, though a prediction resets PyTorch's peaks in between."""
     assert f"at most {64 * MIB}\n" in predicted(LOADS, tmp_path)
 
 

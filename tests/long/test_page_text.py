@@ -1,4 +1,4 @@
-"""Promise: the pages' links and commands lead somewhere, and the workshop page has their words."""
+"""Promise: the pages' links and commands have targets, and the workshop page has their words."""
 
 import html as escaped
 import re
@@ -21,12 +21,12 @@ def html():
 
 
 def bare(html):
-    """Return what a reader sees of HTML, without spaces."""
+    """Return the visible text of HTML, without spaces."""
     return "".join(escaped.unescape(re.sub(r"<[^>]*>", "", html)).split())
 
 
 def without_marks(text):
-    """Return what Markdown shows, without spaces: no backticks, stars, links, or comments."""
+    """Return the visible text of Markdown, without spaces, backticks, stars, links and comments."""
     text = re.sub(r"<!--.*?-->|!\[[^]]*\]\([^)]*\)", "", text, flags=re.DOTALL)
     text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)
     text = re.sub(r"^```\w*$|^#+ |^- |<.*?>", "", text, flags=re.MULTILINE)

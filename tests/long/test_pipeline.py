@@ -1,6 +1,6 @@
 """Promise: a pipeline trains like one process, and shows the rank that needs most memory.
 
-What each rank needs is predicted by running it alone; processes on emulated GPUs agree with that.
+The memory of each rank is predicted by running it alone; processes on emulated GPUs agree.
 """
 
 import json
@@ -24,7 +24,7 @@ BASE = ("--preset", "full", "--model", "vit_b_16", "--dry-run")  # its activatio
 
 
 def changed(folder, *replacements):
-    """Return a copy of the script, in which texts are replaced."""
+    """Return a copy of the script, with texts replaced."""
     text = scripts.get(NAME).path.read_text()
     for old, new in replacements:
         assert old in text

@@ -1,4 +1,4 @@
-"""Promise: the page on a real box says what its commands do, as far as a CPU can tell."""
+"""Promise: the page on a real box is right about its commands, as far as a CPU can show."""
 
 import re
 import shutil
@@ -46,7 +46,7 @@ def box(tmp_path):
 
 
 def launched(folder, n, epochs, *more, before=(), options=(), code=0, **env):
-    """Train with the lines of page 08 as torchrun starts them; return what is printed."""
+    """Train with the lines of page 08 as torchrun starts them; return the output."""
     words = (*before, *TORCHRUN, n, *options, RECIPE, 0, epochs, *more)
     return run(
         *words,

@@ -10,7 +10,7 @@ from shared.lab.predict.stage import predict_work
 
 @pytest.fixture(scope="module")
 def runs():
-    """What predict_work() returns for 07, 08 and 10, tiny, and for 08 again."""
+    """The results of predict_work() for 07, 08 and 10, tiny, and for 08 again."""
     names = "07_init_module/train", "08_fsdp/train", "10_offload/train", "08_fsdp/train"
     options = Wanted("tiny", host_us=made.LAUNCH_US)
     jobs = [(predict_work, name, options) for name in names]
@@ -55,7 +55,7 @@ def test_overlap_and_joining():
 
 
 def test_the_stored_pieces_are_current():
-    """Their number may differ with PyTorch, not what overlaps with what."""
+    """Their number may differ with PyTorch, but not the kinds that overlap."""
     options = Wanted("full", host_us=made.LAUNCH_US)
     jobs = [(predict_work, name, options) for name in made.SHOWN]
     for entry, pieces in zip(streams.stored_entries(), run_jobs(jobs), strict=True):

@@ -75,7 +75,7 @@ def test_lines_of_a_script():
 
 @pytest.mark.parametrize("name", NAMES + TEXT)
 def test_a_timeline_ends_with_its_update(name):
-    """What the validation after it allocates is not shown as a part of the optimizer step."""
+    """Allocations of the validation after it are not shown as a part of the optimizer step."""
     moments = STORED[name]
     held = moments["device"].get("activations", [0] * len(moments["at"]))
     step = [mb for mb, phase in zip(held, moments["phases"]) if phase == "step"]

@@ -1,4 +1,4 @@
-"""Promise: what real GPUs' allocators did, event by event, is what the emulated one does."""
+"""Promise: the emulated GPU's allocator repeats the traces of real GPUs, event by event."""
 
 import io
 import pickle
