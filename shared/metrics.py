@@ -60,7 +60,7 @@ class Accuracy(torch.nn.Module):
 
 
 class Speed:
-    """Seconds of all updates, and images or texts per second of the timed ones.
+    """Seconds of all updates, and images or texts per second of the timed updates.
 
     The first LEDGER_UPDATES are not timed: the ledger slows them down, and CUDA warms up.
     """

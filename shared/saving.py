@@ -23,7 +23,7 @@ class Saving:
     """
 
     def __init__(self, meter, model, optimizer, others):
-        """Resume from the newest checkpoint, if --resume is given and there is one."""
+        """Resume from the newest checkpoint, if --resume is given and a checkpoint exists."""
         self.meter = meter
         self.args = meter.args
         self.last = time.monotonic()  # when the last checkpoint was written, or the run began

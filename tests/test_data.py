@@ -202,7 +202,7 @@ def test_accuracy_is_that_of_torchmetrics():
 
 
 def test_each_example_counts_once_on_four_processes(tmp_path):
-    """18 pictures, one mislabeled; in the last batch, two processes have only repeated ones."""
+    """18 pictures, one mislabeled; in the last batch, two processes have only repeated pictures."""
     for part, n in (("train", 20), ("test", 9)):
         for name in ("red", "blue"):
             paint(tmp_path / "data" / part / name, n, name)

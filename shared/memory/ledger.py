@@ -41,7 +41,7 @@ class Ledger(TorchDispatchMode):
         return summit(self.events, device, since, until)[:2]
 
     def training(self):
-        """Mark the model as built: what the forward pass allocates from now on is activations."""
+        """Mark the model as built: from now on, allocations of the forward pass are activations."""
         self._building = False
 
     def note(self, tensor, label=None):

@@ -1,4 +1,4 @@
-"""Private names of PyTorch that measuring needs, each with what would go wrong without it.
+"""Private names of PyTorch that measuring needs, each with the consequence of its absence.
 
 There is no public interface for them. When PyTorch changes a name, tests/test_private_names reports
 it, and scripts run without it. Predictions need more such names, in shared/predict.
@@ -22,7 +22,7 @@ PROPAGATOR = "torch.distributed.tensor._sharding_prop:ShardingPropagator"
 
 @functools.cache
 def lookup(path, without):
-    """Return the object at "module.of.torch:Class.method"; if it is gone, say once what fails."""
+    """Return the object at "module.of.torch:Class.method"; print once what fails if it is gone."""
     try:
         return pkgutil.resolve_name(path)
     except (ImportError, AttributeError):

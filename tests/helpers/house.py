@@ -1,4 +1,4 @@
-"""Size of the code: what each script imports from shared/, directly or indirectly.
+"""Size of the code: the files of shared/ that each script imports, directly or indirectly.
 
 Usage: python tests/helpers/house.py
 """

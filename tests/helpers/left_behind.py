@@ -59,7 +59,7 @@ def _others():
 
 
 def _helper(process):
-    """Return whether a process is a server that this process forks from; it ends with this one."""
+    """Return whether a process is a server that this process forks from, and that ends with it."""
     command = " ".join(process.cmdline())
     kept = any(
         words in command for words in ("from multiprocessing.", "-m shared.lab.predict.forks")

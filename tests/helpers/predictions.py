@@ -72,7 +72,7 @@ def assert_same_tensors(name, on_cpu, predicted):
 
 
 def tensors_gb(phase):
-    """Return the GB of tensors by category: what can be calculated by hand."""
+    """Return the GB of tensors by category, which can be calculated by hand."""
     breakdown = phase["breakdown_gb"].items()
     return {label: gb for label, gb in breakdown if label not in ("workspaces", "rounding")}
 

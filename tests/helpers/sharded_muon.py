@@ -1,4 +1,4 @@
-"""Update matrices by 08_fsdp/muon.py on two processes, and as torch.optim.Muon does on one.
+"""Update matrices by 08_fsdp/muon.py on two processes, and by torch.optim.Muon on one process.
 
 Usage: python tests/helpers/sharded_muon.py OUT.json
 """

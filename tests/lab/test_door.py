@@ -1,4 +1,4 @@
-"""Promise: `python -m shared` runs all commands, from any folder; old names print the new ones."""
+"""Promise: `python -m shared` runs all commands, from any folder; old names print the new names."""
 
 import ast
 

@@ -129,7 +129,7 @@ def test_work_ends_even_if_the_host_only_asks(tmp_path):
 
 
 def test_a_stage_on_one_device_for_each_image_and_more():
-    """With more devices than the batch has images, each has one."""
+    """With more devices than the batch has images, each device has an image."""
     options = "--preset full --model vit_b_16 --dry-run --max-steps 2".split()
     command = ["-m", "emulated_gpu", "--devices", 64, "--alone", "08_fsdp/train.py", *options]
     printed = run(*command, limit=200)

@@ -99,7 +99,7 @@ def test_ranks_alone_need_what_they_need_together(together, capsys):
 
 
 def test_the_first_stage_holds_more_if_all_forward_passes_come_first():
-    """Of eight micro-batches instead of four; the last stage, of eight instead of one."""
+    """The first holds eight micro-batches instead of four, the last eight instead of a single."""
     held = {words: r["train"]["breakdown_gb"] for words, r in variants.recorded().items()}
     for gpu, factor in (("first", 1.5), ("last", 2)):
         one_at_once, all_first = (held[f"{how}, the {gpu} GPU"] for how in ("1F1B", "GPipe"))

@@ -37,7 +37,7 @@ WITHOUT_KERNEL = re.compile(r"Set|Destroy|Dropout|cudnnBackend|cublasLt|cufft(?!
 
 
 class BuildError(Exception):
-    """This machine lacks something: the text says in one line what, and what to do about it."""
+    """An error for a machine that lacks something; the text, one line, names it and the remedy."""
 
 
 def library():

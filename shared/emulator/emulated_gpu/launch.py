@@ -58,7 +58,7 @@ def environment(card=DEFAULT, devices=1, **options):
 
 
 def _before(name, first, separator=os.pathsep):
-    """Return the text of a variable that is a list, with another entry before the others."""
+    """Return the text of an environment variable, a list, with another entry at its beginning."""
     return separator.join(filter(None, [str(first), os.environ.get(name)]))
 
 

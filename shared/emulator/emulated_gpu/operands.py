@@ -12,7 +12,7 @@ SOME = re.compile(r"embedding|index|index_select|gather|take|index_put_")
 
 @functools.cache
 def roles(func):
-    """Return how an operation treats its arguments, {name: "read", "written" or "both"}."""
+    """Return the roles of an operation's arguments, {name: "read", "written" or "both"}."""
     name = func._schema.name.partition("::")[2]
     found = {}
     for argument in func._schema.arguments:

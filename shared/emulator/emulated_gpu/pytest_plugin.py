@@ -33,7 +33,7 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item, nextitem):
-    """Run a test with the marker in another process, and return True; return None for others."""
+    """Run a test with the marker in another process, and return True; else return None."""
     marker = item.get_closest_marker("gpu_memory")
     # In the other process, the test runs as usual.
     if not marker or launch.is_emulated():

@@ -83,7 +83,7 @@ def characters(n, seed):
 
 
 def pretrain():
-    """Return the state dict of a tiny ViT trained on characters, and its accuracy on new ones."""
+    """Return the state dict of a tiny ViT trained on characters, and the accuracy on new images."""
     torch.manual_seed(0)
     options = types.SimpleNamespace(model="vit_tiny", image_px=models.image_px("vit_tiny"))
     model = models.vit(options, types.SimpleNamespace(classes=CHARACTERS))

@@ -105,7 +105,7 @@ def suits(level, card):
 
 
 def hint(level, number, progress):
-    """Print a hint, by default the next one."""
+    """Print a hint, by default the next."""
     of_level = progress.of(level)
     last = len(level.hints)
     number = number or of_level["hints"] + 1

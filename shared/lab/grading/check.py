@@ -44,7 +44,7 @@ def recognize(file, stage):
 
 
 def stage_in(name, docstring):
-    """Return the number of a stage in the name of a file or in a docstring, "??" without one."""
+    """Return the number of a stage in the name of a file or in a docstring, "??" without either."""
     # First, as in try2_of_06.py.
     two_digits = re.findall(r"(?<!\d)\d\d(?!\d)", name)
     in_docstring = re.findall(r"\AStage (\d\d)", docstring)
@@ -83,7 +83,7 @@ def losses(attempt, reference, uneven=False):
 
 
 def uneven_losses(attempt, reference):
-    """Compare the trainings of two scripts where the last micro-batch is smaller than the others.
+    """Compare the trainings of two scripts with a smaller last micro-batch.
 
     Only there does a wrong share of a micro-batch in the batch's loss show.
     """

@@ -63,7 +63,7 @@ def comparable(record, against):
 
 
 def title(record, other, short=False):
-    """Return the heading of a record's column: its script, and how it differs from the other.
+    """Return the heading of a record's column: its script, and its difference from `other`.
 
     With `short`, a script that both have in common is left out.
     """

@@ -1,4 +1,4 @@
-"""The tables of what was measured on a real GPU, beside the same on an emulated one."""
+"""The tables of measurements on a real GPU, beside the same on an emulated GPU."""
 
 from shared.lab.evidence.calibrate import compare
 from shared.lab.records import markdown, measured, scripts, stored
@@ -19,7 +19,7 @@ def errors(runs, key):
 
 
 def summary(folder):
-    """Return how near emulated peaks are, in a table: scripts of this repository, and others."""
+    """Return a table of the errors of emulated peaks: of scripts of this repository, of OTHERS."""
     runs = measured.compared()
     table = [("", "runs", "allocated: equal", "within 1%", "worst", "reserved: equal")]
     table[0] += ("within 1%", "worst")

@@ -189,7 +189,7 @@ def measured_ladder(folder):
 
 
 def language_models(folder):
-    """Return a table of what language models reserve before and after, on four GPUs and on one."""
+    """Return a table of what language models reserve before and after, on four GPUs and one GPU."""
     table = [("GB", "before.py", "train.py, each of 4 GPUs", "and host", "train.py, one GPU")]
     everything = []
     for model, records in stored.text_records().items():

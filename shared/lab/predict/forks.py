@@ -68,7 +68,7 @@ def _run(sender, job):
 
 
 def _name(job):
-    """Return the name of a job for messages: its script, and the model if its options have one."""
+    """Return the name of a job for messages: its script, and the model of its options, if any."""
     _, name, *further = job
     model = getattr(further[0], "model", None) if further else None
     return f"{name} with {model}" if model else str(name)

@@ -36,7 +36,7 @@ def resolve(text):
 
 
 def user_script(texts):
-    """Return the path of the user's script among what resolve() returned, None if there is none.
+    """Return the path of the user's script among the results of resolve(), or None.
 
     Raises:
         UserError: it does not exist, or is not the only one.

@@ -109,7 +109,7 @@ class Alone:
         self.sent_objects[:] = object_list
 
     def recv_object_list(self, object_list, *args, **kwargs):
-        """Receive what this rank has sent last, as its copies have sent the same."""
+        """Receive the objects that this rank has sent last, as its copies have sent the same."""
         if not self.sent_objects:
             return self.originals["recv_object_list"](object_list, *args, **kwargs)
         object_list[:] = self.sent_objects

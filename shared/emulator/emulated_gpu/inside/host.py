@@ -79,7 +79,7 @@ def _pinned(function):
 
 
 def _mapped(function):
-    """Return torch.load() that maps large files, so that unread values take no memory."""
+    """Return a torch.load that maps large files, so that unread values take no memory."""
 
     @functools.wraps(function)
     def load(file, *args, **kwargs):
@@ -94,7 +94,7 @@ def _mapped(function):
 
 
 def _sparse(function):
-    """Return torch.save() that leaves holes in place of the values of large objects."""
+    """Return a torch.save that leaves holes in place of the values of large objects."""
 
     @functools.wraps(function)
     def save(obj, *args, **kwargs):

@@ -1,4 +1,4 @@
-"""The memory of small tensors on the emulated GPU, and what is known of their values.
+"""The memory of small tensors on the emulated GPU, and the origin of their values.
 
 Nothing here makes a Python object of a tensor's storage: PyTorch would then add gradients out of
 place, since that object might still be read.
@@ -36,7 +36,7 @@ def on_gpu(t):
 
 
 def extent(t):
-    """Return the bytes from a tensor's first value to its last one."""
+    """Return the bytes from a tensor's first value to its last value."""
     if not t.numel():
         return 0
     last = sum((size - 1) * stride for size, stride in zip(t.size(), t.stride()))

@@ -76,7 +76,7 @@ def _keep_failures(device=0):
 
 
 def failures():
-    """Return how many allocations of all devices found no room, {name of FAILURES: number}."""
+    """Return the number of allocations that found no room, on all devices, by name in FAILURES."""
     stats = [_memory_stats(device) for device in range(torch.cuda.device_count())]
     return {name: _failures[name] + sum(s[key] for s in stats) for name, key in FAILURES.items()}
 

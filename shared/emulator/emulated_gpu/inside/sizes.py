@@ -62,7 +62,7 @@ def at_most(count, func):
 
 
 def bound(func):
-    """Return the bound that at_most() has set on the count of an operation, None without one."""
+    """Return the bound that at_most() has set on the count of an operation, or None."""
     return getattr(_answering, "most", {}).get(func)
 
 

@@ -13,7 +13,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def load_package():
-    """Load the emulated_gpu of this folder, wherever sys.path would find one.
+    """Load the emulated_gpu of this folder, even if sys.path has another in front.
 
     The program may run in an environment without the package, or with another version of it, whose
     Python code does not fit the C code that launch.py has preloaded.

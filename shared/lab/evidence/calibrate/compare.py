@@ -134,13 +134,13 @@ def summary(measured, emulated):
 
 
 def peaks(r):
-    """Return the peaks of a run's training in GB, by what is counted."""
+    """Return the peaks of a run's training in GB, by the names in COUNTED."""
     train = r["record"]["train"]
     return {key: train[f"device_{name}_gb"] for key, name in COUNTED.items()}
 
 
 def more(measured, emulated):
-    """Return {category: GB by which a measured peak exceeds the emulated one}."""
+    """Return {category: GB by which a measured peak exceeds the emulated peak}."""
     breakdown, expected = (r["record"]["train"]["breakdown_gb"] for r in (measured, emulated))
     labels = dict.fromkeys([*breakdown, *expected])
     gb = {label: round(breakdown.get(label, 0) - expected.get(label, 0), 9) for label in labels}

@@ -18,7 +18,7 @@ def outside():
 
 
 def context():
-    """Return the bytes outside of the allocator after each first use, {what: bytes}.
+    """Return the bytes outside of the allocator after each first use, {use: bytes}.
 
     Nothing in this process may have used the GPU before.
     """
@@ -70,7 +70,7 @@ def nccl():
 
 
 def compiled():
-    """Return the bytes outside of the allocator of a small compiled program, {what: bytes}."""
+    """Return the bytes outside of the allocator of a small compiled program, {use: bytes}."""
     function = torch.compile(lambda x: (x.sin() + x.cos()).relu().sum())
     function(torch.ones(1000, device="cuda", requires_grad=True)).backward()
     return {"compiled": outside()}

@@ -1,4 +1,4 @@
-"""The end of a script that would continue with updates like the watched ones."""
+"""The end of a script that would continue with updates like those before it."""
 
 PLENTY = 128  # batches that a script may take before it trains with one
 FURTHER = 3  # updates after the watched ones, or epochs, after which a script is stopped

@@ -56,7 +56,7 @@ def _replace(note, name, module):
 
 
 def _is_empty(tokenizer):
-    """Return whether a tokenizer has no words but the special ones."""
+    """Return whether a tokenizer has no words besides special tokens."""
     return not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)
 
 

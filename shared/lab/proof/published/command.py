@@ -125,7 +125,7 @@ def parse(argv):
 
 
 def chosen(word):
-    """Return the sources with a word in the title, all without one."""
+    """Return the sources with a word in the title, or all of them without a word."""
     sources = [s for s in SOURCES if not word or word.lower() in s["title"].lower()]
     if not sources:
         titles = "; ".join(source["title"] for source in SOURCES)

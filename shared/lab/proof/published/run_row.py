@@ -1,4 +1,4 @@
-"""Run a row of sources.toml on an emulated GPU: one of the programs here or a third-party script."""
+"""Run a row of sources.toml on an emulated GPU: one of our programs or a third-party script."""
 
 import json
 import os
