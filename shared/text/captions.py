@@ -37,6 +37,8 @@ class CaptionPerplexity(Perplexity):
 
 
 class Captions(Causal):
+    """The task of captioning images: next-token prediction, of captions alone."""
+
     auto, tiny = AutoModelForImageTextToText, models.TINY_VLM
     does, such_as = "caption images", "Qwen/Qwen2-VL-2B-Instruct"
     presets = {

@@ -44,6 +44,8 @@ class Perplexity(torchmetrics.MeanMetric):
 
 
 class Causal(Texts):
+    """The task of next-token prediction."""
+
     auto, tiny = AutoModelForCausalLM, models.TINY_GPT
     does, such_as = "predict the next token", "openai-community/gpt2"
     presets = {
@@ -60,6 +62,7 @@ class Causal(Texts):
     )
 
     def choose(self, args):
+        """Set the options as Texts does; refuse models that see the tokens to predict."""
         if args.model == self.tiny and not args.max_length:
             args.max_length = TINY_LENGTH
         super().choose(args)

@@ -9,6 +9,8 @@ from shared.text.causal import Causal
 
 
 class Mixture(Causal):
+    """The task of next-token prediction with a mixture of experts."""
+
     tiny = models.TINY_MOE
     does, such_as = "predict the next token with experts", "allenai/OLMoE-1B-7B-0924"
     presets = {
@@ -18,6 +20,7 @@ class Mixture(Causal):
     model_help = f"{tiny}, or folder or Hugging Face id of a model that can {does}"
 
     def choose(self, args):
+        """Set the options as Causal does; refuse models without experts."""
         super().choose(args)
         if not hasattr(args.config.get_text_config(), "router_aux_loss_coef"):
             lacks = f"{args.config.model_type} models have no experts, or no loss of a router"

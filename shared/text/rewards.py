@@ -26,6 +26,8 @@ class Reward(torchmetrics.MeanMetric):
 
 
 class Rewarded(Causal):
+    """The task of reinforcement learning: a model completes texts, and is rewarded."""
+
     learned, new_metric = "reward", Reward
 
     def choose(self, args):

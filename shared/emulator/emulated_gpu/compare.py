@@ -111,5 +111,6 @@ def table(old, new):
 
 
 def _compared(old, new):
+    """Return two sizes in bytes and their difference, as texts."""
     sign = "-" if new < old else "+"
     return amount(old), amount(new), sign + amount(abs(new - old)) if new != old else "the same"

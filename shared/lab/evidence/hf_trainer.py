@@ -41,11 +41,13 @@ class Watched(Trainer):
         return self.texts
 
     def get_batch_samples(self, *args, **kwargs):
+        """Keep the micro-batches of the next update for the callback."""
         found = super().get_batch_samples(*args, **kwargs)
         self.batches = found[0]
         return found
 
     def training_step(self, *args, **kwargs):
+        """Keep the loss of a micro-batch for the callback."""
         loss = super().training_step(*args, **kwargs)  # of a micro-batch: its share of the mean
         self.losses.append(loss)
         return loss
@@ -62,12 +64,14 @@ class Watching(TrainerCallback):
         torch.set_rng_state(self.generator)  # undoes the Trainer's seeding
 
     def on_step_begin(self, *args, **kwargs):
+        """Begin to measure an update."""
         labels = [batch["labels"] for batch in self.trainer.batches]
         self.update = self.meter.memory.update(self.trainer.batches, labels)
         # By hand, as the update begins in one callback and ends in another.
         self.update.__enter__()
 
     def on_step_end(self, *args, **kwargs):
+        """End the measurement of an update, and add its loss to the meter."""
         self.trainer.batches = None
         self.update.__exit__(None, None, None)
         self.meter.steps += 1

@@ -39,6 +39,7 @@ class Variant:
 
     @property
     def changed_script(self):
+        """The Script with the replacements."""
         return scripts.changed(self.script, self.replaced)
 
 

@@ -16,6 +16,7 @@ class Form:
 
     @property
     def right(self):
+        """Return whether all functions and constants of the stage are there."""
         return not self.missing
 
 
@@ -35,6 +36,7 @@ class Diff:
 
     @property
     def right(self):
+        """Return whether some lines changed, but not more than the limit."""
         return 0 < self.actual <= self.limit
 
 
@@ -47,6 +49,7 @@ class Losses:
 
     @property
     def right(self):
+        """Return whether the trainings are the same."""
         return self.comparison.same
 
 
@@ -60,6 +63,7 @@ class Category:
 
     @property
     def more_gb(self):
+        """The GB beyond those of the stage."""
         return self.gb - (self.expected_gb or 0)
 
     @property

@@ -59,6 +59,7 @@ class Comparison:
 
     @property
     def same(self):
+        """Return whether the trainings differ in no aspect."""
         return not self.differences
 
 

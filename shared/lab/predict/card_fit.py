@@ -51,6 +51,7 @@ class Runs:
 
     @property
     def failed(self):
+        """A Failed with the errors so far, None without errors."""
         return Failed(self.errors) if self.errors else None
 
 

@@ -24,7 +24,8 @@ NOTHING = re.compile(
 )
 COPY = re.compile(r"(_foreach_)?copy_|_to_copy")  # possibly between devices
 # Communication: a part of the operation's name; whether tensors are gathered or reduced; and the
-# share of them that each of n devices receives.
+# share of them that each of n devices receives:
+# https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
 EXCHANGES = (
     ("all_?reduce", "reduced", lambda n: 2 * (n - 1) / n),
     ("reduce_scatter", "reduced", lambda n: (n - 1) / n),
@@ -101,6 +102,7 @@ class Cost:
             self.operations.append(operation)
 
     def _exchanged(self, ledger, func, args, kwargs, out):
+        """Return the Operation of a collective; None without other devices, or on the host."""
         n = group_size(func, args)
         if n == 1 or all(t.device.type != self.device for t in tensors((args, out))):
             return None
@@ -113,6 +115,7 @@ class Cost:
         return Operation(stream, **{kind: nbytes}, received=nbytes * share(n))
 
     def _counted(self, ledger, func, args, kwargs, out):
+        """Return the Operation of a computation or copy; None if it costs the device nothing."""
         name, how = _roles(func)
         if how is None:
             return None

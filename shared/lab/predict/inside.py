@@ -54,6 +54,7 @@ def find(run, settings):
     record = make_record(run, trace, settings)
     starts = run.updates.starts
     moments = None
+    # The last watched update: it may differ from the first, which allocates optimizer states.
     if settings.with_timeline and len(starts) > 1:
         since, until = (trace.index(number) for number in starts[-2:])
         moments = history.condensed(record, trace, since, until)

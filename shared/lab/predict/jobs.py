@@ -89,6 +89,7 @@ class Forks:
             raise UserError("the runs were ended; has the host enough memory?") from None
 
     def is_alive(self):
+        """Return whether the server is running."""
         return self._process.poll() is None
 
     def end(self):

@@ -169,6 +169,7 @@ class Run:
             return Ended(code, findings, log.read_text(errors="replace"))
 
     def _settings(self, file):
+        """Return the Settings of the run, whose findings go to a file."""
         args = self._args
         return Settings(
             script=str(args.user_script.resolve()),

@@ -57,6 +57,7 @@ class Tries:
         self._train_step(*arguments)
 
     def _search_with(self, first_arguments, meter):
+        """Run the search, in place of an update, with the arguments of train_step()."""
         self._first_arguments = first_arguments
         self._meter = meter
         self.result = self._search(self)

@@ -53,6 +53,7 @@ class WatchedPhases(Phases):
 
     @contextlib.contextmanager
     def load(self):
+        """Measure building the model, and watch the operations."""
         with self.watch.at_work(), super().load():
             yield
         self.watch.building = False
@@ -60,12 +61,14 @@ class WatchedPhases(Phases):
 
     @contextlib.contextmanager
     def train(self, model):
+        """Measure all updates; first take the names of the parameters."""
         self.watch.names = {p: plain(name) for name, p in model.named_parameters()}
         with super().train(model):
             yield
 
     @contextlib.contextmanager
     def update(self, inputs, labels):
+        """Measure an update: its memory, cost and time."""
         from emulated_gpu import process  # it exists only where a GPU is emulated
 
         self.watch.cost.start()
@@ -167,6 +170,7 @@ class Stage:
         }
 
     def _line(self):
+        """Return a function that finds the running lines of the script, for a Watch."""
         lines, file = Lines(self.script), self.script.__file__.rpartition("/")[2]
 
         def line():
@@ -176,6 +180,7 @@ class Stage:
         return line
 
     def _take_card(self):
+        """Give this process the card of the options, with its memory and ranks."""
         from emulated_gpu import process
 
         card, gb = self.options.card, self.options.card_gb or tables.PLENTY_GB

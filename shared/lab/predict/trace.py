@@ -51,6 +51,7 @@ class Trace:
         self._label_until(len(watch.places))
 
     def _take(self, event, number, within):
+        """Add an event of the allocator's history to the log."""
         phase, module, line, category = self._watch.places[number]
         self._label_until(number)
         if event["action"] == "alloc":

@@ -35,6 +35,7 @@ class Updates:
 
     @property
     def median(self):
+        """The median ms of an update."""
         return statistics.median(self.ms)
 
     @property

@@ -76,6 +76,7 @@ class Alone:
         self.sent_objects = []
 
     def init_process_group(self, backend=None, *args, timeout=None, **kwargs):
+        """Start the default group with a store that waits for no rank, and "fake" for gloo."""
         import torch.testing._internal.distributed.fake_pg  # noqa: F401, which registers "fake"
 
         options = {"rank": self.rank, "world_size": int(os.environ["WORLD_SIZE"])}
@@ -91,6 +92,7 @@ class Alone:
         return self.originals["init_process_group"](backend, **options)
 
     def new_group(self, ranks=None, *args, backend=None, **kwargs):
+        """Return a group of this rank and copies of it."""
         if backend in ("gloo", "mpi"):
             backend = "fake"
         size = 0 if ranks is None else len(ranks)
@@ -98,6 +100,7 @@ class Alone:
             return self.originals["new_group"](ranks, *args, backend=backend, **kwargs)
 
     def split_group(self, parent_pg=None, split_ranks=None, *args, **kwargs):
+        """Return the part of a group that this rank belongs to, with copies of it."""
         groups = (ranks for ranks in split_ranks or () if self.rank in ranks)
         with _split_size(len(next(groups, ()))):
             return self.originals["split_group"](parent_pg, split_ranks, *args, **kwargs)
@@ -106,6 +109,7 @@ class Alone:
         """Leave the objects as they are: the sender, a copy of this rank, has the same."""
 
     def send_object_list(self, object_list, *args, **kwargs):
+        """Keep the objects for recv_object_list()."""
         self.sent_objects[:] = object_list
 
     def recv_object_list(self, object_list, *args, **kwargs):
@@ -209,11 +213,13 @@ class Rendezvous:
         self._groups = {}  # address -> name of the group that it was allocated for
 
     def empty_strided_p2p(self, size, stride, dtype, device, group_name=None, alloc_id=None):
+        """Allocate a tensor, and note the group that it is for."""
         tensor = self._allocate(size, stride, dtype, device, group_name, alloc_id)
         self._groups[tensor.data_ptr()] = group_name
         return tensor
 
     def rendezvous(self, tensor, group_name=None):
+        """Return the SharedBuffer of a tensor."""
         return SharedBuffer(tensor, group_name or self._groups[tensor.data_ptr()])
 
 

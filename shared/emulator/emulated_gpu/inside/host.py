@@ -121,6 +121,7 @@ def write_safetensors(file, tensors, dtype):
 
 
 def _step(change, *_):
+    """Count optimizers in step(): a change of 1 or -1, for a hook."""
     global _stepping
     _stepping += change
 

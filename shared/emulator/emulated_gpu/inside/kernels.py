@@ -64,6 +64,7 @@ def begin_nms(torchvision):
 
 
 def _registered(key):
+    """Return the names of the operations that have a kernel for a dispatch key."""
     return torch._C._dispatch_get_registrations_for_dispatch_key(key)
 
 

@@ -44,6 +44,7 @@ def extent(t):
 
 
 def is_large(t):
+    """Return whether a tensor has more than LARGE bytes, and so no values."""
     return extent(t) > LARGE
 
 

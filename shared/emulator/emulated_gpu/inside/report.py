@@ -49,6 +49,8 @@ def records_history():
 
 
 def _after(first, original):
+    """Return a function that calls `first`, then the original, with the same arguments."""
+
     def replacement(*args):
         first(*args)
         return original(*args)
@@ -65,11 +67,13 @@ def _stats_for_the_script(device):
 
 
 def _before_reset(device=0):
+    """Keep the peaks of a device, before the script resets them."""
     keep(device)
     _unseen_peaks.pop(device, None)
 
 
 def _keep_failures(device=0):
+    """Keep the counts of failures of a device, before the script resets them."""
     stats = _memory_stats(device)
     for name, counter in FAILURES.items():
         _failures[name] += stats[counter]

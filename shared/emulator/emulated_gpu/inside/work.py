@@ -65,6 +65,7 @@ def end(begun, func, args, kwargs, out):
 
 
 def _moving_ns(func, args, kwargs, out):
+    """Return the ns in which an operation moves its bytes, at the rate that such kernels reach."""
     name = func._schema.name.partition("::")[2]
     rate, start_us = next((r, us) for pattern, r, us in RATES if pattern.search(name))
     if "copy" in name and _changes_layout(args, out):
@@ -76,6 +77,7 @@ def _moving_ns(func, args, kwargs, out):
 
 
 def _changes_layout(args, out):
+    """Return whether the tensors of a copy differ in strides, as those of a transposition do."""
     large = [t for t in _tensors((args, out)) if t.dim() > 1]
     return len({t.stride() for t in large}) > 1
 

@@ -28,6 +28,7 @@ def load_package():
 
 
 def run_the_users_sitecustomize():
+    """Run the sitecustomize that Python would have found without this folder."""
     path = [folder for folder in sys.path if os.path.abspath(folder or ".") != HERE]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", path)
     if spec and spec.loader:
@@ -35,6 +36,7 @@ def run_the_users_sitecustomize():
 
 
 def prepare_torch(torch):
+    """Prepare PyTorch, which the program has just imported."""
     from emulated_gpu.inside import prepare
 
     prepare()

@@ -76,6 +76,7 @@ def emulated(run, card, file):
 
 
 def _append_figures(run, file):
+    """Run a script or a function, and append a line with its figures to a file."""
     # torch.compile() begins with an empty cache: a full one changes the peak by 0.3 %.
     with tempfile.TemporaryDirectory(prefix="calibrate-", ignore_cleanup_errors=True) as folder:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
@@ -91,6 +92,7 @@ def append(file, fields):
 
 
 def _figures(run):
+    """Return the figures of a run, by the names above."""
     if run.kind == "outside":
         return {"steps": getattr(outside, run.name)()}
     if run.expandable:
@@ -205,6 +207,7 @@ def _busy(events, updates):
 
 
 def _counters():
+    """Return peaks of PyTorch's allocator in bytes, with its retries and segments."""
     stats = torch.cuda.memory_stats()
     names = {"allocated": "allocated_bytes", "active": "active_bytes", "reserved": "reserved_bytes"}
     peaks = {name: stats[f"{key}.all.peak"] for name, key in names.items()}
@@ -212,6 +215,7 @@ def _counters():
 
 
 def _events():
+    """Return the allocator's history as lines of a letter and bytes."""
     events = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
     return "\n".join(
         f"{LETTERS[e['action']]} {e['size']}" for e in events if e["action"] in LETTERS

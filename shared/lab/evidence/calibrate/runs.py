@@ -52,6 +52,7 @@ class Run:
 
     @property
     def group(self):
+        """The group of the run, of GROUPS."""
         return f"{self.kind}, large" if self.large else self.kind
 
     @property

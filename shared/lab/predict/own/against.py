@@ -82,6 +82,7 @@ def table(old, new):
 
 
 def _row(label, old, new):
+    """Return a row of texts: a label, two sizes in GB, and their difference."""
     change = f"{'-' if new < old else '+'}{formats.size(abs(new - old))}"
     sizes = [formats.size(gb) if gb else "–" for gb in (old, new)]
     return label, *sizes, change if abs(new - old) >= LEAST else "the same"

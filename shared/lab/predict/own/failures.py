@@ -12,11 +12,13 @@ UNREACHED = ConnectionError, TimeoutError, socket.gaierror
 
 
 def check_used_gpu(run):
+    """Raise a UserError if no operation of a Run was on the GPU."""
     if not run.watch.places:
         raise UserError(f"{run.source.file.name}: nothing ran on the GPU; does it train on cuda?")
 
 
 def check_allocated(run, trace):
+    """Raise a UserError if the Trace of a Run has no allocation."""
     if not trace.events:
         name = run.source.file.name
         raise UserError(f"{name}: nothing was allocated on a GPU; is .cuda() missing?")

@@ -150,6 +150,7 @@ class Files:
         original(thing, path, *args, **kwargs)
 
     def unsaved(self, original, *args, **kwargs):
+        """Save nothing, in place of a function that saves."""
         self._note("saves nothing")
 
     def renamed(self, original, source, target, *args, **kwargs):

@@ -25,10 +25,12 @@ class Limits:
         return PLENTY if is_training else self.watched
 
     def stop(self, where):
+        """End the script; store the place."""
         self.stopped = where
         raise Enough
 
     def check_updates(self, updates):
+        """Stop a script that goes on after the watched updates."""
         if updates >= self.watched + FURTHER:
             self.stop(f"update {updates}")
 
@@ -38,6 +40,7 @@ class Limits:
             self.stop(f"backward pass {PLENTY}, without an update")
 
     def end_epoch(self, updates):
+        """Count an epoch that was cut short; stop a script after some of them."""
         self._epochs += 1
         if self._epochs > FURTHER:
             self.stop(f"update {updates}")

@@ -19,10 +19,12 @@ class Settings:
     with_timeline: bool = False
 
     def write(self, file):
+        """Write the settings into a file, a Path, as JSON."""
         file.write_text(json.dumps(dataclasses.asdict(self)))
 
     @classmethod
     def read(cls, file):
+        """Return the Settings in a file."""
         return cls(**json.loads(Path(file).read_text()))
 
 
@@ -44,8 +46,10 @@ class Findings:
     grows_gb: float = 0  # by which memory grows with each update; 0 unless all add some
 
     def write(self, file):
+        """Write the findings into a file as JSON."""
         Path(file).write_text(json.dumps(dataclasses.asdict(self)))
 
     @classmethod
     def read(cls, file):
+        """Return the Findings in a file."""
         return cls(**json.loads(Path(file).read_text()))

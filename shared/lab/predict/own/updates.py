@@ -54,6 +54,7 @@ class Batches:
             self.shape = shape
 
     def end_update(self):
+        """Keep the sizes since the last update as those of this update."""
         if self.sizes:
             self.last = self.sizes
             self.sizes = []
