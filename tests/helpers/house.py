@@ -53,7 +53,7 @@ def closure(script):
 
 def table():
     """Return (script, files, lines, limit on files, limit on lines) of all scripts with a limit."""
-    rows = {}  # of a script's own line, not of its folder's, if it has one
+    rows = {}  # the limits of a script itself replace those of its folder
     for glob, limits in OF_SCRIPTS.items():
         for script in sorted(ROOT.glob(glob)):
             files = closure(script)

@@ -10,7 +10,7 @@ a script does not say. A new side road needs no entry if its peak is where its p
 WIDTH, TOKENS, BLOCKS, HEADS = 96, 65, 4, 4  # of the tiny vision transformer
 TEXT_WIDTH, TEXT_BLOCKS, TEXT_HEADS, WORDS = 128, 2, 4, 8192  # of both tiny language models
 MERGED = 384  # of the tiny vision-language model: four patches, which become a token
-# What is not as in the other scripts on images: tokens, images at once, norms before the peak.
+# Differences from the other scripts on images: tokens, images at once, norms before the peak.
 TOKENS_OF = {"04_batchsize/patch_dropout": 33, "08_fsdp/sequence_parallel": 17}
 IMAGES_OF = {"08_fsdp/no_sync": 1, "08_fsdp/pipeline": 2}
 MORE_NORMS = {"08_fsdp/one_unit": 1, "08_fsdp/zero2": 1, "08_fsdp/tensor_parallel": 1}

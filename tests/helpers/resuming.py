@@ -43,7 +43,7 @@ def killed_and_resumed(n, name, at, folder, *options):
     # Tensors read from a file have storages of their own; shards share some.
     parts = [record["train"]["breakdown_gb"] for record in (whole, last)]
     assert parts[0].keys() == parts[1].keys()
-    if n == 1:  # 16 bytes: the counts of the accuracy, which an epoch begins with new ones of
+    if n == 1:  # 16 bytes: the counts of the accuracy, which a new epoch allocates anew
         assert parts[0] == pytest.approx(parts[1], rel=0, abs=16.5e-9)
     kept = [{f.name: f.read_bytes() for f in (folder / w).iterdir()} for w in ("whole", "killed")]
     assert kept[0] == kept[1] and "config.json" in kept[0]

@@ -66,7 +66,7 @@ def test_the_card_of_a_file_is_in_its_first_line():
 
 
 LEVEL = Training(16, "bf16-true", 2.3, 2.1, 1000, "SGD", (1.0, 0.9), (2.3, 2.1))
-# What is changed, and how the reason begins, None if the training is the same.
+# The changes, and the beginning of the reason, None if the training is the same.
 TRAININGS = [
     ({"last_loss": 2.1003, "optimizer": "FusedSGD"}, None),
     ({"gradient_norms": (1.05, 0.9)}, None),

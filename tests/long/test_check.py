@@ -6,7 +6,7 @@ from shared.errors import UserError
 from shared.lab.grading import check
 from shared.lab.records import scripts
 
-# Stage and file, what is replaced in the repository's own, and what is said; "" if it is right.
+# Stage and file, replacements in the repository's own, and a part of the output; "" if it is right.
 ATTEMPTS = """
 02_mixed_precision/train | cross_entropy(logits, => nll_loss(logits.log_softmax(1), |
 02_mixed_precision/train | optimizer.zero_grad() => pass | gradients 1.8 MB, 1.8 MB more

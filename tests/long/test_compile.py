@@ -41,7 +41,7 @@ def test_without_its_limiter_a_fast_host_makes_fsdp1_reserve_more():
     assert reserved["a host of 41.5 µs, no limit"] < 1.05 * limited
     assert 1.3 * limited < reserved["a host of 5 µs, no limit"]
     assert reserved["a host of 5 µs, no limit"] < reserved["a host of 1 µs, no limit"]
-    for r in records.values():  # what waits for a stream is no longer allocated
+    for r in records.values():  # blocks that wait for a stream are no longer allocated
         held = sum(r["train"]["breakdown_gb"].values())
         assert held == pytest.approx(r["train"]["device_peak_gb"], rel=1e-6)
 

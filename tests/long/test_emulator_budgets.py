@@ -117,7 +117,7 @@ def test_python_gets_an_answer(folder):
     assert answer.code == 0 and 0 < gpu.allocated <= gpu.active <= gpu.reserved
     assert answer.needs_gb == pytest.approx(gpu.reserved / 1e9 + CONTEXT_GB)
     held = answer.at_peak.held
-    # The history has what was asked for, the counters what the allocator made of it.
+    # The history has the bytes that were requested, the counters those of the allocator's blocks.
     assert sum(held.values()) == pytest.approx(gpu.active, rel=0.01)
     assert held[f"{folder / 'train.py'}:7"] >= 8192 * 1024 * 4  # what the backward pass needs
     assert emulated_gpu.run(command, memory_gb=0.9, cwd=folder).code == 1

@@ -9,7 +9,7 @@ from helpers.emulated import NEEDS, emulate
 pytestmark = NEEDS
 
 # Of tensors without values: an operation, and the largest size of its results that they allow, in
-# the numbers below. What has no bound, such as the largest number in an index, is 1.
+# the numbers below. A number without a bound, such as the largest in an index, is 1.
 ROWS, N, FEW = 2, 2_000_000, 9_000
 LARGEST = {
     "x.nonzero()": [ROWS * N, 2],

@@ -31,7 +31,7 @@ def test_the_loss_is_that_of_hugging_face(make_config):
     model.zero_grad()
     ours = one_update(MOE, model, tokens, labels)
     assert output.aux_loss > 0.1
-    whole = ours.loss + 0.5 * output.aux_loss.detach()  # what is reported is without it
+    whole = ours.loss + 0.5 * output.aux_loss.detach()  # the reported loss is without it
     torch.testing.assert_close(whole.float(), output.loss.detach().float(), rtol=1e-5, atol=0)
     torch.testing.assert_close(ours.grads, grads, rtol=1e-4, atol=1e-6)
 

@@ -72,7 +72,7 @@ def test_types_stand_beside_the_bytes_and_the_host_apart(tmp_path):
     both = types["activations"] | types.get("temporaries", {})
     assert both["fp32"] * 1e9 >= 8192 * 4096 * 4  # the copy that .float() makes
     assert record["process"]["pinned_gb"] * 1e9 == 256 * MIB
-    assert record["process"]["peak_gb"] * 1e9 > 256 * MIB  # what is kept has been written
+    assert record["process"]["peak_gb"] * 1e9 > 256 * MIB  # kept memory has been written
     said = predicted(TYPES, tmp_path)
     assert "bf16" in said and "; pinned 268.4 MB" in said
 

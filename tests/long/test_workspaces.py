@@ -104,7 +104,7 @@ def measure(part, name, *rest):
     algebra = part == "linear algebra"
     return of_one(x, name, *(LINEAR_ALGEBRA, L) if algebra else (TRANSFORMS, torch.fft))
 
-# What stays allocated from the first call on: the workspace of cuBLAS, the states of dropout.
+# Memory that stays allocated from the first call on: cuBLAS's workspace, the states of dropout.
 torch.ones(2, 2, device="cuda") @ torch.ones(2, 2, device="cuda")
 recurrent("LSTM", 2, 2, 2, False, 1, 1, "fp32", 0, 0.5, True)
 for part, operation, *_ in json.load(open(sys.argv[1])):

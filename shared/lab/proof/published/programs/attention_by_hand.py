@@ -1,4 +1,4 @@
-"""Attention written out in fp32: what the forward pass needs while gradients are there.
+"""Attention written out in fp32: the memory of the forward pass while gradients are allocated.
 
 Report: https://github.com/MarkMrLi/assignment2-systems, results/profile_attention/pytorch.md
 (2026; a GPU of 98 GB, not named; its cuBLAS workspaces of 64 MB are those of Hopper): batch 8, one

@@ -1,4 +1,4 @@
-"""Reading a tensor through a boolean mask needs the indices of what is read: 16 bytes per element.
+"""Reading a tensor through a boolean mask needs the indices of the elements: 16 bytes for each.
 
 Report: https://github.com/pytorch/pytorch/issues/30246 (Titan XP, PyTorch 1.4): peaks after each
 line 1,600,126,976; 2,401,239,040; 10,001,317,888 bytes.

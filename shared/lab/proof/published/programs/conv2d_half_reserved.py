@@ -1,4 +1,4 @@
-"""A convolution in fp16 over ever wider images: what stays reserved shows cuDNN's copies.
+"""A convolution in fp16 over ever wider images: reserved memory shows cuDNN's copies.
 
 Report: https://github.com/pytorch/pytorch/issues/123533 (April 2024, GPU not in the excerpt): 256
 to 256 channels, 3 x 3, padding 1, input 1 x 256 x 2048 x width. Allocated and reserved at width

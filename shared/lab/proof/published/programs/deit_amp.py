@@ -1,4 +1,4 @@
-"""DeiT with automatic mixed precision, 128 images: what its own log calls max mem.
+"""DeiT with automatic mixed precision, 128 images: "max mem" in its own log.
 
 Report: https://github.com/ziplab/Mesa (table "Train Memory") and its issue 2, where the authors say
 how it is measured: PyTorch AMP, batch 128, 224 pixels, one RTX 3090, torch.cuda's

@@ -1,6 +1,6 @@
 """GPT-2 in fp32, 4 texts of 512 tokens, AdamW; --checkpointing recomputes activations.
 
-What is allocated before training does not count, as in a recording that begins then.
+Memory that is allocated before training does not count, as in a recording that begins then.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""ResNet-164 for CIFAR-10, 100 images: what is held after the forward pass and after the update.
+"""ResNet-164 for CIFAR-10, 100 images: memory after the forward pass and after the update.
 
 Report: https://github.com/silvandeleemput/memcnn/issues/37 (PyTorch 1.4.0, GPU not named),
 memory_allocated in MiB: after the first forward pass 2491.67; after the update 21.198.

@@ -1,4 +1,4 @@
-"""Twenty layers with DDP and Adam on two GPUs; with --shared, its states are shared out."""
+"""Twenty layers with DDP and Adam on two GPUs; with --shared, Adam's states are sharded."""
 
 import sys
 
