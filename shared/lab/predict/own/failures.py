@@ -25,7 +25,7 @@ def check_allocated(run, trace):
 
 
 def handle(run, error):
-    """Handle the exception that ended a Run, but no lack of memory: return if the run counts.
+    """Handle an exception that ended a Run, other than a lack of memory: return if the run counts.
 
     Raises:
         SystemExit: as the script ended itself, 1 after an error.
