@@ -60,8 +60,9 @@ def build(device):
         fully_shard(unit, mp_policy=policy)
     model.to_empty(device=device)
     torch.manual_seed(0)  # random weights have to be the same in every process
-    has_file = Path(WEIGHTS).exists()
-    weights = torch.load(WEIGHTS, mmap=True) if has_file else Model().state_dict()
+    weights = Model().state_dict()
+    if Path(WEIGHTS).exists():
+        weights = torch.load(WEIGHTS, weights_only=True, mmap=True)
     set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True))
     optimizer = torch.optim.AdamW(model.parameters(), lr=LR)  # after sharding
     return model, optimizer

@@ -1,4 +1,4 @@
-"""How a stage and the one before it end on a small card, as a part of a stage's page."""
+"""The ends of a stage and of the one before it on a small card, as a part of its page."""
 
 import textwrap
 
