@@ -1,6 +1,7 @@
 """Promise: the figures that the workshop page derives from the records agree with them."""
 
 import json
+import math
 import re
 
 import pytest
@@ -8,10 +9,11 @@ from conftest import ROADS
 
 from shared.errors import UserError
 from shared.lab.lessons import side_roads
-from shared.lab.records import markdown, scripts, stored
+from shared.lab.predict import card_fit
+from shared.lab.records import markdown, measured, scripts, stored
 from shared.lab.records.reading import by_script, least_ms, read, setting
 from shared.lab.records.stored import TINY_MEASURED
-from shared.lab.report import charts, command, page, timelines
+from shared.lab.report import charts, command, page, time_chart, timelines
 
 TINY = by_script(read(TINY_MEASURED)[0])
 GPU = "06_sgd/train"
@@ -56,7 +58,9 @@ def test_configurations_and_timelines_are_those_of_the_command():
     told, shown = stored.read(stored.CARD_FITS), page.configurations()
     for its in told:
         (found,) = [x for x in shown[its["setting"]] if x["card"] == its["card"]]
-        assert len(found["rows"]) == len(its["ways"]) > 0
+        every = card_fit.rows(its["ways"])
+        names = [", ".join(row[0] for row in rows) for rows in (found["rows"], every)]
+        assert names[0] == names[1] != ""
     assert sum(map(len, shown.values())) == len(told)
     for name, its in timelines.for_page(timelines.of_all()).items():
         r = stored.predictions()[name]
@@ -65,6 +69,34 @@ def test_configurations_and_timelines_are_those_of_the_command():
         assert max(total) == pytest.approx(asked_for * 1e3, rel=0.01)
         module = its["modules"][total.index(max(total))]
         assert its["texts"][module] == r["peak_at"]["train"]["module"]
+
+
+def test_configurations_that_differ_by_a_few_megabytes_share_a_row():
+    alike = [("03", "1", "16", "5.59", "89"), ("04", "1", "16", "5.61", "89")]
+    others = [("05", "1", "16", "5.66", "89"), ("09", "1", "16", "5.66", "93")]
+    others += [("08", "4", "16", "5.66", "93")]
+    assert page.merged([*alike, *others]) == [("03, 04", "1", "16", "5.61", "89"), *others]
+
+
+def test_the_points_of_memory_against_time_are_those_of_the_records():
+    """Every one within the axes, those of the line in the order of their micro-batches."""
+    shown = time_chart.chart()
+    for each in shown["points"]:
+        assert 0 < each["x"] < 100 and 0 < each["y"] < 100
+    by_label = {(p["stage"], p["label"]): p for p in shown["points"]}
+    first, last = (measured.updates("06_sgd/train", *sizes) for sizes in ((16, 4), (128, 32)))
+    for run in (first, last):
+        its = by_label["06_sgd/train", f"{run.at_a_time} at a time"]
+        assert its["figures"] == f"{run.peak_gb:.2f} GB, {run.median / run.batch_size:.1f} ms"
+        assert (its["x"], its["y"]) in shown["line"]
+    # A logarithmic axis: equal ratios have equal lengths.
+    ticks = dict(shown["x"])
+    assert ticks["10 ms"] - ticks["5 ms"] == pytest.approx(ticks["2 ms"] - ticks["1 ms"])
+    apart = (by_label["06_sgd/train", f"{run.at_a_time} at a time"]["x"] for run in (first, last))
+    per_image = [run.median / run.batch_size for run in (first, last)]
+    wide = (ticks["2 ms"] - ticks["1 ms"]) * math.log2(per_image[0] / per_image[1])
+    assert next(apart) - next(apart) == pytest.approx(wide)
+    assert [x for x, _ in shown["line"]] == sorted((x for x, _ in shown["line"]), reverse=True)
 
 
 def test_a_prediction_stands_beside_a_measurement_of_the_same_settings(tmp_path):

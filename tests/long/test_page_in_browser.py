@@ -4,11 +4,12 @@ import pytest
 from conftest import NAMES
 from helpers.workshop_page import HOSTILE, WIDTH
 
+from shared.lab.predict import card_fit
 from shared.lab.records import stored
 from shared.lab.records.formats import size
 from shared.lab.records.reading import by_script, read
 from shared.lab.records.stored import TINY_MEASURED
-from shared.lab.report.page import models
+from shared.lab.report.page import merged, models
 
 pytest_plugins = "helpers.browsing"
 
@@ -71,7 +72,8 @@ def test_what_fits_my_gpu(visit):
         assert asked.inner_text() == f"python -m shared predict --fits 141 --model {m['name']}"
         page.locator("#card").select_option("t4")
         if its := ways.get((m["model"], "t4")):
-            assert page.locator(f"{shown} tbody tr").count() == len(its["ways"])
+            rows = merged(card_fit.rows(its["ways"]))
+            assert page.locator(f"{shown} tbody tr").count() == len(rows) > 0
         else:
             assert asked.inner_text() == f"python -m shared predict --card t4 --model {m['name']}"
             assert page.locator(shown).count() == 0
@@ -89,6 +91,22 @@ def test_nothing_runs_over(visit, pixels):
             && e.getBoundingClientRect().right > innerWidth + 1
             && !e.closest('.wide, .source, .links, details, .skip')).map(e => e.className)"""
     assert page.evaluate(over) == []
+
+
+def test_the_menu_of_a_phone(visit):
+    page = visit(390, 844)
+    menu, button = page.locator("#menu"), page.get_by_role("button", name="Menu")
+    assert not menu.is_visible() and page.locator("#numbers").is_visible()
+    for name in ("#fits", "#times"):
+        button.click()
+        menu.locator(f"a[href='{name}']").click()
+        menu.wait_for(state="hidden")
+        assert abs(page.locator(name).bounding_box()["y"]) < 200  # the page has gone there
+    button.click()
+    assert menu.get_by_role("button", name="Present").is_visible()
+    wide = visit()
+    assert wide.locator("#menu a").first.is_visible()
+    assert not wide.get_by_role("button", name="Menu").is_visible()
 
 
 def test_names_in_records_are_not_code(visit):

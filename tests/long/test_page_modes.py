@@ -1,10 +1,9 @@
-"""Promise: timelines, quiz and presentation work, and the page's address holds their state."""
+"""Promise: timelines and quiz work, and the page's address holds their state."""
 
 import re
 
 import pytest
-from conftest import NAMES, TEXT
-from helpers.workshop_page import WIDTH, article, reopened
+from helpers.workshop_page import article, reopened
 
 from shared.lab.records import scripts, stored
 from shared.lab.records.formats import size
@@ -145,46 +144,3 @@ def test_guess_then_look(visit):
     assert heading.is_visible()
     question.get_by_role("button", name="Look").click()
     assert question.locator("details").is_visible()
-
-
-def test_present(visit):
-    """The last stages, step by step, in type that can be read from a distance."""
-    names, page, seen = (NAMES + TEXT)[-3:], visit(1920, 1080), {}
-    where = page.locator("#where")
-    page.locator(f"#numbers a[data-script='{names[0]}']").click()
-    page.get_by_role("button", name="Present").click()
-    small = """
-        [...document.querySelectorAll('body *')].filter(e =>
-            e.checkVisibility({visibilityProperty: true})
-            && [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim())
-            && parseFloat(getComputedStyle(e).fontSize) < 24).map(e => e.className)"""
-    while (told := where.inner_text()) not in seen:
-        script = told.partition(":")[0]
-        answers = article(page, script).locator(".exercise details").all()
-        drawn = slider(page, script).locator("[data-category=activations]").is_visible()
-        seen[told] = (drawn, sum(answer.is_visible() for answer in answers))
-        assert page.locator("[data-slide]:visible").count() == 1
-        assert page.evaluate(small) == [] and page.evaluate(WIDTH) <= 1920
-        page.keyboard.press("ArrowRight")
-    assert list(dict.fromkeys(told.partition(":")[0] for told in seen)) == names
-    of_first = [state for told, state in seen.items() if told.startswith(names[0])]
-    assert of_first.index((True, 0)) < of_first.index((False, 1))  # the timeline, then an answer
-    page.keyboard.press("Home")
-    page.keyboard.press("ArrowRight")
-    reopened(page)
-    assert where.inner_text().startswith(f"{NAMES[0]}: 2 of ")
-    page.keyboard.press("Escape")
-    assert page.locator("#presenter").is_hidden() and page.locator("#ladder").is_visible()
-
-
-def test_a_short_show_has_no_long_texts(visit):
-    page, steps = visit(1920, 1080), []
-    page.locator("#numbers a[data-script='02_mixed_precision/train']").click()
-    page.get_by_role("button", name="Present").click()
-    page.get_by_label("short").check()
-    while (where := page.locator("#where").inner_text()).startswith("02_"):
-        steps.append(page.locator("[data-slide]:visible h4").first.inner_text())
-        assert page.locator("[data-long]:visible").count() == 0
-        page.keyboard.press("ArrowRight")
-    told = ["On an emulated card", "The change", "What holds the memory during one update"]
-    assert list(dict.fromkeys(steps)) == told and where.startswith("03_bf16/train: 1 of ")

@@ -40,7 +40,7 @@ def test_each_sentence_of_a_lesson_is_on_the_page(html, folder):
     shown = bare(shown).replace("*", "")  # in code there are some
     sections = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", source, re.DOTALL | re.MULTILINE))
     for title in (title for title in sections if title in lesson.SECTIONS):
-        text = lesson.without_pointers(lesson.DIFF.sub("", sections[title]), folder)
+        text = lesson.without_pointers(lesson.DRAWN.sub("", sections[title]), folder)
         text = re.sub(r"^\|(---\|)+$", "", text, flags=re.MULTILINE)
         for line in text.splitlines():
             for cell in line.split("|") if line.startswith("|") else [line]:
@@ -58,7 +58,8 @@ def test_all_links_and_labels_of_the_page_lead_somewhere(html):
     for name in ("for", "aria-describedby", "aria-labelledby"):
         assert {*re.findall(rf'(?<![-\w]){name}="([^"]*)"', html)} <= {*ids}
     assert lesson.target("../06_sgd/README.md", "05_grad_accum") == "#06_sgd-train"
-    assert lesson.target("../shared/README.md#how-memory-is-measured", "05_grad_accum") == "#words"
+    wrong = "../shared/memory/README.md#which-line-is-wrong"
+    assert lesson.target(wrong, "05_grad_accum") == "#wrong"
     pointers = "It trains. [More](more.md). [Less](#less), and [06](../06_sgd/README.md)."
     kept = "It trains. [Less](#less), and [06](../06_sgd/README.md)."
     assert lesson.without_pointers(pointers, "05_grad_accum") == kept

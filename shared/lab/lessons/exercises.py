@@ -3,7 +3,6 @@
 from shared.lab.lessons import exercise_answers
 from shared.lab.records import stored
 from shared.lab.records.exercises import of_page
-from shared.lab.records.origin import origin
 
 
 def stored_entries():
@@ -12,13 +11,12 @@ def stored_entries():
 
 
 def answer(exercise):
-    """Return the table of an answer and the origin of its figures, both in Markdown."""
+    """Return the table of an answer, in Markdown."""
     entry = stored_entries()[exercise.key]
-    pair = [entry["record"], entry["against"]]
-    return exercise_answers.text(exercise, *pair), origin(pair, stored.EXERCISES)
+    return exercise_answers.text(exercise, entry["record"], entry["against"])
 
 
 # The marker's other options are those of the exercise, and of_page() reads them.
 def part(folder, number, **_):
     """Return the generated part of an exercise."""
-    return answer(of_page(folder.name)[number - 1])[0]
+    return answer(of_page(folder.name)[number - 1])

@@ -4,14 +4,13 @@ import ast
 import difflib
 
 from shared.lab.evidence.variants import MEASURED, measured, recorded
-from shared.lab.records import formats, markdown, stored
-from shared.lab.records.origin import origin
+from shared.lab.records import formats, markdown
 
 
 def questions():
-    """Return the questions, and the origins of their figures.
+    """Return the questions.
 
-    A question is a dictionary: the script; "code", the function with the mistake as (line, whether
+    A question is a dictionary: "code", the function with the mistake as (line, whether
     it is wrong); the mistake as "title", its predicted "peak", "tiny" as measured, and the "mend".
     """
     full = recorded()
@@ -23,7 +22,6 @@ def questions():
         right = next(variant for variant in MEASURED if variant.title == v.against)
         entries.append(
             {
-                "script": v.script,
                 "title": v.title,
                 "mend": v.mend,
                 "peak": grown(full, right, v),
@@ -31,11 +29,7 @@ def questions():
                 "code": wrong(right.changed_script.source, v.changed_script.source),
             }
         )
-    origins = [
-        origin([full[v.title] for v in MEASURED], stored.PREDICTED),
-        origin([tiny[v.title] for v in MEASURED], stored.TINY_VARIANTS),
-    ]
-    return entries, origins
+    return entries
 
 
 def grown(records, before, after):

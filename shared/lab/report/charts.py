@@ -4,7 +4,6 @@ import dataclasses
 import math
 
 from shared.lab.records import formats, reading, scripts, stored
-from shared.lab.records.origin import origin
 from shared.lab.report import nearest_prediction
 from shared.memory.blocks import CATEGORIES
 
@@ -16,11 +15,11 @@ def datasets(files):
     """
     choices = []
     for group in reading.by_model([*stored.predictions().values()]):
-        gpus = "GPUs" if group[-1]["world_size"] > 1 else "a GPU"
+        card = formats.listed(r["device"].removeprefix("emulated ") for r in group)
         names = {r["script"] for r in group}
         published = {name: gb for name, gb in stored.ARTICLE.items() if name in names}
-        name = f"{reading.setting(group[0])}, predicted for {gpus}"
-        choices.append(dataset(group, name, origin(group, stored.PREDICTED), published))
+        name = f"{reading.setting(group[0])}, predicted for {card}"
+        choices.append(dataset(group, name, published))
     stored_files = [file for file, _ in stored.results()]
     for file in sorted(stored_files, key=lambda file: file == stored.TINY_SIDE_ROADS):
         choices += measurements(file)
@@ -38,12 +37,12 @@ def measurements(file, name=""):
         roads = {r["script"] for r in group} <= {*scripts.side_roads()}
         what = f"{reading.setting(group[0])}, {'side roads ' if roads else ''}measured on"
         title = f"{what} {formats.one_line(group[0]['device'])}{name}"
-        choices.append(dataset(group, title, origin(group, file), {}))
+        choices.append(dataset(group, title, {}))
     return choices
 
 
-def dataset(records, name, from_where, published):
-    """Return one choice of the chart: name, origin, bars, a table, and the axes' ticks.
+def dataset(records, name, published):
+    """Return one choice of the chart: name, bars, a table, and the axes' ticks.
 
     Positions are in % of the width. Measurements have their stored predictions beside them.
     """
@@ -55,14 +54,15 @@ def dataset(records, name, from_where, published):
         for record in records
     ]
     measured = not reading.is_prediction(records[0])
-    note, origins = texts(records, predicted, measured)
+    # Only on a GPU is there something reserved. A CPU's tensors have no workspaces or rounding, so
+    # a prediction for a GPU beside them would differ for reasons that are not errors.
+    on_gpu = measured and reading.on_gpu(records[0])
     _, per_gb = formats.scale(records)
     return {
         "name": name,
         "setting": reading.setting(records[0]),
-        "origins": [from_where, *origins],
         "beside": bool(predicted),
-        "note": note,
+        "note": nearest_prediction.note(records, predicted) if on_gpu else "",
         "rows": rows,
         "table": table(rows, measured),
         "ticks": axes.ticks(per_gb),
@@ -146,15 +146,6 @@ def bar(record, axes):
         ],
         "reserved": axes.mark(train["device_reserved_gb"]),
     }
-
-
-def texts(records, predicted, measured):
-    """Return the note below the bars, and the origins of the predictions beside measurements."""
-    # Only on a GPU is there something reserved. A CPU's tensors have no workspaces or rounding, so
-    # a prediction for a GPU beside them would differ for reasons that are not errors.
-    if not (measured and reading.on_gpu(records[0])):
-        return "", []
-    return nearest_prediction.note(records, predicted)
 
 
 def visible_parts(phase):

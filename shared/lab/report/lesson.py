@@ -19,23 +19,20 @@ SECTIONS = (
     "What it costs",
     "In your own script",
 )
-# The page draws diffs itself, including the folded one of page 01.
-FOLD = r"(<details><summary>[^\n]*\n\n)?{}(\n</details>\n)?"
-DIFF = re.compile(FOLD.format(r"<!-- generated: diff.*?<!-- end -->\n"), re.DOTALL)
+# The page shows these itself, wherever they stand, and a diff even where it is folded.
+DRAWN = re.compile(
+    r"(<details><summary>[^\n]*\n\n)?"
+    r"<!-- generated: (?:diff|glance|on_a_card|picture|streams)\b.*?<!-- end -->\n"
+    r"(\n</details>\n)?",
+    re.DOTALL,
+)
 LINK = r"\[[^]]*\]\([^)]*\)"
 # A sentence that only leads elsewhere.
 POINTER = re.compile(rf"(?:(?<=[.!?])|^) ?{LINK}(?:, and {LINK})*\.(?=\s|$)", re.MULTILINE)
 # Sections of other pages that are parts of this one.
-PARTS = {
-    ("shared", "how-memory-is-measured"): "#words",
-    ("shared/memory", "which-line-is-wrong"): "#wrong",
-}
+PARTS = {("shared/memory", "which-line-is-wrong"): "#wrong"}
 COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
-PART = r"<!-- generated: {} -->\n(.*?)<!-- end -->"
-# The first sentence, and the two generated parts that a lesson begins with.
-HEAD = re.compile(
-    rf"# .*?\n\n(.*?)\n\n{PART.format('on_a_card')}.*?{PART.format('glance')}", re.DOTALL
-)
+FIRST = re.compile(r"# .*?\n\n(.*?)\n\n", re.DOTALL)  # what follows the title
 # The pages are trusted: their HTML, which makes sections collapsible, stays HTML.
 MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable("table")
 # A wide table scrolls, not the whole page.
@@ -56,20 +53,23 @@ def sections(folder):
 
 
 def head(folder):
-    """Return the first sentence of a lesson, how it ends on a card, and its glance, as HTML."""
-    sentence, card, glance = HEAD.match(_source(folder)).groups()
-    inline = _html(MARKDOWN.parseInline(sentence), folder)
-    return inline, markdown(card, folder), markdown(glance, folder)
+    """Return the first sentence of a lesson, how it ends on a card, and its glance, as HTML.
+
+    Where nothing ends on a card, the second is None.
+    """
+    inline = _html(MARKDOWN.parseInline(FIRST.match(_source(folder))[1]), folder)
+    return inline, _generated("on_a_card", folder), _generated("glance", folder)
+
+
+def _generated(part, folder):
+    """Return a generated part of a lesson as HTML, None if the lesson does not have it."""
+    found = re.search(rf"<!-- generated: {part} -->\n(.*?)<!-- end -->", _source(folder), re.DOTALL)
+    return markdown(found[1], folder) if found else None
 
 
 def markdown(text, folder):
     """Return Markdown of a lesson as HTML."""
     return _html(MARKDOWN.parse(text), folder)
-
-
-def measuring():
-    """Return the section "How memory is measured" of the page of shared/, as HTML."""
-    return _html(_parsed("shared")["How memory is measured"], "shared")
 
 
 def place(folder, anchor=""):
@@ -125,8 +125,8 @@ def _source(folder):
 @functools.cache
 def _parsed(folder):
     """Return the tokens of a README.md's sections, {title: list}."""
-    # Diffs first: they are found by their comments.
-    source = COMMENT.sub("", DIFF.sub("", _source(folder)))
+    # What is drawn first: it is found by its comments.
+    source = COMMENT.sub("", DRAWN.sub("", _source(folder)))
     tokens = MARKDOWN.parse(without_pointers(source, folder))
     # A heading is three tokens: it opens, has a line, and closes.
     starts = [i for i, t in enumerate(tokens) if t.type == "heading_open" and t.tag == "h2"]

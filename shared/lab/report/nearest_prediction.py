@@ -4,7 +4,6 @@ import re
 
 from shared.lab.records import stored
 from shared.lab.records.formats import listed
-from shared.lab.records.origin import origin
 from shared.lab.records.reading import is_prediction, on_gpu, setting
 
 GROUPS = (stored.STAGES, stored.SIDE_ROADS, stored.VITS, stored.TEXT)
@@ -54,12 +53,9 @@ def difference(measured_gb, predicted_gb):
 
 
 def note(records, predicted):
-    """Return a note on measurements on a GPU and their predictions(), and the origin of these.
-
-    The note is plain text; the origin, in a list, is Markdown.
-    """
+    """Return a note on measurements on a GPU and their predictions()."""
     if not predicted:
-        return "No stored prediction has the settings of these measurements.", []
+        return "No stored prediction has the settings of these measurements."
     peaks = {
         r["script"]: [x["train"]["device_peak_gb"] for x in (r, predicted[r["script"]])]
         for r in records
@@ -80,4 +76,4 @@ def note(records, predicted):
     cards = listed(p["device"].removeprefix("emulated ") for p in predicted.values())
     alike = all(_is_of_card(p, records[0]["device"]) for p in predicted.values())
     sentences.append(f"Predicted for: {cards}{'' if alike else '; measured on another card'}.")
-    return " ".join(sentences), [origin([*predicted.values()], stored.PREDICTED)]
+    return " ".join(sentences)

@@ -14,14 +14,13 @@ from markupsafe import Markup
 from matplotlib.colors import to_hex
 
 from emulated_gpu import cards
-from shared.lab.lessons import exercises, mistakes, streams
+from shared.lab.lessons import exercises, mistakes, streams, times
 from shared.lab.lessons.exercise_answers import title
 from shared.lab.predict import card_fit, tables
 from shared.lab.records import exercises as exercise_pages
 from shared.lab.records import reading, scripts, stored
 from shared.lab.records.bars import COLORS
-from shared.lab.records.origin import origin
-from shared.lab.report import charts, lesson, side_by_side, timelines
+from shared.lab.report import charts, lesson, side_by_side, time_chart, timelines
 from shared.memory.blocks import CATEGORIES
 from shared.record import git_commit
 
@@ -29,9 +28,18 @@ SIZES = (8, 12, 16, 24, 40, 80, 141)  # GB
 FIRST_CARD = "rtx4090"  # chosen when the page opens
 TEMPLATE = Path(__file__).parent / "template"
 # In this order: a later file may use what an earlier one defines.
-STYLES = "base ladder diff stages timeline quiz mistakes ways present print".split()
-SCRIPTS = """base address ladder stages canvas timeline quiz compare mistakes ways theme present
+STYLES = "base ladder times diff stages timeline quiz mistakes ways present print".split()
+SCRIPTS = """base address menu ladder stages canvas timeline quiz compare mistakes ways theme present
 paper touch""".split()
+# What a show of ten minutes has of the stages, besides the opening, the chart of times and the end.
+SHORT = {
+    "01_baseline/train": ("card", "timeline"),
+    "02_mixed_precision/train": ("change", "timeline"),
+    "05_grad_accum/train": ("change", "timeline"),
+    "08_fsdp/train": ("timeline",),
+    "09_act_ckpt/train": ("change", "timeline"),
+}
+NEAR_GB = 0.02  # what the figures of two configurations that are one to a reader may differ by
 
 
 def configurations():
@@ -41,20 +49,36 @@ def configurations():
         title = ways["title"]
         unit = ways["unit"]
         last = ways["ways"][-1][1]
-        # origin() speaks of GPUs if one of the ways needs several.
-        most = max(way["world_size"] for _, way in ways["ways"])
-        record = {**ways, "device": f"emulated {title}", "world_size": most}
         card = f"{title}, {ways['gb']:.4g} GB"
         by_model.setdefault(ways["setting"], []).append(
             {
                 "card": ways["card"],
                 "title": f"What fits: {last['batch_size']} {unit} per update on {card}",
                 "heading": card_fit.heading(unit),
-                "rows": card_fit.rows(ways["ways"]),
-                "origin": origin([record], stored.CARD_FITS, ways["setting"]),
+                "rows": merged(card_fit.rows(ways["ways"])),
             }
         )
     return by_model
+
+
+def merged(rows):
+    """Return the rows of configurations, with neighbors in a row that differ only by a few MB."""
+    kept = []
+    for name, *figures in rows:
+        last = kept[-1] if kept else None
+        # The time decides the order, then the memory, so such rows stand together.
+        if last and _alike(last[1:], figures):
+            most = max(last[3], figures[2], key=float)
+            kept[-1] = (f"{last[0]}, {name}", *figures[:2], most, figures[3])
+        else:
+            kept.append((name, *figures))
+    return kept
+
+
+def _alike(a, b):
+    (gpus, at_once, gb, ms), (*others, other_gb, other_ms) = a, b
+    near = round(abs(float(gb) - float(other_gb)), 2) <= NEAR_GB
+    return [gpus, at_once, ms] == [*others, other_ms] and near
 
 
 def models():
@@ -174,7 +198,6 @@ def render(record_files, timeline_files=()):
     }
     chosen = charts.datasets(record_files)
     every = timelines.with_files(timeline_files)
-    questions_of_code, origins = mistakes.questions()
     parts = [part(scripts.get(script), chosen) for script in scripts.stages()]
     names = [p["script"] for p in parts]
     # Scripts of the user's timelines, which the page shows beside the stages.
@@ -187,8 +210,10 @@ def render(record_files, timeline_files=()):
         diffs=diffs(tuple(sorted(others))),  # hashable, as diffs() is cached
         neighbours=neighbours,
         quiz=questions(),
-        mistakes=questions_of_code,
-        mistakes_origins=origins,
+        mistakes=mistakes.questions(),
+        times=time_chart.chart(),
+        first=times.which_first(None),
+        short=SHORT,
         every=timelines.for_page(every),
         moved={
             f"{a} {b}": timelines.moved(every[a], every[b])
@@ -201,7 +226,6 @@ def render(record_files, timeline_files=()):
         context=tables.CONTEXT_GB,
         nccl=tables.NCCL_GB,
         categories=CATEGORIES,
-        measuring=lesson.measuring(),
         colors={label: f"--{label.replace(' ', '-')}" for label in CATEGORIES},
         hexes={label: to_hex(COLORS[label]) for label in CATEGORIES},
         repository=os.environ.get("GITHUB_REPOSITORY"),  # when GitHub publishes the page

@@ -62,6 +62,8 @@ def for_page(every):
             **{key: value for key, value in moments.items() if key != "record"},
             "setting": setting(record),
             "about": f"{on}; {many}",
+            # Blocks are rounded up; of that, only the amount at the peak is known.
+            "rounded": "rounding" in record["train"]["breakdown_gb"],
             # A user's timeline stands alone.
             "before": scripts.get(title).parent if title in scripts.stages() else None,
         }

@@ -85,7 +85,8 @@ const Canvas = (() => {
     const sums = total(moments[part]);
     const most = Math.max(...sums);
     const at = moments.at[sums.indexOf(most)] / Math.max(moments.events - 1, 1);
-    const peak = element("span", { class: "top" }, `▼ ${size(most)}`);
+    const rounded = part === "device" && moments.rounded ? " without rounding" : "";
+    const peak = element("span", { class: "top" }, `▼ ${size(most)}${rounded}`);
     // A mark centered on the peak would run over the edge.
     peak.style.cssText = `bottom:${Math.min(100 * (most / top), 100)}%;left:${100 * at}%;translate:${-100 * at}% 0`;
     box.replaceChildren(...passes(moments), picture, ...marks, peak, element("span", { class: "cursor" }));

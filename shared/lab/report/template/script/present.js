@@ -1,65 +1,146 @@
-// For a workshop: one step of a stage per screen. Elements with data-slide in an article
-// are shown one after the other, the first below the article's idea; a slide's parts with data-step
-// appear one at a time. A short show leaves out slides with data-long.
+// For a workshop: one screen after the other. A part with data-screens (a section, or the article of
+// a stage) has one slide, itself, or several, the elements with data-slide in it. What does not fit
+// the window goes on on the next screen. A short show has the slides with data-short.
 const Present = (() => {
-  let stage = null; // the article that is shown
-  let at = 0; // which of its steps
+  // What stays together: a block of text, an entry of a list, a row of a table or of a diff.
+  const PIECES = ":is(.lesson, .exercise > div, .exercise details) > :not(.wide, ul, ol, details, summary), .exercise > pre, li, tbody tr";
+  const LARGEST = 1.6; // type grows up to this where a screen has room
+  let part = null; // that is shown
+  let at = 0; // which of its screens
+  let known = new Map(); // part -> its screens, as long as the window and the choices stay
 
-  const articles = () => all("#stages article");
-  const slides = (article) => all("[data-slide]", article)
-    .filter((slide) => !slide.hidden && !slide.matches(".unseen.tells, .exercise.unseen"))
-    .filter((slide) => !one("#short").checked || !("long" in slide.dataset));
+  // The parts in the order of the show: a section may come after a stage.
+  function parts() {
+    const every = all("[data-screens]").filter((each) => slides(each).length);
+    const placed = every.filter((each) => each.localName === "article");
+    for (const section of every.filter((each) => each.localName !== "article")) {
+      const [where, stage] = section.dataset.screens.split(" ");
+      const n = where === "first" ? 0 : where === "last" ? placed.length
+        : placed.findLastIndex((each) => each.dataset.script <= stage) + 1;
+      placed.splice(n, 0, section);
+    }
+    return placed;
+  }
 
-  // Return a stage's steps: [slide, how many of its parts are shown].
-  function steps(article) {
-    return slides(article).flatMap((slide) => {
-      const parts = all("[data-step]", slide);
-      return Array.from({ length: parts.length + 1 }, (_, shown) => [slide, shown]);
-    });
+  const slides = (from) => (from.matches("[data-slide]") ? [from] : all("[data-slide]", from))
+    .filter((slide) => !slide.hidden && !slide.matches(".unseen.tells, .exercise.unseen, .quiz section.tells"))
+    .filter((slide) => !one("#short").checked || "short" in slide.dataset);
+
+  const title = (from) => from.dataset.script ?? one("h2", from).textContent;
+  const pieces = (slide) => (one(".moments, .bars", slide) ? [] : all(PIECES, slide));
+  const answer = (slide) => one("[data-step]", slide); // that appears after it was asked for
+
+  function grow(factor) {
+    document.documentElement.style.setProperty("--grow", factor);
+  }
+
+  function clear() {
+    for (const each of all(".on-screen, .not-yet, .elsewhere")) each.classList.remove("on-screen", "not-yet", "elsewhere");
+  }
+
+  // Put a screen into the window, {slide, those of its pieces that are shown, whether it asks}.
+  function put({ slide, shown, asks }) {
+    clear();
+    slide.closest("[data-screens]").classList.add("on-screen");
+    slide.classList.add("on-screen");
+    for (const piece of pieces(slide)) piece.classList.toggle("elsewhere", !shown.includes(piece));
+    answer(slide)?.classList.toggle("not-yet", asks);
+    if (slide.matches(".exercise")) answer(slide).open = !asks;
+  }
+
+  const { documentElement: root } = document;
+  const fits = () => root.scrollHeight <= innerHeight && root.scrollWidth <= innerWidth
+    && all(".on-screen :is(.wide, pre)").every((box) => box.scrollWidth <= box.clientWidth);
+
+  // Return the largest number from 1 to most, which is taken to be right, for which a function holds.
+  function largest(most, holds) {
+    let [low, high] = [1, most];
+    while (low < high) {
+      const middle = Math.ceil((low + high) / 2);
+      if (holds(middle)) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  }
+
+  // Return the screens of a slide that show these of its pieces, each as full as the window allows.
+  function pages(slide, asks, among) {
+    const made = [];
+    let left = among;
+    do {
+      const first = (n) => ({ slide, shown: left.slice(0, n), asks });
+      const n = largest(Math.max(left.length, 1), (n) => (put(first(n)), root.scrollHeight <= innerHeight));
+      made.push(first(n));
+      left = left.slice(n);
+    } while (left.length);
+    for (const screen of made) {
+      put(screen);
+      const steps = Math.round((LARGEST - 1) * 20);
+      screen.grow = 1 + (largest(steps + 1, (n) => (grow(1 + (n - 1) / 20), fits())) - 1) / 20;
+      grow(1);
+    }
+    return made;
+  }
+
+  function screens(from) {
+    if (!known.has(from)) {
+      grow(1);
+      known.set(from, slides(from).flatMap((slide) => {
+        const asked = answer(slide) && !one("#short").checked;
+        const question = pieces(slide).filter((piece) => !answer(slide)?.contains(piece));
+        return [...(asked ? pages(slide, true, question) : []), ...pages(slide, false, pieces(slide))];
+      }));
+    }
+    return known.get(from);
   }
 
   function show() {
-    document.documentElement.classList.toggle("present", Boolean(stage));
-    one("#presenter").hidden = !stage;
-    for (const part of all(".on-screen, .not-yet")) part.classList.remove("on-screen", "not-yet");
-    if (!stage) return;
-    const every = steps(stage);
+    root.classList.toggle("present", Boolean(part));
+    one("#presenter").hidden = !part;
+    clear();
+    grow(1);
+    if (!part) return;
+    const every = screens(part);
     at = Math.min(Math.max(at, 0), every.length - 1);
-    const [slide, shown] = every[at];
-    stage.classList.add("on-screen");
-    slide.classList.add("on-screen");
-    const parts = all("[data-step]", slide);
-    parts.forEach((part, n) => part.classList.toggle("not-yet", n >= shown));
-    for (const answer of parts.filter((part) => part.localName === "details")) answer.open = !answer.classList.contains("not-yet");
-    one("#where").textContent = `${stage.dataset.script}: ${at + 1} of ${every.length}`;
-    Timeline.mounted.filter(({ figure }) => slide.contains(figure)).forEach((each) => each.show(each.at));
-    const latest = parts[shown - 1] ?? slide;
-    if (latest === slide) scrollTo(0, 0);
-    else latest.scrollIntoView({ block: "nearest" });
+    put(every[at]);
+    grow(every[at].grow);
+    one("#where").textContent = every.length > 1 ? `${title(part)}: ${at + 1} of ${every.length}` : title(part);
+    Timeline.mounted.filter(({ figure }) => every[at].slide.contains(figure)).forEach((each) => each.show(each.at));
+    scrollTo(0, 0);
+  }
+
+  // Fill the window anew, when it or what is to be shown has changed.
+  function renew() {
+    known = new Map();
+    if (part && !parts().includes(part)) [part, at] = [parts()[0], 0];
+    show();
   }
 
   function tell() {
-    Address.set("present", stage ? `${stage.dataset.script}@${at}` : "");
+    Address.set("present", part ? `${part.dataset.script ?? part.id}@${at}` : "");
   }
 
-  // Move by a number of steps; after the last one, to the next stage, and likewise backward.
+  // Move by a number of screens; after the last, to the next part, and likewise backward.
   function go(by) {
-    const order = articles();
-    const n = order.indexOf(stage) + by;
-    if (at + by >= 0 && at + by < steps(stage).length) at += by;
-    else if (order[n]) [stage, at] = [order[n], by > 0 ? 0 : steps(order[n]).length - 1];
+    const order = parts();
+    const n = order.indexOf(part) + by;
+    if (at + by >= 0 && at + by < screens(part).length) at += by;
+    else if (order[n]) [part, at] = [order[n], by > 0 ? 0 : screens(order[n]).length - 1];
     tell();
   }
 
   function begin() {
-    [stage, at] = [one("#stages article.chosen"), 0];
+    // From the opening, unless a stage was opened before.
+    const chosen = one("#stages article.chosen");
+    [part, at] = [chosen === one("#stages article") ? parts()[0] : chosen, 0];
+    if (!parts().includes(part)) [part] = parts();
     tell();
     one("#next").focus({ preventScroll: true });
   }
 
   function end() {
-    const last = stage;
-    stage = null;
+    const last = part;
+    part = null;
     tell();
     Address.visit(last.id);
     one("#present").focus({ preventScroll: true });
@@ -67,11 +148,11 @@ const Present = (() => {
 
   const KEYS = {
     ArrowRight: () => go(1), PageDown: () => go(1), " ": () => go(1), ArrowLeft: () => go(-1), PageUp: () => go(-1),
-    Home: () => ([stage, at] = [articles()[0], 0], tell()), End: () => ([stage, at] = [articles().at(-1), 0], tell()), Escape: end,
+    Home: () => ([part, at] = [parts()[0], 0], tell()), End: () => ([part, at] = [parts().at(-1), 0], tell()), Escape: end,
   };
   addEventListener("keydown", (event) => {
     const button = event.key === " " && event.target.closest("button, summary, a, input, select");
-    if (!stage || button || modified(event) || event.defaultPrevented || event.target.closest("input, select") || !(event.key in KEYS)) return;
+    if (!part || button || modified(event) || event.defaultPrevented || event.target.closest("input, select") || !(event.key in KEYS)) return;
     event.preventDefault();
     KEYS[event.key]();
   });
@@ -82,13 +163,15 @@ const Present = (() => {
   one("#short").addEventListener("change", ({ target }) => {
     target.blur(); // so that the arrow keys move on
     at = 0;
+    renew();
     tell();
-    show();
   });
+  addEventListener("resize", renew);
+  for (const name of ["chain", "quiz", "looked"]) Address.follow(name, renew);
   Address.keep("present", "", (value) => {
-    const [script, step] = value.split("@");
-    stage = articles().find((article) => article.dataset.script === script) ?? null;
-    at = Math.trunc(step) || 0;
+    const [name, screen] = value.split("@");
+    part = parts().find((each) => (each.dataset.script ?? each.id) === name) ?? null;
+    at = Math.trunc(screen) || 0;
     show();
   });
 })();
