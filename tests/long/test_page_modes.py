@@ -39,6 +39,8 @@ def test_a_timeline_by_keyboard(visit):
     total = [sum(column) for column in zip(*moments["device"].values())]
     n, last = total.index(max(total)), len(total) - 1
     assert at(page, script) == n  # it starts at the peak
+    most = slider(page, script).locator(".top").inner_text()
+    assert most == f"▼ {size(total[n] / 1e3)} without rounding"
     slider(page, script).focus()
     for key, to in (("ArrowRight", n + 1), ("PageDown", n - 9), ("End", last), ("Home", 0)):
         page.keyboard.press(key)

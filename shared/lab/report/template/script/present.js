@@ -2,7 +2,7 @@
 // a stage) has one slide, itself, or several, the elements with data-slide in it. What does not fit
 // the window goes on on the next screen. A short show has the slides with data-short.
 const Present = (() => {
-  // What stays together: a block of text, an entry of a list, a row of a table or of a diff.
+  // What stays together: a block of text, an entry of a list, a bar, a row of a table or of a diff.
   const PIECES = ":is(.lesson, .exercise > div, .exercise details) > :not(.wide, ul, ol, details, summary), .exercise > pre, li, tbody tr";
   const LARGEST = 1.6; // type grows up to this where a screen has room
   let part = null; // that is shown
@@ -27,7 +27,7 @@ const Present = (() => {
     .filter((slide) => !one("#short").checked || "short" in slide.dataset);
 
   const title = (from) => from.dataset.script ?? one("h2", from).textContent;
-  const pieces = (slide) => (one(".moments, .bars", slide) ? [] : all(PIECES, slide));
+  const pieces = (slide) => (one(".moments", slide) ? [] : all(PIECES, slide).filter((piece) => !piece.closest("[hidden], .of-bars")));
   const answer = (slide) => one("[data-step]", slide); // that appears after it was asked for
 
   function grow(factor) {
@@ -167,7 +167,7 @@ const Present = (() => {
     tell();
   });
   addEventListener("resize", renew);
-  for (const name of ["chain", "quiz", "looked"]) Address.follow(name, renew);
+  for (const name of ["chain", "chart", "quiz", "looked"]) Address.follow(name, renew);
   Address.keep("present", "", (value) => {
     const [name, screen] = value.split("@");
     part = parts().find((each) => (each.dataset.script ?? each.id) === name) ?? null;
