@@ -79,7 +79,7 @@ def test_configurations_that_differ_by_a_few_megabytes_share_a_row():
 
 
 def test_the_points_of_memory_against_time_are_those_of_the_records():
-    """Every one within the axes, those of the line in the order of their micro-batches."""
+    """Every point is within the axes, and the line goes from few images at a time to many."""
     shown = time_chart.chart()
     for each in shown["points"]:
         assert 0 < each["x"] < 100 and 0 < each["y"] < 100

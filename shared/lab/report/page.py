@@ -39,7 +39,7 @@ SHORT = {
     "08_fsdp/train": ("timeline",),
     "09_act_ckpt/train": ("change", "timeline"),
 }
-NEAR_GB = 0.02  # what the figures of two configurations that are one to a reader may differ by
+NEAR_GB = 0.02  # configurations whose memory differs by no more share a row
 
 
 def configurations():
