@@ -29,6 +29,7 @@ COMMANDS = {
         "lost_updates": ("what bf16 weights lose", "lab.evidence.lost_updates"),
         "on_cards": ("cards on which each stage fits", "lab.evidence.on_cards"),
         "scale": ("large models on many GPUs", "lab.evidence.scale"),
+        "long_context": ("texts of up to a million tokens", "lab.evidence.long_context"),
         "pretrain": ("the weights of the tiny model", "lab.evidence.pretrain"),
         "published": (
             "programs of others, and what they measured",

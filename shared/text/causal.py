@@ -23,6 +23,7 @@ from shared.text.cli import Texts
 TINY_LENGTH = 128  # tokens; the made-up reviews are few
 REVIEWS = 8_000  # enough for some 75 updates of 12 texts of 128 tokens
 FEWEST = 10  # pieces in all, to train, validate and test with
+AT_MOST = 2**22  # fake tokens, as Python numbers: 150 MB
 AT_ONCE = 100_000  # characters per call of a tokenizer, which is slow with long texts
 END = "<|endoftext|>"  # as in GPT-2
 # Names in configurations of models that scale or cap logits after the head.
@@ -106,10 +107,11 @@ def packed(args):
     """
     if args.data == "fake":
         generator = torch.Generator().manual_seed(SPLIT_SEED)
-        shape = (64, args.max_length + 1)  # a few pieces, which are repeated
+        few = min(64, max(AT_MOST // args.max_length, 1))  # pieces, which are repeated
+        shape = (few, args.max_length + 1)
         ids = torch.randint(args.config.vocab_size, shape, generator=generator).tolist()
         sizes = zip(data.PARTS, (4096, 256, 256))
-        sets = {part: [{"input_ids": ids[i % 64]} for i in range(n)] for part, n in sizes}
+        sets = {part: [{"input_ids": ids[i % few]} for i in range(n)] for part, n in sizes}
         return sets, None, None
     sets, tokenizer = data.kept(args, lambda: _made(args))
     return sets, None, tokenizer

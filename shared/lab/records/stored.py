@@ -40,6 +40,7 @@ PUBLISHED = RESULTS / "published.json.xz"
 TRACES = RESULTS / "traces.json.xz"
 ON_CARDS = RESULTS / "on-cards.json"
 SCALE = RESULTS / "scale.json"
+LONG_CONTEXT = RESULTS / "long-context.json.xz"
 HUGGING_FACE = RESULTS / "hugging-face.json"  # two records for each technique
 LOST_UPDATES = RESULTS / "lost-updates.json"
 # Measured on one H200, of layers that were not used to find the rules of the emulator.
