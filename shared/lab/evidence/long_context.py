@@ -1,7 +1,7 @@
 """Llama-3-8B on texts of up to a million tokens, on one and on eight H100s, for its page.
 
 `python -m shared long_context` emulates them and stores the records: one text per update, in bf16,
-with one technique more at each step. The script is 11_llm/context_parallel.py with its weights
+with more techniques at each step. The script is 11_llm/context_parallel.py with its weights
 sharded instead of copied. The first rank of the eight is emulated.
 """
 
@@ -169,14 +169,14 @@ PUBLISHED = (
 
 
 def steps(gpus):
-    """Return tuples of techniques, each with one more than before.
+    """Return tuples of techniques, each with more of them than the one before.
 
     One GPU has its shard, which is all, on the host from the start: without that, Adam's states
     leave no room for a text.
     """
-    *names, _ = TECHNIQUES
     own = (SHARDS,) if gpus == 1 else ()
-    return [(*names[:n], *own) for n in range(len(names) + 1)]
+    parts = ((), (LOSS,), (LOSS, CHECKPOINT), (LOSS, CHECKPOINT, TILES, INPUTS))
+    return [(*part, *own) for part in parts]
 
 
 def runs():
