@@ -1,7 +1,7 @@
 """The tables of long texts: each technique's part, and the longest that others have trained with."""
 
 from emulated_gpu.cards import CARDS, set_aside
-from shared.lab.evidence.long_context import PUBLISHED, SHARDS, runs, steps
+from shared.lab.evidence.long_context import MODEL, PUBLISHED, SHARDS, runs, steps
 from shared.lab.records import markdown, stored
 from shared.lab.records.formats import number
 
@@ -16,7 +16,8 @@ def part(folder):
     for gpus, tokens in dict.fromkeys(run[:2] for run in runs() if run not in PUBLISHED):
         cells = (_marked(found[gpus, tokens, step]) for step in steps(gpus))
         rows.append((f"{gpus}, {SHARDS}" if gpus == 1 else str(gpus), f"{tokens:,}", *cells))
-    return markdown.text(rows, published(found), markdown.sources(records, stored.LONG_CONTEXT))
+    sources = markdown.sources(records, stored.LONG_CONTEXT, what=MODEL)
+    return markdown.text(rows, published(found), sources)
 
 
 def _marked(record):
