@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 MARK = "LADDER_TEST_SESSION"
-SECONDS = 10  # to end in: a DataLoader worker looks for its parent every five seconds
+SECONDS = 30  # to end in: a DataLoader worker looks for its parent every five; machines are busy
 
 
 def pytest_configure(config):
