@@ -156,9 +156,9 @@ def parallelize(model, mesh):
         ("to_empty(device=mesh.device_type)", 'to_empty(device="cpu")'),
     ],
 }
-# The longest texts that fitted on H100s with 80 GB: GPUs, tokens, techniques. Source: tables 1 and 2
-# of Bekman et al. 2025, https://arxiv.org/abs/2506.13996. There the optimizer was on the host, and
-# on one GPU the weights, too; here both are.
+# The longest texts that fitted on H100s with 80 GB: GPUs, tokens, techniques. Source: tables 1 and
+# 2 of Bekman et al. 2025, https://arxiv.org/abs/2506.13996. There the optimizer was on the host,
+# and on one GPU the weights, too; here both are.
 PUBLISHED = (
     (8, 1_100_000, (LOSS, CHECKPOINT, SHARDS)),
     (8, 1_200_000, (LOSS, CHECKPOINT, TILES, SHARDS)),
