@@ -17,7 +17,7 @@ COMMANDS = {
     },
     "learn and teach": {
         "check": ("is a learner's stage right? its diff, losses and bytes", "lab.grading.check"),
-        "game": ("Make it fit: five scripts that do not", "lab.game.command"),
+        "game": ("Make it fit: six scripts to mend", "lab.game.command"),
         "report": ("write the workshop page", "lab.report.command"),
         "lessons": ("write the generated parts of the pages", "lab.lessons.pages"),
     },

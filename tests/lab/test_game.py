@@ -6,7 +6,7 @@ import pytest
 from conftest import run
 
 from shared.errors import UserError
-from shared.lab.game import command, levels, texts
+from shared.lab.game import command, judge, levels, texts
 from shared.lab.grading.same_training import Training, same_training
 from shared.lab.grading.source import num_changed, parts
 from shared.lab.records import scripts
@@ -23,7 +23,7 @@ def test_a_level_is_a_stage_with_few_changes(level, tmp_path, monkeypatch, capsy
     assert levels.of_file(file, parts(file).docstring) == (level, level.card)
     stage = parts(scripts.get(level.script).path).lines
     # One is the line that finds shared/, and one the import that it needed.
-    assert num_changed(stage, parts(file).lines) <= 3 + 6
+    assert num_changed(stage, parts(file).lines) <= 3 + 7
     assert len(level.hints) == 3 and level.solutions and len(level.tries) >= 3
     for change in (*level.solutions, *level.tries):
         assert level.text(change) != level.text()
@@ -43,7 +43,7 @@ def test_hints_come_one_after_the_other(tmp_path, monkeypatch, capsys):
 
 HANDED = levels.get("3").text()
 MISTAKES = [
-    ("6", None, "there is no level 6; there are 1 to 5"),
+    ("7", None, "there is no level 7; there are 1 to 6"),
     ("nothing.py", None, "nothing.py: No such file or directory"),
     ("fit_3.txt", "", "fit_3.txt is neither a level nor a .py file"),
     ("mine.py", "x = 1", "mine.py: of which level?"),
@@ -90,6 +90,45 @@ def test_the_first_difference_of_a_training_is_the_reason(changes, reason):
     comparison = same_training(dataclasses.replace(LEVEL, **changes), LEVEL)
     assert comparison.same == (reason is None)
     assert (texts.refusal(comparison) or "").startswith(reason or "")
+
+
+@pytest.mark.parametrize(
+    "times, on_host, said",
+    [
+        (6.9, False, "14.5 ms per image, 6.9 times as fast as handed out; at most 14.3 ms"),
+        (7.0, False, None),
+        (99, True, "the host does a part of the update"),
+    ],
+)
+def test_a_level_asks_for_time(times, on_host, said):
+    level = dataclasses.replace(levels.get("6"), times_faster=7)
+    reason = texts.slow({"ms": 100 / times, "on_host": on_host}, {"ms": 100}, level)
+    assert (reason is None) == (said is None) and (said or "") in (reason or "")
+    assert texts.slow({"ms": 100, "on_host": on_host}, {"ms": 100}, levels.get("1")) is None
+
+
+@pytest.mark.parametrize("short, runs", [(True, "1 of 4, 2 of 2"), (False, "1 of 4, 2 of 4, 3 of 4, 4 of 4")])
+def test_each_run_says_that_it_begins(short, runs, tmp_path, monkeypatch, capsys):
+    """The first is at full size on the card: out of memory there, the small model is not run."""
+    file = tmp_path / "fit_3.py"
+    file.write_text(levels.get("3").text())
+    record = {"world_size": 1, "batch_size": 64, "model": "vit_l_16", "image_px": 224}
+    record["cost"] = {"tflop": 1}
+
+    def made(jobs, emulated):
+        if not emulated:
+            return [LEVEL for _ in jobs]
+        out_of_memory = {"said": "CUDA out of memory", "update": 1, "line": None}
+        return [out_of_memory if short and job[-1].card_gb else record for job in jobs]
+
+    monkeypatch.setattr(judge, "run_jobs", made)
+    monkeypatch.setattr(judge, "figures", lambda record: {"needs_gb": 9, "ms": 1, "on_host": False})
+    (verdict,) = judge.judge([judge.Play(levels.get("3"), "rtx3060", file)])
+    assert ("said" in verdict) == short
+    printed = capsys.readouterr().err
+    starts = [line.partition(":")[0] for line in printed.splitlines()]
+    assert [start for start in starts if start != file.name] == runs.split(", ")
+    assert ("fit_3.py: out of memory in update 1" in printed) == short
 
 
 def test_a_record_of_something_else_is_not_changed(tmp_path, monkeypatch):

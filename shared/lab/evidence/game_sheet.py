@@ -1,6 +1,7 @@
 """The teacher's sheet of the game: judge all known solutions and mistakes, store the verdicts."""
 
 from shared.cli import Parser
+from shared.lab.game import levels
 from shared.lab.game.sheet import everything, verdicts
 from shared.lab.records import stored
 
@@ -8,8 +9,10 @@ START = "as handed out"
 
 
 def main(argv=None):
-    Parser(description=__doc__.splitlines()[0]).parse_args(argv)
-    changes = everything()
+    parser = Parser(description=__doc__.splitlines()[0])
+    parser.add_argument("level", nargs="?", type=levels.get, help="of this level alone")
+    alone = parser.parse_args(argv).level
+    changes = [each for each in everything() if alone in (None, each[0])]
     records = [
         {"level": level.number, "title": change.title if change else START, **verdict}
         # In the order of levels.toml, by which the page finds the reasons for each verdict.
@@ -17,5 +20,8 @@ def main(argv=None):
     ]
     made = {"command": "python -m shared game_sheet"}
     records = [{**record, **made} for record in stored.rounded(records)]
+    if alone:
+        kept = [r for r in stored.read(stored.GAME) if r["level"] != alone.number]
+        records = sorted([*kept, *records], key=lambda record: record["level"])
     stored.write(stored.GAME, records)
     print(f"{stored.GAME.name}: {len(records)} verdicts")

@@ -70,11 +70,14 @@ def begin(level, card, folder):
     if card != level.card:
         suits(level, card)  # a minute; its own card is known to suit
     path.write_text(level.text(card=card))
-    gb = cards.CARDS[card].gb
+    gb = level.card_gb(card)
     print(f"Level {level.number}, {level.title}: {level.setting(card)}.")
     print(level.story.strip())
     print(f"\nYour script is {path.name}. Change it until it fits into {gb:.2f} GB, and learns the")
-    print("same: the same model, batch, precision and losses.\n")
+    print("same: the same model, batch, precision and losses.")
+    if level.times_faster:
+        print(f"It has to be {level.times_faster:g} times as fast, by emulated time.")
+    print()
     print(f"{RUN} {path.name}          runs it on the emulated card, and judges")
     print(f"{RUN} {path.name} --hint   gives a hint, of {len(level.hints)}")
     if '"bf16' in level.text() and not cards.CARDS[card].bf16:
@@ -94,8 +97,13 @@ def suits(level, card):
     start, *solutions = verdicts(attempts)
     title = cards.CARDS[card].title
     usual = cards.CARDS[level.card].title
-    if "said" not in start:
+    if level.times_faster:
+        if "said" in start:
+            raise UserError(f"level {level.number} does not fit on {title}; its own card is {usual}")
+    elif "said" not in start:
         raise UserError(f"level {level.number} fits on {title} as it is; its own card is {usual}")
+    if level.times_faster and all(verdict.get("slow") for verdict in solutions):
+        raise UserError(f"no solution known here is fast enough on {title}; play it on {usual}")
     if all("said" in verdict for verdict in solutions):
         least = min(verdict["needs_gb"] for verdict in solutions)
         raise UserError(
@@ -126,7 +134,7 @@ def play(path, level, card, progress):
     if "failed" in verdict:
         raise UserError(verdict["failed"])
     print("\n".join(texts.lines(verdict, path)))
-    if verdict["refused"] or "said" in verdict:
+    if verdict["refused"] or verdict["slow"] or "said" in verdict:
         print(f"not yet; a hint: {RUN} {path.name} --hint")
         return 1
     # On a card with more memory the script may fit as it was handed out.

@@ -2,6 +2,7 @@
 
 import re
 import signal
+import sys
 import tempfile
 import traceback
 from pathlib import Path
@@ -91,13 +92,17 @@ def run(script, options):
             return {"said": str(error), "line": line, "update": len(steps) + 1}
 
 
-def results(jobs, emulated):
-    """Run jobs, each of them once; return {job: its result}."""
+def results(jobs, emulated, titles, of):
+    """Run jobs, each of them once; return {job: its result}.
+
+    Say on stderr what begins: `titles` are of runs that begin together, each with its number, and
+    `of` is the number of all runs.
+    """
     jobs = list(dict.fromkeys(jobs))  # several plays may begin from one level's script
     if not jobs:
         return {}
-    kind = "at full size, on emulated GPUs" if emulated else "of the small model, on the CPU"
-    print(f"... {len(jobs)} runs {kind}", flush=True)
+    for number, title in titles.items():
+        print(f"{number} of {of}: {title}", file=sys.stderr, flush=True)
     try:
         return dict(zip(jobs, run_jobs(jobs, emulated)))
     except Failed as error:
@@ -110,8 +115,8 @@ def results(jobs, emulated):
 def judge(plays):
     """Return a verdict on each of the plays, in order.
 
-    A verdict is a dictionary with "lines", the number of changed ones, "card_gb", and "refused",
-    the reason or None. Further keys depend on the outcome:
+    A verdict is a dictionary with "lines", the number of changed ones, "card_gb", and "refused"
+    and "slow", each the reason or None. Further keys depend on the outcome:
 
     - the script ended with an error: "failed", the reason;
     - it ran at full size: "needs_gb" and "ms", an emulated GPU's time for an image, and
@@ -127,62 +132,100 @@ def judge(plays):
         for level in {play.level for play in plays}:
             starts[level] = Path(folder, f"level_{level.number}.py")
             starts[level].write_text(level.text())
-        verdicts = first_verdicts(plays, starts)
-        going = [play for play, verdict in verdicts.items() if is_open(verdict)]
-        for play, outcome in full_size(going, starts, verdicts).items():
-            verdicts[play] |= outcome
+        verdicts = {play: first_verdict(play, starts[play.level]) for play in plays}
+        # Four runs, and the first of them decides most tries: then two are enough.
+        fitting = run_on_cards(verdicts)
+        alike = compare_small_models(fitting, starts, verdicts)
+        compare_at_full_size(alike, starts, verdicts)
         return [*verdicts.values()]
 
 
+def first_verdict(play, start):
+    """Return what is known without a run."""
+    sources = (parts(path).lines for path in (start, play.path))
+    gb = play.level.card_gb(play.card)
+    return {"lines": num_changed(*sources), "refused": None, "slow": None, "card_gb": gb}
+
+
+def whose(plays):
+    """Return the scripts of plays, as the subject of a line."""
+    return f"{len(plays)} scripts" if len(plays) > 1 else plays[0].path.name
+
+
+def run_on_cards(verdicts):
+    """Run plays on their cards, and those that run out of memory with room for all of it, too.
+
+    Put the outcomes into verdicts; return the others, {play: record}.
+    """
+    plays = [*verdicts]
+    large = {play: large_job(play, play.path) for play in plays}
+    titles = {card_title(play) for play in plays}
+    where = titles.pop() if len(titles) == 1 else "emulated GPUs"
+    made = results([*large.values()], True, {1: f"{whose(plays)} at full size on {where}"}, 4)
+    records = {play: made[job] for play, job in large.items()}
+    short = [play for play, record in records.items() if "said" in record]
+    for play in short:
+        said = f"out of memory in update {records[play]['update']}"
+        print(f"{play.path.name}: {said}", file=sys.stderr, flush=True)
+    # What a script would need is known only after a run on a larger card.
+    roomy = {play: large_job(play, play.path, room=True) for play in short}
+    title = "the same with room for all of it: how much is missing?"
+    made = results([*roomy.values()], True, {2: title}, 2)
+    for play, record in records.items():
+        if play in roomy:
+            needs = made[roomy[play]]
+            verdicts[play] |= needs if failed(needs) else record | figures(needs)
+        elif failed(record):
+            verdicts[play] |= record
+    return {play: record for play, record in records.items() if is_open(verdicts[play])}
+
+
 def is_open(verdict):
-    """Return whether the small model leaves the verdict to the run at full size."""
-    return "failed" not in verdict and not verdict["refused"]
+    """Return whether a verdict is left to further runs."""
+    return not ({"failed", "said"} & verdict.keys() or verdict["refused"])
 
 
-def first_verdicts(plays, starts):
-    """Train the small model by each play and each level; return {play: verdict so far}."""
-    small = {play: small_job(play.level, play.path) for play in plays}
-    small_starts = {level: small_job(level, path) for level, path in starts.items()}
-    trained = results([*small.values(), *small_starts.values()], emulated=False)
-    verdicts = {}
-    for play in plays:
-        sources = (parts(path).lines for path in (starts[play.level], play.path))
-        verdict = {"lines": num_changed(*sources), "refused": None}
-        verdict["card_gb"] = CARDS[play.card].gb
-        training = trained[small[play]]
+def compare_small_models(fitting, starts, verdicts):
+    """Train the small model by each play and each level; return what trains alike of `fitting`.
+
+    Put into verdicts why the others do not.
+    """
+    small = {play: small_job(play.level, play.path) for play in fitting}
+    levels = {play.level for play in fitting}
+    small_starts = {level: small_job(level, starts[level]) for level in levels}
+    titles = {
+        2: "it fits; the small model by the same, on the CPU",
+        3: "the small model by the level's own script, beside it",
+    }
+    trained = results([*small.values(), *small_starts.values()], False, titles, 4)
+    for play, job in small.items():
+        training = trained[job]
         if failed(training):
-            verdict |= training
+            verdicts[play] |= training
         else:
             reference = trained[small_starts[play.level]]
-            verdict["refused"] = texts.refusal(same_training(training, reference))
-        verdicts[play] = verdict
-    return verdicts
+            verdicts[play]["refused"] = texts.refusal(same_training(training, reference))
+    return {play: record for play, record in fitting.items() if is_open(verdicts[play])}
 
 
-def full_size(plays, starts, verdicts):
-    """Run plays on their cards, and on cards with room for all of it; return {play: outcome}."""
-    large = {play: large_job(play, play.path) for play in plays}
-    roomy_starts = {play: large_job(play, starts[play.level], room=True) for play in plays}
-    made = results([*large.values(), *roomy_starts.values()], emulated=True)
-    # What a changed script would need is known only after a run on a larger card; what the level's
-    # own script needs is known from its run above.
-    short = [play for play in plays if "said" in made[large[play]]]
-    changed = [play for play in short if verdicts[play]["lines"]]
-    roomy = {play: large_job(play, play.path, room=True) for play in changed}
-    made |= results([*roomy.values()], emulated=True)
-    outcomes = {}
-    for play in plays:
-        record = made[large[play]]
-        start = made[roomy_starts[play]]
-        if failed(record):
-            outcomes[play] = record
-        elif play in short:
-            needs = made[roomy[play]] if play in roomy else start
-            outcomes[play] = needs if failed(needs) else record | figures(needs)
-        else:
-            refused = texts.refusal_at_full_size(record, start, play.level)
-            outcomes[play] = {"refused": refused} | figures(record)
-    return outcomes
+def compare_at_full_size(alike, starts, verdicts):
+    """Compare records at full size, {play: record}, with those of the levels' own scripts."""
+    jobs = {play: large_job(play, starts[play.level], room=True) for play in alike}
+    title = "the level's own script at full size: do both compute as much?"
+    made = results([*jobs.values()], True, {4: title}, 4)
+    for play, record in alike.items():
+        start = made[jobs[play]]
+        verdict = verdicts[play]
+        verdict |= figures(record)
+        verdict["refused"] = texts.refusal_at_full_size(record, start, play.level)
+        if not verdict["refused"]:
+            verdict["slow"] = texts.slow(figures(record), figures(start), play.level)
+
+
+def card_title(play):
+    """Return the emulated card of a play as text."""
+    several = f"{play.level.gpus} emulated" if play.level.gpus > 1 else "an emulated"
+    return f"{several} {CARDS[play.card].title}"
 
 
 def figures(record):
@@ -208,6 +251,6 @@ def large_job(play, path, room=False):
     script = Script.of_file(path)
     card = CARDS[play.card]
     # None: as much as the script takes.
-    card_gb = None if room else card.gb
+    card_gb = None if room else play.level.card_gb(play.card)
     options = Wanted("full", model=play.level.model, card=card, card_gb=card_gb)
     return attempt, script.name, LIMIT, run, script, options

@@ -28,7 +28,7 @@ class Change:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Level:
-    """A script that runs out of memory on a card."""
+    """A script that runs out of memory on a card, or is too slow there."""
 
     number: int
     title: str
@@ -41,6 +41,12 @@ class Level:
     tries: tuple  # Changes that do not lead there
     model: str | None = None  # None: the full preset's
     gpus: int = 1
+    share_gb: float | None = None  # of the card, that the script may take; None: all of it
+    times_faster: float | None = None  # than as handed out, by emulated time; None: to fit is all
+
+    def card_gb(self, card):
+        """Return the memory that the level's script may take of a card."""
+        return self.share_gb or CARDS[card].gb
 
     def text(self, change=None, card=None):
         """Return the source of the level's script, for a card, if it is another; changed, if so."""
@@ -67,7 +73,8 @@ class Level:
         batch = re.search(r"^BATCH_SIZE = (\d+)", self.text(), re.MULTILINE)[1]
         several = f"{self.gpus} x " if self.gpus > 1 else ""
         model = self.model or scripts.get(self.script).load().TASK.presets["full"]["model"]
-        return f"{model}, {batch} images per update, {several}{CARDS[card].title}"
+        share = f", {self.share_gb:g} GB of it" if self.share_gb else ""
+        return f"{model}, {batch} images per update, {several}{CARDS[card].title}{share}"
 
 
 def _read():

@@ -84,6 +84,19 @@ def refusal_at_full_size(record, reference, level):
     return None
 
 
+def slow(figures, start, level):
+    """Return why a script is too slow for a level, None if it is not; from figures of a verdict."""
+    if not level.times_faster:
+        return None
+    if figures["on_host"]:
+        return "the host does a part of the update, and the emulated time leaves that out"
+    goal = start["ms"] / level.times_faster
+    if figures["ms"] <= goal:
+        return None
+    times = f"{start['ms'] / figures['ms']:.2g} times as fast as handed out"
+    return f"{figures['ms']:.3g} ms per image, {times}; at most {goal:.3g} ms are asked for"
+
+
 def tflop(record):
     """Return the arithmetic of an update on all GPUs."""
     return record["cost"]["tflop"] * record["world_size"]
@@ -99,6 +112,8 @@ def lines(verdict, path):
     elif "said" in verdict:
         shown += ran_out(verdict, path)
     else:
+        if verdict["slow"]:
+            shown.append(f"too slow: {verdict['slow']}")
         left = size(verdict["card_gb"] - verdict["needs_gb"])
         shown.append(f"fits: it needs {verdict['needs_gb']:.2f} GB, {left} are left")
         if verdict["on_host"]:

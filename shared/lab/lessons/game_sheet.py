@@ -12,6 +12,8 @@ def outcome(verdict):
     if "said" in verdict:
         return f"{gb}: {size(verdict['needs_gb'] - verdict['card_gb'])} too much"
     # [0] is the number of changed lines.
+    if verdict.get("slow"):
+        return f"too slow: {gb}, {verdict['ms']:.3g} ms per image"
     if verdict["printed"][1].startswith("fits"):
         return f"fits: {gb}, {verdict['ms']:.3g} ms per image"
     return verdict["printed"][1]
