@@ -75,8 +75,9 @@ def begin(level, card, folder):
     print(level.story.strip())
     print(f"\nYour script is {path.name}. Change it until it fits into {gb:.2f} GB, and learns the")
     print("same: the same model, batch, precision and losses.")
-    if level.times_faster:
-        print(f"It has to be {level.times_faster:g} times as fast, by emulated time.")
+    if level.times_as_long:
+        most = f"at most {level.times_as_long:g} times as long as with room for everything"
+        print(f"An update may take {most}, by emulated time.")
     print()
     print(f"{RUN} {path.name}          runs it on the emulated card, and judges")
     print(f"{RUN} {path.name} --hint   gives a hint, of {len(level.hints)}")
@@ -97,12 +98,12 @@ def suits(level, card):
     start, *solutions = verdicts(attempts)
     title = cards.CARDS[card].title
     usual = cards.CARDS[level.card].title
-    if level.times_faster:
+    if level.times_as_long:
         if "said" in start:
             raise UserError(f"level {level.number} does not fit on {title}; its own card is {usual}")
     elif "said" not in start:
         raise UserError(f"level {level.number} fits on {title} as it is; its own card is {usual}")
-    if level.times_faster and all(verdict.get("slow") for verdict in solutions):
+    if level.times_as_long and all(verdict.get("slow") for verdict in solutions):
         raise UserError(f"no solution known here is fast enough on {title}; play it on {usual}")
     if all("said" in verdict for verdict in solutions):
         least = min(verdict["needs_gb"] for verdict in solutions)

@@ -136,8 +136,21 @@ def judge(plays):
         # Four runs, and the first of them decides most tries: then two are enough.
         fitting = run_on_cards(verdicts)
         alike = compare_small_models(fitting, starts, verdicts)
-        compare_at_full_size(alike, starts, verdicts)
+        compare_at_full_size(alike, references(starts), verdicts)
         return [*verdicts.values()]
+
+
+def references(starts):
+    """Return the script of each level that an update at full size is compared with, as a path.
+
+    A level's own script may compute more than is needed.
+    """
+    paths = {**starts}
+    for level, start in starts.items():
+        if level.reference:
+            paths[level] = start.with_stem(f"reference_{level.number}")
+            paths[level].write_text(level.text(level.reference))
+    return paths
 
 
 def first_verdict(play, start):
@@ -208,18 +221,18 @@ def compare_small_models(fitting, starts, verdicts):
     return {play: record for play, record in fitting.items() if is_open(verdicts[play])}
 
 
-def compare_at_full_size(alike, starts, verdicts):
-    """Compare records at full size, {play: record}, with those of the levels' own scripts."""
-    jobs = {play: large_job(play, starts[play.level], room=True) for play in alike}
-    title = "the level's own script at full size: do both compute as much?"
+def compare_at_full_size(alike, paths, verdicts):
+    """Compare records at full size, {play: record}, with those of the levels' references."""
+    jobs = {play: large_job(play, paths[play.level], room=True) for play in alike}
+    title = "the level's own at full size: is nothing left out?"
     made = results([*jobs.values()], True, {4: title}, 4)
     for play, record in alike.items():
-        start = made[jobs[play]]
+        reference = made[jobs[play]]
         verdict = verdicts[play]
         verdict |= figures(record)
-        verdict["refused"] = texts.refusal_at_full_size(record, start, play.level)
+        verdict["refused"] = texts.refusal_at_full_size(record, reference, play.level)
         if not verdict["refused"]:
-            verdict["slow"] = texts.slow(figures(record), figures(start), play.level)
+            verdict["slow"] = texts.slow(verdict, figures(reference), play.level)
 
 
 def card_title(play):

@@ -42,7 +42,10 @@ class Level:
     model: str | None = None  # None: the full preset's
     gpus: int = 1
     share_gb: float | None = None  # of the card, that the script may take; None: all of it
-    times_faster: float | None = None  # than as handed out, by emulated time; None: to fit is all
+    # An update may take so many times as long as by the reference, with room; None: to fit is all.
+    times_as_long: float | None = None
+    # The Change that does all that is asked for, but for the memory; None: the level's script.
+    reference: Change | None = None
 
     def card_gb(self, card):
         """Return the memory that the level's script may take of a card."""
@@ -86,6 +89,8 @@ def _read():
         return {**fields, "script": script, "replaced": (*pairs, *replaced)}
 
     for number, fields in enumerate(read["levels"], 1):
+        if "reference" in fields:
+            fields["reference"] = Change("reference", tuple(fields["reference"]), script=None)
         for kind in ("solutions", "tries"):
             fields[kind] = tuple(Change(**change(**each)) for each in fields[kind])
         yield Level(number, **change(**fields))

@@ -84,17 +84,17 @@ def refusal_at_full_size(record, reference, level):
     return None
 
 
-def slow(figures, start, level):
-    """Return why a script is too slow for a level, None if it is not; from figures of a verdict."""
-    if not level.times_faster:
+def slow(figures, reference, level):
+    """Return why a script is too slow for a level, None if it is not; from figures of verdicts."""
+    if not level.times_as_long:
         return None
     if figures["on_host"]:
         return "the host does a part of the update, and the emulated time leaves that out"
-    goal = start["ms"] / level.times_faster
+    goal = level.times_as_long * reference["ms"]
     if figures["ms"] <= goal:
         return None
-    times = f"{start['ms'] / figures['ms']:.2g} times as fast as handed out"
-    return f"{figures['ms']:.3g} ms per image, {times}; at most {goal:.3g} ms are asked for"
+    times = f"{figures['ms'] / reference['ms']:.2g} times what it takes with room for everything"
+    return f"{figures['ms']:.3g} ms per image, {times}; the goal is {goal:.3g} ms"
 
 
 def tflop(record):
@@ -116,7 +116,7 @@ def lines(verdict, path):
             shown.append(f"too slow: {verdict['slow']}")
         left = size(verdict["card_gb"] - verdict["needs_gb"])
         shown.append(f"fits: it needs {verdict['needs_gb']:.2f} GB, {left} are left")
-        if verdict["on_host"]:
+        if verdict["on_host"] and not verdict["slow"]:
             shown.append("the host does a part of the update; the time leaves that out")
     return shown
 
