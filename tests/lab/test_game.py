@@ -95,7 +95,11 @@ def test_the_first_difference_of_a_training_is_the_reason(changes, reason):
 @pytest.mark.parametrize(
     "times, on_host, said",
     [
-        (3.1, False, "6.2 ms per image, 3.1 times what it takes with room for everything; the goal"),
+        (
+            3.1,
+            False,
+            "6.2 ms per image, 3.1 times what it takes with room for everything; the goal",
+        ),
         (3.0, False, None),
         (1.0, True, "the host does a part of the update"),
     ],
@@ -107,7 +111,9 @@ def test_a_level_asks_for_time(times, on_host, said):
     assert texts.slow({"ms": 99, "on_host": on_host}, {"ms": 2}, levels.get("1")) is None
 
 
-@pytest.mark.parametrize("short, runs", [(True, "1 of 4, 2 of 2"), (False, "1 of 4, 2 of 4, 3 of 4, 4 of 4")])
+@pytest.mark.parametrize(
+    "short, runs", [(True, "1 of 4, 2 of 2"), (False, "1 of 4, 2 of 4, 3 of 4, 4 of 4")]
+)
 def test_each_run_says_that_it_begins(short, runs, tmp_path, monkeypatch, capsys):
     """The first is at full size on the card: out of memory there, the small model is not run."""
     file = tmp_path / "fit_3.py"

@@ -100,7 +100,9 @@ def suits(level, card):
     usual = cards.CARDS[level.card].title
     if level.times_as_long:
         if "said" in start:
-            raise UserError(f"level {level.number} does not fit on {title}; its own card is {usual}")
+            raise UserError(
+                f"level {level.number} does not fit on {title}; its own card is {usual}"
+            )
     elif "said" not in start:
         raise UserError(f"level {level.number} fits on {title} as it is; its own card is {usual}")
     if level.times_as_long and all(verdict.get("slow") for verdict in solutions):
