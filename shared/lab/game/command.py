@@ -93,20 +93,18 @@ def suits(level, card):
     """Raise UserError if a level cannot be played on a card."""
     from shared.lab.game.sheet import verdicts
 
-    # As handed out it must not fit, and at least one solution must.
+    # As handed out it must not fit, or be too slow, and at least one solution must do.
     attempts = [(level, card, change) for change in (None, *level.solutions)]
     start, *solutions = verdicts(attempts)
     title = cards.CARDS[card].title
     usual = cards.CARDS[level.card].title
     if level.times_as_long:
-        if "said" in start:
-            raise UserError(
-                f"level {level.number} does not fit on {title}; its own card is {usual}"
-            )
+        if not start["slow"]:
+            raise UserError(f"level {level.number} is no game on {title}; its own card is {usual}")
+        if all(verdict["slow"] or "said" in verdict for verdict in solutions):
+            raise UserError(f"no solution known here is fast enough on {title}; play it on {usual}")
     elif "said" not in start:
         raise UserError(f"level {level.number} fits on {title} as it is; its own card is {usual}")
-    if level.times_as_long and all(verdict.get("slow") for verdict in solutions):
-        raise UserError(f"no solution known here is fast enough on {title}; play it on {usual}")
     if all("said" in verdict for verdict in solutions):
         least = min(verdict["needs_gb"] for verdict in solutions)
         raise UserError(
