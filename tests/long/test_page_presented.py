@@ -11,7 +11,8 @@ pytest_plugins = "helpers.browsing"
 
 OPENING, END = "The ladder", "Which technique first?"
 # What is larger than the window, or than the box that it could be scrolled in.
-OVER = """[document.documentElement, ...document.querySelectorAll('.on-screen .wide, .on-screen pre')]
+OVER = """[document.documentElement,
+    ...document.querySelectorAll('.on-screen .wide, .on-screen pre')]
     .filter(e => e.checkVisibility() && (e.scrollWidth > e.clientWidth
         || e === document.documentElement && e.scrollHeight > innerHeight))
     .map(e => [e.className, e.scrollWidth, e.scrollHeight])"""

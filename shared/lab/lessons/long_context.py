@@ -1,4 +1,4 @@
-"""The tables of long texts: each technique's part, and the longest that others have trained with."""
+"""The tables of long texts: each technique's part, and the longest that were published."""
 
 from emulated_gpu.cards import CARDS, set_aside
 from shared.lab.evidence.long_context import MODEL, PUBLISHED, SHARDS, runs, steps

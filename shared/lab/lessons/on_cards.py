@@ -20,7 +20,7 @@ def part(folder):
     notes = []
     # The reason why these stages run another model than the rest of their page.
     if ON[entry["stage"]][1] == LARGE:
-        notes.append("ViT-L/16 would fit with both.")
+        notes.append("At 518 px; ViT-L/16 would fit with both.")
     if scripts.get(entry["stage"]).load().DEVICES > 1:
         notes.append(f"`--alone` runs one process; NCCL would take {NCCL_GB:g} GB more.")
     return markdown.text(["```text", *lines[:-1], "```"], " ".join(notes))

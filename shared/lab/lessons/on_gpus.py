@@ -134,6 +134,6 @@ def gist(folder):
         f"The memory is emulated: PyTorch's own code runs, kernels do nothing. **On a real {gpu}, "
         f"[stages {numbers[0]} to {numbers[-1]}](shared/lab/evidence/measured.md) allocated the "
         f"same within {worst:.2%}**, {len(roads)} side roads within {of_all:.1%}; those for "
-        f"{most} GPUs ran alone, as rank 0. Their peaks are up to {larger:.2f} GB above those of "
-        f"the A100 in the table."
+        f"{most} GPUs ran alone, as rank 0. (It has peaks up to {larger:.2f} GB above "
+        f"those of an A100.)"
     )

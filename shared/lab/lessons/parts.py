@@ -147,7 +147,7 @@ def ladder(folder):
 def one_gpu(folder):
     """Return a picture of the ladder of those who have one GPU, and a table of its last scripts."""
     every = reading.by_script(stored.predicted(stored.ONE_GPU))
-    table = [("on one GPU, after 07", "from", "tensors, GB", "card, GB")]
+    table = [("further, on one GPU", "from", "tensors, GB", "card, GB")]
     for script in map(scripts.get, scripts.ON_ONE_GPU):
         link = f"[{script.name}](../{script.name}.py)"
         lines = f"{markdown.changed(script.parent, script.name)} lines from {script.parent[:2]}"

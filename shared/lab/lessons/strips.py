@@ -66,5 +66,5 @@ def part(folder):
     return (
         f"![The host and the GPU during one update, over time]({file})\n\n"
         f"Emulated: 06 on an {entry['card']}, beside a host that takes {entry['launch_us']} µs to "
-        f"start a kernel, whatever its size, as measured. *The host sets the pace*: the GPU waits."
+        f"start a kernel of any size. *The host sets the pace*: the GPU waits."
     )

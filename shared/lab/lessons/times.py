@@ -2,6 +2,7 @@
 
 import statistics
 
+from emulated_gpu.cards import CARDS
 from shared.lab.records import markdown, measured
 from shared.lab.records.time_errors import nine_of_ten
 
@@ -93,6 +94,12 @@ def speed(folder):
     image = three.median / three.batch_size  # 64 at a time: here the GPU sets the pace
     median = statistics.median(each)
     sizes = sorted({run.at_a_time for run in paced()})
+    # The GPU's time for an image grows as its rate of products falls; the host stays the same.
+    enough = {
+        card: max(1, round(median / image * CARDS[card].rates.half / CARDS["h200"].rates.half))
+        for card in ("rtx4090", "rtx3060")
+    }
+    slower = f"{enough['rtx4090']} on an RTX 4090, {enough['rtx3060']} on an RTX 3060."
     return markdown.text(
         f"05 has {five.kernels:,} kernels per update, which keep the measured GPU busy for "
         f"{five.busy_ms:.0f} of {five.median:.0f} ms. A forward and backward pass took "
@@ -100,8 +107,8 @@ def speed(folder):
         f"{sizes[-1]} images: **the number of micro-batches sets the time, not the number of "
         f"images.**",
         f"**What to do**: as many images at a time as fit, until the GPU sets the pace: here from "
-        f"about {median / image:.0f} on (the host takes {median:.0f} ms for a pass, the GPU "
-        f"{image:.1f} for an image), on a card twenty times slower from 2 or 3. If few fit, "
+        f"{median / image:.0f} images on ({median:.0f} ms of the host for a pass / {image:.1f} of "
+        f"the GPU for an image); by data sheets, {slower} Where few fit, "
         f"[checkpoint](../09_act_ckpt/one_gpu.py): {checkpointed.per_second:.0f} images/s in "
         f"{checkpointed.peak_gb:.2f} GB, beside {fewer.per_second:.0f} in {fewer.peak_gb:.2f} of "
         f"06. {graphs()}",

@@ -52,8 +52,8 @@ def beside(every, file):
             ax.set_ylabel(f"{gb_or_mb} on the GPU")
     records = [moments["record"] for moments in held]
     _legend(figure, records)
-    title = "One update: allocations and frees in order, not time. White: forward pass, gray: "
-    figure.suptitle(f"{title}backward pass, darker: optimizer step", fontsize=9)
+    title = "One update, without rounding: allocations in order, not time. White: forward pass, "
+    figure.suptitle(f"{title}gray: backward pass, darker: optimizer step", fontsize=9)
     bars.save(figure, file, bars.peaks(records))
 
 

@@ -29,8 +29,8 @@ FIRST_CARD = "rtx4090"  # chosen when the page opens
 TEMPLATE = Path(__file__).parent / "template"
 # In this order: a later file may use what an earlier one defines.
 STYLES = "base ladder times diff stages timeline quiz mistakes ways present print".split()
-SCRIPTS = """base address menu ladder stages canvas timeline quiz compare mistakes ways theme present
-paper touch""".split()
+SCRIPTS = """base address menu ladder stages canvas timeline quiz compare mistakes ways
+theme present paper touch""".split()
 # What a show of ten minutes has of the stages, besides the opening, the chart of times and the end.
 SHORT = {
     "01_baseline/train": ("card", "timeline"),
