@@ -36,6 +36,7 @@ from shared.record import ROOT
 PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 PARTS = {
     "answer": exercises.part,
+    "compared": proof.compared,
     "diff": parts.diff,
     "game": game_sheet.part,
     "glance": parts.glance,
@@ -72,7 +73,6 @@ PARTS = {
     "strips": strips.part,
     "traces": proof.traces,
     "unedited": proof.unedited,
-    "upgrade": proof.upgrade,
     "variants": variants.part,
     "which_first": times.which_first,
 }

@@ -15,7 +15,6 @@ from shared.record import ROOT
 NEAR = 0.02  # relative errors
 FAIR = 0.05
 LADDER = "Raschka 2023"  # the sources whose scripts the ladder follows
-UPGRADE = "OneTrainer"  # the source of a report about two versions of PyTorch
 
 
 def how_right(folder):
@@ -87,14 +86,14 @@ def part(folder):
     return markdown.text(lines, _origin(f"{commands};", published, stored.PUBLISHED))
 
 
-def upgrade(folder):
-    """Return the table of a report about two versions of PyTorch, in Markdown."""
-    records = [r for r in stored.read(stored.PUBLISHED) if r["source"].startswith(UPGRADE)]
-    lines = [("GB on the card", "reported", "emulated")]
+def compared(folder, source, heading="published"):
+    """Return the table of the figures of one source, in Markdown."""
+    records = [r for r in stored.read(stored.PUBLISHED) if r["source"].startswith(source)]
+    lines = [("GB", heading, "emulated")]
     for r in records:
-        sizes = (r["published_gb"], r["emulated_gb"])
-        lines.append((r["what"], *map(formats.number, sizes)))
-    command = f"`python -m shared published --only {UPGRADE} --folder DIR`,"
+        published = formats.number(r["published_gb"]) if r["published_gb"] else ""
+        lines.append((r["what"], published, formats.number(r["emulated_gb"])))
+    command = f"`python -m shared published --only {source} --folder DIR`,"
     return markdown.text(lines, _origin(command, records, stored.PUBLISHED))
 
 
