@@ -17,7 +17,7 @@ FAILING = [  # line 42 is that of the step
     ),
     (HANDED.replace("    optimizer.step()", "    exit()"), "line 42: it ended itself, with exit"),
     (HANDED.replace("    optimizer.step()", "    while True: pass"), "is there a loop without end"),
-    ('"""Level 3 on rtx3060, empty."""', "has no attribute 'main'"),
+    ('"""Level 3 on rtx3060, empty."""', "has no attribute 'DEVICES'"),
 ]
 
 
@@ -72,7 +72,7 @@ def test_the_sheet_tells_what_the_command_prints(verdicts):
 @pytest.mark.parametrize("text, said", FAILING)
 def test_a_script_that_fails(text, said, tmp_path, monkeypatch):
     (tmp_path / "fit_3.py").write_text(text)
-    monkeypatch.setattr(judge, "LIMIT", 30 if "without end" in said else 60)
+    monkeypatch.setattr(judge, "LIMIT", 15 if "without end" in said else 60)
     with pytest.raises(UserError, match=said):
         command.main([str(tmp_path / "fit_3.py")])
 

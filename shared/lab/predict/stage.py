@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from emulated_gpu import launch
 from shared import metrics
+from shared.errors import UserError
 from shared.images import models
 from shared.lab.predict import history, tables, techniques
 from shared.lab.predict.bound import bound
@@ -204,6 +205,8 @@ def predicted(name, options, tries=None, with_lines=False):
     if tries:
         tries.follow(stage)
     record = stage.run()
+    if not isinstance(record, dict):  # of a script that somebody has changed
+        raise UserError(f"{name}: main() has to return what meter.test() returns")
     phases, watch = stage.phases, stage.watch
     trace = Trace(watch)
     # The script's own updates: any that follow are those of a search for sizes.

@@ -4,8 +4,9 @@ Source: https://github.com/huggingface/peft/tree/main/method_comparison/image-ge
 and pictures are encoded before training, so text encoder and decoder wait on the host. On the GPU
 stay the transformer in bf16, the adapters in fp32, the encoded prompts of 14 pictures, and DINOv2,
 which scores pictures later. Weights are random; the model's shape is that of its configuration.
-Reading: what is reserved after an update, at most, and what is allocated after the last one. --all trains all weights, without LoRA;
---no-checkpoints leaves out activation checkpointing, --8-bit keeps Adam's states in 8 bits.
+Reading: what is reserved after an update, at most, and what is allocated after the last one. --all
+trains all weights, without LoRA; --no-checkpoints leaves out checkpointing, --8-bit keeps
+Adam's states in 8 bits.
 """
 
 import sys
