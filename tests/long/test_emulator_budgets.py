@@ -101,6 +101,56 @@ def test_a_budget_decides_the_exit_code(folder):
     assert failed.returncode == 1  # the program's
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        # datasets, transformers and accelerate ask so whether PyTorch is installed.
+        "import importlib.util; assert importlib.util.find_spec('torch')",
+        "import pkgutil; [*pkgutil.iter_modules()]; assert pkgutil.resolve_name('torch:Tensor')",
+        "import importlib.machinery; importlib.machinery.PathFinder.find_spec('torch')",
+        "import torch, importlib; importlib.reload(importlib.import_module('torch.version'))",
+    ],
+)
+def test_the_budget_holds_whoever_asks_for_pytorch_first(folder, first):
+    (folder / "asks.py").write_text(f"{first}\n{TRAIN}")
+    done = run(folder, "-m", "emulated_gpu", "--max-gb", 0.9, "asks.py")
+    assert done.returncode == 3, done.stderr
+
+
+CHILD = """
+import os, subprocess, sys
+del os.environ["PYTHONPATH"]
+subprocess.run([sys.executable, "train.py"], check=True)
+"""
+
+
+@pytest.mark.parametrize("words", [[sys.executable, "-I", "train.py"], ["child.py"]])
+def test_a_process_that_is_not_counted_is_no_process_without_memory(folder, words):
+    (folder / "child.py").write_text(CHILD)
+    done = run(folder, "-m", "emulated_gpu", "--max-gb", 5, *words)
+    assert done.returncode == 2 and "0.00 GB" not in done.stderr
+    assert "used the GPU without being counted" in done.stderr.splitlines()[-1]
+
+
+def test_a_card_smaller_than_cudas_context_has_no_room(folder):
+    code = """
+import torch
+assert torch.cuda.mem_get_info()[0] == 0
+torch.empty(1, device="cuda")
+"""
+    (folder / "small.py").write_text(code)
+    with (folder / "out").open("w") as out:
+        command = [sys.executable, "small.py"]
+        answer = emulated_gpu.run(command, memory_gb=0.1, cwd=folder, stderr=out)
+    assert answer.code == 1 and "OutOfMemoryError" in (folder / "out").read_text()
+
+
+def test_a_report_that_cannot_be_written_is_printed(folder):
+    done = run(folder, "-m", "emulated_gpu", "--json", "/dev/full", "train.py")
+    assert done.returncode == 2 and "rank 0" in done.stderr
+    assert done.stderr.splitlines()[-1] == "emulator: --json /dev/full: No space left on device"
+
+
 def test_the_fields_of_the_report_stay(folder):
     run(folder, "-m", "emulated_gpu", "--json", "peaks.json", "train.py")
     (process,) = json.loads((folder / "peaks.json").read_text())

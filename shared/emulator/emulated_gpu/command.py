@@ -232,18 +232,31 @@ def run(args):
         print(f"\nemulator: {error}", file=sys.stderr)
         return 2
     # The report goes to standard error, so that the program's output can be piped.
-    code, reports = launch.run(args.program, variables, args.snapshot)
-    if args.json:
-        args.json.write_text(json.dumps(reports))
+    uncounted = None
+    try:
+        code, reports = launch.run(args.program, variables, args.snapshot)
+    except launch.UncountedError as error:
+        uncounted, code, reports = error, error.code, error.reports
     count = f"{args.devices} x " if args.devices > 1 else ""
     alone = ", rank 0 alone" if args.alone else ""
-    print(f"\nemulated {count}{args.card.title}{alone}, peaks:", file=sys.stderr)
-    if not reports:
+    if reports or not uncounted:
+        print(f"\nemulated {count}{args.card.title}{alone}, peaks:", file=sys.stderr)
+    if not reports and not uncounted:
         print("nothing was allocated on a GPU", file=sys.stderr)
     for line in [*table(reports), *notes(reports)] if reports else ():
         print(line, file=sys.stderr)
     if problem := ended(code):
         print(f"the program {problem}", file=sys.stderr)
+    # Last, since the report must not be lost with a full disk.
+    if args.json:
+        try:
+            args.json.write_text(json.dumps(reports))
+        except OSError as error:
+            print(f"\nemulator: --json {args.json}: {error.strerror}", file=sys.stderr)
+            return 2
+    if uncounted:
+        print(f"\nemulator: {uncounted}", file=sys.stderr)
+        return 2
     needs = programs.needs_gb(reports, args.devices)
     if args.max_gb:
         more = f", {needs - args.max_gb:.2f} more than --max-gb {args.max_gb:g}"

@@ -4,28 +4,37 @@ An emulated process changes PyTorch, and a predictor changes packages that use i
 packages first, only to change them, would take seconds in programs that never use them.
 """
 
-import importlib.util
 import sys
 
 
 class _Finder:
-    """A finder that finds one module, and calls change(module) when it has been imported."""
+    """A finder that finds one module, and calls change(module) when it has been imported.
+
+    It stays until then: importlib.util.find_spec(), which packages call to ask whether a module is
+    installed, searches and imports nothing.
+    """
 
     def __init__(self, name, change):
         self.name, self.change = name, change
 
     def find_spec(self, name, path=None, target=None):
-        if name != self.name:
+        if name != self.name or self not in sys.meta_path:
             return None
-        # Without this finder the search goes on, so that another change of this module is found.
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec and spec.loader:
+        # The finders behind this one, so that another change of this module is found.
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            find = getattr(finder, "find_spec", None)  # some old finders have none
+            if spec := find and find(name, path, target):
+                break
+        else:
+            return None
+        if spec.loader:
             original = spec.loader.exec_module
 
             def exec_module(module):
                 original(module)
-                self.change(module)
+                if self in sys.meta_path:  # once, also where two specs are used
+                    sys.meta_path.remove(self)
+                    self.change(module)
 
             # Of this loader alone: each module from a file has one of its own.
             spec.loader.exec_module = exec_module

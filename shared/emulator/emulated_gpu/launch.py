@@ -25,6 +25,18 @@ MOST = 64  # GPUs that a process sees; DEVICES in emulator.h
 STARTUP = Path(__file__).with_name("startup")
 
 
+class UncountedError(RuntimeError):
+    """A process used a GPU, and nothing counted its memory, so that no peak can be told."""
+
+    def __init__(self, code, reports):
+        """Keep what run() would have returned: the exit code, and reports of other processes."""
+        super().__init__(
+            "a process used the GPU without being counted; start Python without -I, -E and -S, and "
+            "leave PYTHONPATH in the environment of child processes, or add to it"
+        )
+        self.code, self.reports = code, reports
+
+
 def is_emulated():
     """Return whether the GPUs that this process sees are emulated."""
     return "EMULATED_DEVICES" in os.environ
@@ -148,6 +160,9 @@ def run(command, variables, snapshot=None, **output):
         of functions whose results are assumptions, "kept": what recorded other streams on tensors,
         "file:line" or in words, so that memory depends on the host's pace, "retries": how often
         PyTorch gave its cache back to make room, "errors": allocations that failed}.
+
+    Raises:
+        UncountedError: a process used a GPU, and its memory was not counted.
     """
     with tempfile.TemporaryDirectory(prefix="emulated-") as folder:
         variables = {**variables, "EMULATED_REPORTS": folder}
@@ -170,6 +185,9 @@ def run(command, variables, snapshot=None, **output):
                 pass
             signal.signal(signal.SIGTERM, before)
         reports = [json.loads(file.read_text()) for file in Path(folder).glob("*.json")]
+        uncounted = {file.stem for file in Path(folder).glob("*.uncounted")}
+        if uncounted - {file.stem for file in Path(folder).glob("*.json")}:
+            raise UncountedError(code, reports)
     return code, sorted(reports, key=lambda report: report["rank"])
 
 

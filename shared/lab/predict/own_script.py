@@ -159,9 +159,13 @@ class Run:
                 if is_shown:  # with --json, standard output is for the record alone
                     output = {"stdout": sys.stderr if self._args.json else None}
                 # In the root, where Python finds the module. The script runs in its own folder.
-                code, reports = launch.run(
-                    [*INSIDE, str(file)], self._variables, self._snapshot, cwd=ROOT, **output
-                )
+                words = [*INSIDE, str(file)]
+                try:
+                    code, reports = launch.run(
+                        words, self._variables, self._snapshot, cwd=ROOT, **output
+                    )
+                except launch.UncountedError as error:
+                    raise UserError(str(error)) from None
             findings = None
             if os.path.exists(settings.findings):
                 findings = Findings.read(settings.findings)

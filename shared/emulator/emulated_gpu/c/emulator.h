@@ -36,6 +36,7 @@ extern _Thread_local int device;
 
 // Count bytes of a device's memory as used, or as free again; the lock is held. The first returns
 // whether there was room.
+size_t memory_free(int on);
 bool memory_take(int on, size_t bytes);
 void memory_give(int on, size_t bytes);
 size_t memory_used(int on);

@@ -59,8 +59,8 @@ typedef struct memory {
 } memory;
 
 ENTRY int nvmlDeviceGetMemoryInfo(handle of, memory *info) {
-  size_t used = memory_used(*of) + card.context;
-  *info = (memory){card.bytes, card.bytes - used, used};
+  size_t unused = memory_free(*of);
+  *info = (memory){card.bytes, unused, card.bytes - unused};
   return SUCCESS;
 }
 

@@ -18,6 +18,8 @@ def _function(name, result, *arguments):
 # In runtime.c.
 read_settings = _function("emulator_start", None)
 names_called = _function("emulator_called", ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)
+# In memory.c.
+set_counted = _function("emulator_counted", None)
 # In transfers.c.
 set_answers = _function("emulator_answers", None, ctypes.POINTER(ctypes.c_int64), ctypes.c_int)
 # In streams.c.

@@ -28,6 +28,7 @@ _reporter = None  # id of the process that has written its report; a fork writes
 
 def begin():
     """Write a report at the end of this process, and a snapshot if one is wanted."""
+    library.set_counted()
     # Functions of atexit run in reverse order: all work ends, then the report is written.
     atexit.register(write)
     atexit.register(library.end)
