@@ -1,7 +1,7 @@
 """Private names of PyTorch that measuring needs, each with the consequence of its absence.
 
 There is no public interface for them. When PyTorch changes a name, tests/test_private_names reports
-it, and scripts run without it. Predictions need more such names, in shared/predict.
+it, and scripts run without it. Predictions need more such names, in shared/lab/predict.
 """
 
 import contextlib

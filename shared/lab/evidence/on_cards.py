@@ -61,7 +61,8 @@ def run(name, card, options):
         # Without the advice at its end, which is the same on every card.
         message = re.search(r"CUDA out of memory\. .* unallocated\.", done.stderr)
         if done.returncode and not message:
-            raise UserError(f"{name} on {card}: {done.stderr.strip().splitlines()[-1]}")
+            said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+            raise UserError(f"{name} on {card}: {said[-1]}")
         # The first GPU of the only process.
         peak = json.loads(reports.read_text())[0]["peaks"]["0"]
     return {

@@ -155,7 +155,7 @@ def play(path, level, card, progress):
 
 
 def key(text):
-    """Return the name in CARDS of a card, as emulator.cards.get() accepts it."""
+    """Return the name in CARDS of a card, as emulated_gpu.cards.get() accepts it."""
     cards.get(text)
     return text.lower().replace(" ", "")
 

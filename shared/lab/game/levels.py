@@ -34,7 +34,7 @@ class Level:
     title: str
     story: str
     script: str  # the stage or side road that it is made from
-    card: str  # name in emulator.cards.CARDS
+    card: str  # name in emulated_gpu.cards.CARDS
     replaced: tuple
     hints: tuple
     solutions: tuple  # Changes

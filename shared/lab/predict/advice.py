@@ -70,7 +70,7 @@ def what_first(r):
 def first(category, r):
     """Return the first technique for a category: its description, and a script that has it."""
     # 16 bits come first, since they also save time; checkpointing computes forward passes twice.
-    if category in ACTIVATIONS and r["precision"] in ("fp32", "tf32"):
+    if category in ACTIVATIONS and {*r["precision"].split(" and ")} <= {"fp32", "tf32"}:
         return "compute in 16 bits", "02_mixed_precision/train"
     if category in ACTIVATIONS:
         return "checkpoint activations", "09_act_ckpt/one_gpu"

@@ -26,7 +26,8 @@ def condensed(record, trace, since, end):
     texts = {}  # {text: its index}
     phases = trace.phases[since:end]
     watched = trace.watched[since:end]
-    last = max(i for i, phase in enumerate(phases) if phase == "backward")
+    backward = (i for i, phase in enumerate(phases) if phase == "backward")
+    last = max(backward, default=len(phases) - 1)  # a script may compute gradients by itself
     # What follows is the optimizer step, and zero_grad(), which frees the gradients.
     phases[last + 1 :] = ["step"] * (len(phases) - last - 1)
     gb = _held(events, since)

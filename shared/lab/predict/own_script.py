@@ -39,14 +39,15 @@ def predict(args):
     too_small = shortage(findings)
     if too_small:  # where memory is scarce, the peaks are those of the card, not of the script
         findings = find(args, tables.PLENTY_GB)
+    findings, rank, ranks = compared_ranks(findings, args)
     eager_gb = None
     if findings.compile_seconds:
-        eager = find(args, tables.PLENTY_GB, WITHOUT_COMPILER)
+        eager = find(args, tables.PLENTY_GB, WITHOUT_COMPILER, rank=rank)
         eager_gb = eager.record["train"]["device_peak_gb"]
-    findings, ranks = compared_ranks(findings, args)
     record = findings.record
     if record["kept_by"]:
-        others = [find(args, tables.PLENTY_GB, host_us=us) for us in launch.BOUNDS_US]
+        # Of the same rank: the difference of two ranks is not one of two hosts.
+        others = [find(args, tables.PLENTY_GB, host_us=us, rank=rank) for us in launch.BOUNDS_US]
         pace.add(record, [other.record for other in others])
     record["seconds"] = time.perf_counter() - began
     record["command"] = args.command
@@ -63,11 +64,11 @@ def predict(args):
 def compared_ranks(findings, args):
     """Run the last of several ranks, too; return the Findings of the rank that needs more memory.
 
-    Return lines about both ranks as well, none if there are only two that need the same.
+    Return that rank as well, and lines about both, none if there are only two that need the same.
     """
     last = (args.devices or 1) - 1
     if not last:
-        return findings, []
+        return findings, 0, []
     others = ""
     if last > 1:
         others = f"; of the ranks between them, emulated-gpu run --devices {last + 1} torchrun"
@@ -75,12 +76,13 @@ def compared_ranks(findings, args):
     ended = Run(args, tables.PLENTY_GB, rank=last).start(is_shown=False)
     other = ended.findings
     if not other or not other.record:
-        return findings, [f"Rank {last} was run, too, and ended with exit code {ended.code}"]
+        return findings, 0, [f"Rank {last} was run, too, and ended with exit code {ended.code}"]
     gb = [tables.needs(each.record) for each in (findings, other)]
     if abs(gb[1] - gb[0]) < RANKS_DIFFER * gb[0]:
-        return findings, [f"Rank 0 and rank {last} need the same{others}"] if others else []
+        return findings, 0, [f"Rank 0 and rank {last} need the same{others}"] if others else []
     line = f"Ranks differ: a card needs {gb[0]:.2f} GB for rank 0, {gb[1]:.2f} for rank {last}"
-    return (findings, other)[gb[1] > gb[0]], [f"{line}; the figures are of the larger{others}"]
+    larger, rank = (other, last) if gb[1] > gb[0] else (findings, 0)
+    return larger, rank, [f"{line}; the figures are of the larger{others}"]
 
 
 def shortage(findings):
@@ -103,13 +105,13 @@ class Ended:
     log: str
 
 
-def find(args, card_gb, variables=None, is_first=False, host_us=launch.HOST_US):
+def find(args, card_gb, variables=None, is_first=False, host_us=launch.HOST_US, rank=0):
     """Run a script on a card with so many GB, beside a host of that pace; return its Findings.
 
     The output of the first run is shown, and that run writes the snapshot.
     """
     snapshot = args.snapshot if is_first else None
-    run = Run(args, card_gb, host_us, variables or {}, snapshot)
+    run = Run(args, card_gb, host_us, variables or {}, snapshot, rank)
     ended = run.start(is_shown=is_first)
     if ended.code < 0:
         name = signal.Signals(-ended.code).name

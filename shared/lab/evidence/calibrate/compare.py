@@ -32,7 +32,9 @@ def card_of(machine):
     alike = {k: c for k, c in cards.CARDS.items() if (c.capability, c.multiprocessors) == shape}
     key = min(alike, key=lambda key: abs(alike[key].gib * 2**30 - machine["bytes"]), default=None)
     if not key:
-        raise UserError(f"{machine['gpu']} is not in shared/emulator/cards.csv; add a line for it")
+        raise UserError(
+            f"{machine['gpu']} is not in shared/emulator/emulated_gpu/cards.csv; add a line for it"
+        )
     return key
 
 

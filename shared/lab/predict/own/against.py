@@ -57,9 +57,12 @@ def lines(record, args):
     words = [*command, "--", *args.arguments]
     ran = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True)
     if ran.returncode:
-        last = [*filter(None, ran.stderr.splitlines()), ""]
-        return [f"Under {args.against}: exit code {ran.returncode}: {last[-2]}"]
-    (other,) = json.loads(ran.stdout)
+        said = ["nothing was said", *filter(None, ran.stderr.splitlines())][-2:]
+        return [f"Under {args.against}: exit code {ran.returncode}: {said[0]}"]
+    try:
+        (other,) = json.loads(ran.stdout)
+    except ValueError:  # as of /bin/true, which does all that it is asked
+        return [f"Under {args.against}: no prediction; is it a Python with PyTorch?"]
     return ["", *table(other, record)]
 
 

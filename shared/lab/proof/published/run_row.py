@@ -135,7 +135,8 @@ def _output(command, row):
     if done.returncode:
         errors = ERROR.findall(done.stderr) or done.stderr.strip().splitlines()[-1:]
         # The last: it may have been raised while an earlier one was handled.
-        raise Failed(errors[-1])
+        # A program that was killed has said nothing.
+        raise Failed(errors[-1] if errors else f"exit code {done.returncode}")
     return done.stdout, done.stderr
 
 

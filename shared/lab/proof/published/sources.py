@@ -40,7 +40,20 @@ def needs_folder(row):
 def run_key(row):
     """Return a text that is the same for rows which read figures of the same run."""
     # All settings of a run; the counter of a row only reads a figure of it.
-    settings = [row.get(key) for key in ("card", "devices", "torch", "old_adam", "env")]
+    settings = [
+        row.get(key)
+        for key in (
+            "card",
+            "devices",
+            "torch",
+            "packages",
+            "commit",
+            "old_adam",
+            "old_fsdp",
+            "host",
+            "env",
+        )
+    ]
     return json.dumps([run_row.name(row), *settings])
 
 
