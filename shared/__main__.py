@@ -3,7 +3,9 @@
 From another folder, name this one: python PATH/TO/shared COMMAND [OPTION...]
 """
 
+import contextlib
 import importlib
+import os
 import sys
 from pathlib import Path
 
@@ -58,7 +60,12 @@ def help_text():
 def main():
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("-h", "--help"):
-        return print(help_text())
+        with contextlib.suppress(BrokenPipeError):  # --help | head
+            print(help_text(), flush=True)
+            return 0
+        # Python, too, writes at its end what a closed pipe has not taken.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     modules = {key: text for commands in COMMANDS.values() for key, (_, text) in commands.items()}
     if name not in modules:
         print(f"\nshared: there is no command {name} (see --help)", file=sys.stderr)

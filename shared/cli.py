@@ -3,8 +3,10 @@
 import argparse
 import ast
 import logging
+import os
 import shlex
 import sys
+import tempfile
 from pathlib import Path
 
 import torch
@@ -113,9 +115,18 @@ def parse(
     args.shares = shares or args.world_size
     if args.resume and not args.save:
         raise UserError("--resume reads the checkpoint in --save DIR; add --save DIR")
+    if not 0 < args.save_minutes < float("inf"):
+        raise UserError(f"--save-minutes {args.save_minutes} is not a number of minutes")
     keep_apart(args, args.save, args.record)
-    if args.record:  # report an unwritable file before the run, not after it
+    # Report what cannot be written before the run, not after it.
+    if args.record:
         args.record.open("a").close()
+    if args.save and not int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0))):
+        is_new = not args.save.exists()
+        args.save.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=args.save).close()
+        if is_new:
+            args.save.rmdir()
     return args
 
 
@@ -129,6 +140,10 @@ def keep_apart(args, *outputs):
 def choose(args, task):
     """Set accelerator ("cuda" or "cpu"), preset, model and data; then call task.choose()."""
     args.task, args.notes = task, []
+    if not 0 <= args.seed < 2**32:  # as NumPy accepts it
+        raise UserError(f"--seed {args.seed} is not from 0 to {2**32 - 1}")
+    if "" in (args.data, args.model):
+        raise UserError("--data or --model is empty; is a variable of the shell not set?")
     args.accelerator = "cuda" if torch.cuda.is_available() else "cpu"
     if not args.preset:
         cuda = args.accelerator == "cuda"

@@ -53,7 +53,7 @@ def _number(args, default, launcher, started):
     if launcher:
         return _alone(args, f"{launcher} --nproc-per-node {args.devices or gpus or default}")
     if args.devices:
-        _check_room(args.devices, gpus)
+        check_room(args.devices, gpus)
         return args.devices
     if gpus and wanted > gpus:
         args.notes.append(f"{wanted} GPUs wanted, {gpus} here")
@@ -72,7 +72,7 @@ def _alone(args, command):
     return 1
 
 
-def _check_room(wanted, gpus):
+def check_room(wanted, gpus):
     """Raise UserError if there are fewer than `wanted` GPUs, or on a CPU too little memory."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     most = memory // PROCESS

@@ -41,6 +41,14 @@ MISTAKES = [
     (BASELINE, "--data {tmp} --save {tmp}/mine", "/mine would be written into what --data"),
     (FSDP, "--devices 16000", "--devices 16000: there is memory for"),
     (BASELINE, "--resume", "--resume reads the checkpoint in --save DIR; add --save DIR"),
+    (BASELINE, "--seed -1", "--seed -1 is not from 0 to 4294967295"),
+    (BASELINE, "--seed 4294967296", "--seed 4294967296 is not from 0 to 4294967295"),
+    ("shared ladder", "01 --seed -1", "--seed -1 is not from 0 to 4294967295"),
+    (BASELINE, "--save-minutes nan", "--save-minutes nan is not a number of minutes"),
+    (BASELINE, "--save-minutes -5", "--save-minutes -5.0 is not a number of minutes"),
+    (BASELINE, "--data=", "--data or --model is empty; is a variable of the shell not set?"),
+    ("11_llm/before", "--model=", "--data or --model is empty; is a variable of the shell not"),
+    ("shared ladder", "08 --devices 100000", "--devices 100000: there is memory for"),
     ("shared ladder", "01 --data {tmp} --out {tmp}/out", "/out would be written into what --data"),
     ("shared ladder", "42", "stage 42: there is no stage 42; there are 01 to 11"),
     (
@@ -125,6 +133,8 @@ def test_a_gpu_without_bf16_instructions_says_so(precision, said, monkeypatch, c
     [
         "01_baseline/train.py --data {}/nowhere",
         "01_baseline/train.py --data {}",
+        "01_baseline/train.py --data digits --save /proc/nowhere",
+        "01_baseline/train.py --data digits --save {}/a/nowhere.png",
         "01_baseline/plain.py --record {}/a/nowhere.png/record.jsonl",
         "-m shared predict --card nowhere",
         "01_baseline/train.py --data /dev/zero",

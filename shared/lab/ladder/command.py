@@ -15,6 +15,7 @@ import torch
 from emulated_gpu import cards, launch
 from shared.cli import Parser, add_options, command_of, keep_apart, location
 from shared.cli import choose as choose_model
+from shared.devices import check_room
 from shared.errors import UserError
 from shared.images.cli import TASK as IMAGES
 from shared.lab.ladder.fingerprint import fingerprint
@@ -239,6 +240,8 @@ def main(argv=None):
     names = scripts.selected(args)
     again = "after an interruption, the same command continues from there"
     print(f"- records go to {args.out / 'ladder.jsonl'}; {again}", flush=True)
+    if args.devices:  # before as many processes start
+        check_room(args.devices, torch.cuda.device_count() if torch.cuda.is_available() else None)
     chosen = choose(args, names)
     for note in dict.fromkeys(note for options in chosen.values() for note in options.notes):
         print(f"- {note}", flush=True)
