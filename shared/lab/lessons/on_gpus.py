@@ -1,5 +1,7 @@
 """The tables of measurements on a real GPU, beside the same on an emulated GPU."""
 
+import math
+
 from shared.lab.evidence.calibrate import compare
 from shared.lab.records import markdown, measured, scripts, stored
 from shared.lab.records.formats import LEAST, amount
@@ -124,6 +126,8 @@ def gist(folder):
     numbers = sorted({run["name"][:2] for run in stages})
     roads = {run["name"] for run in runs if scripts.get(run["name"]).side_road}
     worst, of_all = (max(map(abs, errors(group, "allocated"))) for group in (stages, runs))
+    # Rounded up, since the text says "within".
+    worst, of_all = math.ceil(worst * 1e4) / 1e4, math.ceil(of_all * 1e3) / 1e3
     most = max(run["devices"] for run in runs)
     predicted = stored.predictions()
     larger = max(
