@@ -38,7 +38,7 @@ def words(page):
 
 
 def test_pages_are_short():
-    """Sharding and language models are several ideas each, with longer pages."""
+    """A page has room to explain, and is read in one go."""
     for folder in scripts.folders():
         prose, _ = words(ROOT / folder / "README.md")
         assert prose <= 900, folder
