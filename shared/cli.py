@@ -115,7 +115,7 @@ def parse(
     args.shares = shares or args.world_size
     if args.resume and not args.save:
         raise UserError("--resume reads the checkpoint in --save DIR; add --save DIR")
-    if not 0 < args.save_minutes < float("inf"):
+    if not 0 <= args.save_minutes < float("inf"):
         raise UserError(f"--save-minutes {args.save_minutes} is not a number of minutes")
     keep_apart(args, args.save, args.record)
     # Report what cannot be written before the run, not after it.
