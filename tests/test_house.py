@@ -1,4 +1,4 @@
-"""Promise: stages import the heart alone, the lab stands on it, and the emulator stands alone."""
+"""Promise: stages import the heart alone, the lab stands on it, and there is never more of it."""
 
 import graphlib
 import re
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from helpers import gauge
 from helpers.house import closure, imported
 
 from shared.lab.records import scripts
@@ -132,3 +133,10 @@ def test_the_emulator_imports_nothing_of_this_repository():
     for name, file in modules("shared/emulator").items():
         assert not [x for x in imported(file) if x.split(".")[0] == "shared"], name
         assert "shared" not in re.findall(r"^\s*(?:from|import) (\w+)", file.read_text(), re.M)
+
+
+def test_there_is_no_more_than_before():
+    most, counted = gauge.limits(), gauge.counted()
+    assert most.keys() == counted.keys()
+    grown = [f"{x}: {counted[x]:,}, at most {most[x]:,}" for x in most if counted[x] > most[x]]
+    assert not grown, "more than .ci/house.toml allows; take something away: " + "; ".join(grown)
