@@ -46,12 +46,10 @@ def test_without_its_limiter_a_fast_host_makes_fsdp1_reserve_more():
         assert held == pytest.approx(r["train"]["device_peak_gb"], rel=1e-6)
 
 
-def test_fp8_saves_no_memory_and_halves_the_time_of_products():
+def test_fp8_saves_no_memory():
     names, options = ("11_llm/before", "11_llm/fp8"), Wanted("full", card=CARDS["h100"])
     before, fp8 = run_jobs([(predict, name, options) for name in names])
     assert before["train"]["device_peak_gb"] < fp8["train"]["device_peak_gb"]
     assert fp8["train"]["breakdown_gb"]["activations"] == pytest.approx(
         before["train"]["breakdown_gb"]["activations"], rel=0.01
     )
-    assert CARDS["h100"].rates.flops("fp8") == 2 * CARDS["h100"].rates.flops("bf16")
-    assert CARDS["a100"].rates.flops("fp8") == CARDS["a100"].rates.flops("fp32")

@@ -11,7 +11,7 @@ from shared.errors import UserError
 from shared.lab.lessons import side_roads
 from shared.lab.predict import card_fit
 from shared.lab.records import markdown, measured, scripts, stored
-from shared.lab.records.reading import by_script, least_ms, read, setting
+from shared.lab.records.reading import by_script, read, setting
 from shared.lab.records.stored import TINY_MEASURED
 from shared.lab.report import charts, command, page, time_chart, timelines
 
@@ -36,22 +36,16 @@ def test_side_roads_are_compared_with_what_they_change():
     records = side_roads.records()
     for name in ROADS:
         now, before = records[name], records[scripts.get(name).parent]
-        for figure in (peak, least_ms) if setting(now) == setting(before) else ():
-            text, ratio = (
-                markdown.compared(figure(before), figure(now)),
-                figure(now) / figure(before),
-            )
-            if text in ("the same", "nearly the same"):
-                assert (text == "the same") == (ratio == 1) and ratio == pytest.approx(
-                    1, abs=5.1e-4
-                )
-            elif text.endswith("%"):
-                assert 1 + float(text[:-1]) / 100 == pytest.approx(ratio, abs=5.1e-4)
-            else:
-                times = ratio if text.endswith("much") else 1 / ratio
-                assert times >= 2 and float(text.partition("x")[0]) == pytest.approx(
-                    times, abs=0.051
-                )
+        if setting(now) != setting(before):
+            continue
+        text, ratio = markdown.compared(peak(before), peak(now)), peak(now) / peak(before)
+        if text in ("the same", "nearly the same"):
+            assert (text == "the same") == (ratio == 1) and ratio == pytest.approx(1, abs=5.1e-4)
+        elif text.endswith("%"):
+            assert 1 + float(text[:-1]) / 100 == pytest.approx(ratio, abs=5.1e-4)
+        else:
+            times = ratio if text.endswith("much") else 1 / ratio
+            assert times >= 2 and float(text.partition("x")[0]) == pytest.approx(times, abs=0.051)
 
 
 def test_configurations_and_timelines_are_those_of_the_command():

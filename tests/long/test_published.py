@@ -12,11 +12,10 @@ import pytest
 from conftest import ROOT, run
 from helpers.predictions import near
 
-from emulated_gpu import cards
 from shared.lab import EMULATOR
 from shared.lab.lessons import proof
 from shared.lab.proof.published import command, run_row, sources
-from shared.lab.proof.published.show import error, reached
+from shared.lab.proof.published.show import error
 from shared.lab.proof.published.sources import REPORTS, SOURCES
 from shared.lab.records import stored, time_errors
 
@@ -104,34 +103,11 @@ def test_a_reader_on_a_t4_printed_these_bytes(records):
         assert 0 <= here - there <= 4 * CUBLAS
 
 
-def test_no_published_training_is_faster_than_its_bound():
-    found = proof.timed()
-    assert len(found) >= 15 and all(r["bound"] for r in found)
-    fractions = [reached(r) for r in found]
-    assert fractions == sorted(fractions, reverse=True) and fractions[0] < 1
-    assert f"Of {len(found)} published runs" in proof.speeds(ROOT / "shared")
-
-
-def test_only_some_with_the_bound_worked_out_by_hand(tmp_path, monkeypatch, capsys):
-    """In the fp32 program of the T4, arithmetic bounds the products, and memory all else."""
+def test_only_some_run_anew(tmp_path, monkeypatch, capsys):
     copy = shutil.copy(stored.PUBLISHED, tmp_path)
     monkeypatch.setattr(stored, "PUBLISHED", Path(copy))
     now = command.main(["--only", "T4"])
-    out = capsys.readouterr().out
-    assert len(now) == 2 and "1.35 GB" in out
-    batch, width, rates = 512, 4096, cards.CARDS["t4"].rates
-    products = 3 + 3 + 2  # forward; gradients of weights; of inputs, but the first layer's
-    flop = products * 2 * batch * width**2
-    # ReLU, twice, reads 1 and writes 1, and in the backward pass reads 2 and writes 1; the biases'
-    # gradients read 3; the loss reads 2, and in the backward pass reads 2 and writes 1.
-    activations = 2 * (2 + 3) + 3 + 2 + 3
-    # Adding to gradients that are not freed, and SGD, read 2 and write 1; setting to 0 writes 1.
-    weights = 3 * (3 + 3 + 1)
-    nbytes = 4 * (activations * batch * width + weights * width**2)
-    parts = now[0]["bound"]["parts_ms"]
-    assert parts["arithmetic"] == pytest.approx(flop / rates.fp32 / 1e9, rel=1e-6)
-    assert parts["memory"] == pytest.approx(nbytes / rates.memory / 1e6, rel=0.06)
-    assert f"{now[0]['bound']['ms']:.1f} ms" in out
+    assert len(now) == 2 and "1.35 GB" in capsys.readouterr().out
 
 
 def test_fsdp1_is_near(records):

@@ -52,4 +52,3 @@ def test_a_record_has_all_fields_and_no_other():
         for phase in (record["train"], record["load"]):
             assert phase.keys() == Phase.__annotations__.keys()
         assert record["cost"].keys() == fields.Cost.__annotations__.keys()
-        assert record["bound"].keys() == fields.Bound.__annotations__.keys()

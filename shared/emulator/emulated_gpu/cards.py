@@ -41,27 +41,6 @@ class Rates:
     # GB per second from other GPUs: NVLink, or None if they communicate through the host. A bridge
     # between two cards does not count.
     gpus: float | None = None
-    bf16: bool = True  # whether `half` applies to bf16, too
-    fp8: bool = True  # whether it multiplies numbers of 8 bits, twice as many as of 16
-
-    def flops(self, kind):
-        """Return the floating-point operations per second of a kind of matrix product.
-
-        Args:
-            kind: "fp32", "tf32", "fp16", "bf16", "fp8", or "attention": fused attention in fp32.
-        """
-        rate = self.fp32
-        if kind == "tf32":
-            rate = self.tf32 or self.fp32
-        elif kind == "attention":
-            # Memory-efficient attention multiplies fp32 as three products of TF32, where there
-            # is TF32: OpMultiplyAddFastF32 in `mem_eff_attention/gemm/` of PyTorch.
-            rate = max(self.fp32, (self.tf32 or 0) / 3)
-        elif kind == "fp16" or (kind == "bf16" and self.bf16):
-            rate = self.half
-        elif kind == "fp8" and self.fp8:
-            rate = 2 * self.half
-        return rate * 1e12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +92,7 @@ def _read(row):
         threads=int(row["threads"]),
     )
     rates = [float(row[name]) if row[name] else None for name in RATES]
-    return dataclasses.replace(card, rates=Rates(*rates, card.bf16, card.fp8))
+    return dataclasses.replace(card, rates=Rates(*rates))
 
 
 with Path(__file__).with_name("cards.csv").open(newline="") as file:

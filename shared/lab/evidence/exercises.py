@@ -19,7 +19,7 @@ from shared.record import ROOT
 # The fields of a record that an answer needs.
 KEPT = (
     "script technique model image_px max_length pretrained dataset device world_size batch_size "
-    "micro_batch_size steps load train cost bound test_accuracy versions "
+    "micro_batch_size steps load train cost test_accuracy versions "
     "git_commit command date"
 ).split()
 

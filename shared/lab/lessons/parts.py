@@ -215,13 +215,10 @@ def one_by_one(folder):
         # The group also has train.py on one GPU, which names no technique.
         steps = [r for r in records if r["technique"] or r["script"].endswith("/before")]
         columns[model.rpartition("/")[2]] = steps
-    table = [("GB; arithmetic and bytes, ms per text (bound)", *columns)]
+    table = [("GB", *columns)]
     # Every model has the same steps in the same order.
     for rows in zip(*columns.values()):
         technique = rows[0]["technique"]
-        cells = []
-        for r in rows:
-            ms = formats.duration(reading.least_ms(r)).removesuffix(" ms")
-            cells.append(f"{formats.number(r['train']['device_peak_gb'])}; {ms}")
+        cells = (formats.number(r["train"]["device_peak_gb"]) for r in rows)
         table.append((f"+ {technique}" if technique else "before.py", *cells))
     return markdown.text(table)

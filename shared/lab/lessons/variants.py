@@ -4,9 +4,9 @@ import operator
 
 from shared.lab.evidence.variants import VARIANTS, Variant, recorded
 from shared.lab.records import markdown, scripts, stored
-from shared.lab.records.formats import duration, number
+from shared.lab.records.formats import number
 from shared.lab.records.origin import origin
-from shared.lab.records.reading import least_ms, on_host
+from shared.lab.records.reading import on_host
 
 
 def part(folder, table=None):
@@ -26,8 +26,8 @@ def part(folder, table=None):
         heading.append("reserved")
     if host:
         heading.append("host")
-    # A group is of mistakes or of choices: a mistake's price is not worth a column.
-    heading.append("correction" if shown[0].tiny else "ms (bound)")
+    if shown[0].tiny:  # a group of mistakes
+        heading.append("correction")
     rows = [tuple(heading)]
     for v in shown:
         train = records[v.title]["train"]
@@ -43,8 +43,8 @@ def part(folder, table=None):
             cells.append(number(train["device_reserved_gb"]))
         if host:
             cells.append(number(train["host_peak_gb"]))
-        ms = duration(least_ms(records[v.title])).removesuffix(" ms")  # the unit is in the heading
-        cells.append((v.mend or "") if v.tiny else ms)
+        if v.tiny:
+            cells.append(v.mend or "")
         rows.append(tuple(cells))
     return markdown.text(rows)
 

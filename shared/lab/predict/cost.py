@@ -23,19 +23,8 @@ NOTHING = re.compile(
     r"(resize|set|detach|t|transpose|squeeze|unsqueeze|as_strided)_"
 )
 COPY = re.compile(r"(_foreach_)?copy_|_to_copy")  # possibly between devices
-# Communication: a part of the operation's name; whether tensors are gathered or reduced; and the
-# share of them that each of n devices receives:
-# https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
-EXCHANGES = (
-    ("all_?reduce", "reduced", lambda n: 2 * (n - 1) / n),
-    ("reduce_scatter", "reduced", lambda n: (n - 1) / n),
-    ("reduce", "reduced", lambda n: 1),
-    ("gather|all_?to_?all", "gathered", lambda n: (n - 1) / n),
-    ("", "gathered", lambda n: 1),  # broadcast, scatter, point-to-point
-)
 # From FSDP2. It returns the part of its buffer that it writes, which its schema does not declare.
 COPY_IN = "all_gather_copy_in"
-BESIDE = "exchange"  # the stream of communication that overlaps with computation
 NAMES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 NAMES |= {torch.float8_e4m3fn: "fp8", torch.float8_e5m2: "fp8"}
 aten = torch.ops.aten
@@ -53,14 +42,12 @@ for _name in ("cudnn_convolution_transpose", "slow_conv_transpose2d", "slow_conv
 class Operation:
     """An operation and its cost; sizes are in bytes."""
 
-    stream: object  # the id of the stream of the device that it runs on, or BESIDE
     flop: int = 0
     kind: str = "fp32"  # of the flop; or "tf32", "fp16", "bf16", "fp8", "attention" (in fp32)
     read: dict = dataclasses.field(default_factory=dict)  # {name of a storage: bytes}
     written: dict = dataclasses.field(default_factory=dict)
     gathered: int = 0  # exchanged between devices
     reduced: int = 0
-    received: float = 0  # the part of these that comes from other devices
     to_device: int = 0
     to_host: int = 0
 
@@ -68,10 +55,8 @@ class Operation:
 class Cost:
     """The operations of an update on one type of device, and the bytes moved on the host."""
 
-    def __init__(self, device, stream):
-        """Begin without operations; stream() returns the id of the device's current stream."""
+    def __init__(self, device):
         self.device = device
-        self.stream = stream
         self.operations = []
         self.on_host = 0  # bytes
 
@@ -103,16 +88,15 @@ class Cost:
 
     def _exchanged(self, ledger, func, args, kwargs, out):
         """Return the Operation of a collective; None without other devices, or on the host."""
-        n = group_size(func, args)
-        if n == 1 or all(t.device.type != self.device for t in tensors((args, out))):
+        if group_size(func, args) == 1 or all(
+            t.device.type != self.device for t in tensors((args, out))
+        ):
             return None
         name = func._schema.name.partition("::")[2]
-        kind, share = next((k, s) for part, k, s in EXCHANGES if re.search(part, name))
+        kind = "reduced" if "reduce" in name else "gathered"  # or broadcast, scattered, sent
         # The whole may be on either side: shards are gathered into it, or it is reduced to shards.
         nbytes = max(sum(t.nbytes for t in tensors(part)) for part in (*args, out))
-        # DTensor waits for its collectives at once.
-        stream = BESIDE if func.namespace == "c10d" else self.stream()
-        return Operation(stream, **{kind: nbytes}, received=nbytes * share(n))
+        return Operation(**{kind: nbytes})
 
     def _counted(self, ledger, func, args, kwargs, out):
         """Return the Operation of a computation or copy; None if it costs the device nothing."""
@@ -134,7 +118,7 @@ class Cost:
         if self.device not in sources | targets:
             self.on_host += sum(map(touched, (*read, *written)))
             return None
-        operation = Operation(self.stream())
+        operation = Operation()
         if COPY.fullmatch(name) and sources and sources != targets:
             copied = sum(map(touched, read))
             if self.device in targets:
@@ -160,10 +144,7 @@ class Cost:
 
 
 def group_size(func, args):
-    """Return the number of processes in the group of a communication operation.
-
-    It determines the share of a tensor that comes from the other processes.
-    """
+    """Return the number of processes in the group of a communication operation."""
     if func.namespace == "c10d":
         groups = (
             dist.ProcessGroup.unbox(a)

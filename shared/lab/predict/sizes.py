@@ -7,7 +7,6 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from shared.lab.predict import tables
-from shared.lab.predict.bound import bound
 from shared.lab.predict.largest import largest
 from shared.lab.predict.stage import predicted, with_most
 from shared.lab.records.reading import computes_on_host
@@ -20,7 +19,7 @@ class Tries:
 
     search(tries) finds a size by calls of tries.update(); `result` is what it returns. `stage` is
     the running stage.Stage, `share` a process's share of its batch. `needed_gb` and `times` are
-    {at once: GB that PyTorch reserved} and {at once: fields of a record, "bound" and "time"}.
+    {at once: GB that PyTorch reserved} and {at once: fields of a record, such as "time"}.
     """
 
     def __init__(self, search):
@@ -82,7 +81,6 @@ class Tries:
                 self._train_step(*self._first_arguments, *self._batch, self._meter)
         self.needed_gb[at_once] = torch.cuda.max_memory_reserved() / 1e9
         self.times[at_once] = {
-            "bound": bound(stage.watch.cost.operations, stage.options.card.rates),
             "time": process.passed(before, process.times()),
         }
         return self.needed_gb[at_once]

@@ -17,7 +17,6 @@ from shared import metrics
 from shared.errors import UserError
 from shared.images import models
 from shared.lab.predict import history, tables, techniques
-from shared.lab.predict.bound import bound
 from shared.lab.predict.module_tracker import Lines, plain
 from shared.lab.records import scripts
 from shared.memory.blocks import tensors
@@ -166,7 +165,6 @@ class Stage:
         cost, times = self.watch.cost, self.phases.times
         return {
             "cost": cost.totals(),
-            "bound": bound(cost.operations, self.options.card.rates),
             "time": process.passed(times[-3], times[-1]),  # from the end of the update before
         }
 

@@ -79,7 +79,7 @@ def predictions(records):
 
 
 def costs(records):
-    """Return the cost of an update per device, and its least time, as lines of text."""
+    """Return the cost of an update per device, and its time, as lines of text."""
 
     def gb(key):
         def show(r):
@@ -108,17 +108,14 @@ def costs(records):
         "on host": gb("moved_on_host"),
         "operations": lambda r: r["cost"]["operations"],
     }
-    if all(r["bound"] for r in records):
-        above += ", the least time it takes, at the highest rates, and how long it takes"
-        columns["at least ms"] = lambda r: f"{r['bound']['ms']:.4g}"
-        columns["bounded by"] = lambda r: r["bound"]["by"]
-        if all(r["time"] for r in records):  # not of a script that ends before its second update
-            columns |= {
-                "GPU ms": lambda r: f"{r['time']['busy_ms']:.3g}",
-                "kernels": lambda r: f"{r['time']['pieces']:,}",
-                "ms": lambda r: f"{r['time']['ms']:.3g}",
-                f"{unit(records[0])}/s": speed,
-            }
+    if all(r["time"] for r in records):  # not of a script that ends before its second update
+        above += ", and how long it takes"
+        columns |= {
+            "GPU ms": lambda r: f"{r['time']['busy_ms']:.3g}",
+            "kernels": lambda r: f"{r['time']['pieces']:,}",
+            "ms": lambda r: f"{r['time']['ms']:.3g}",
+            f"{unit(records[0])}/s": speed,
+        }
     return [f"{above}:", *table(records, columns)]
 
 

@@ -49,7 +49,7 @@ class Watch:
         self.results = []
         self.operations = {}
         self.labels = []
-        self.cost = Cost("cuda", _stream)
+        self.cost = Cost("cuda")
         self.building = True
         self.names = {}  # {parameter: name}
         self.inputs = set()
@@ -218,10 +218,6 @@ def record_history():
         # So many, since a full history overwrites its beginning; and without stacks, since places
         # have the lines. https://docs.pytorch.org/docs/stable/torch_cuda_memory.html
         torch.cuda.memory._record_memory_history(max_entries=100_000_000, context=None)
-
-
-def _stream():
-    return torch.cuda.current_stream().cuda_stream
 
 
 def _tell(text):

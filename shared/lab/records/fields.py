@@ -22,15 +22,6 @@ class Cost(TypedDict):
     operations: int  # started on the device
 
 
-class Bound(TypedDict):
-    """The least time of an update, by the highest rates of a device."""
-
-    ms: float
-    by: str  # its largest part: arithmetic, memory, other GPUs, host link
-    parts_ms: dict  # parts that add up to it
-    beside_ms: dict  # parts that run beside it, on other streams
-
-
 class Time(TypedDict, total=False):
     """The duration of an update on an emulated card, beside a host of the default pace."""
 
@@ -49,7 +40,6 @@ class Way(TypedDict, total=False):
     share: int  # of the batch, for each device
     at_once: int  # examples of the share that fit in one forward pass; 0 if not even one does
     host_gb: float  # on the host, for each process
-    bound: Bound
     time: Time  # of an update on the whole batch
     on_host: bool  # whether the host computes a part, whose time is not in it
     techniques: list  # those of a combination, if it is one
@@ -61,7 +51,6 @@ class Prediction(Record, total=False):
     technique: str | None  # the last one applied, if not all of them are
     peak_at: dict  # for each phase, the pass and the module of its peak
     cost: Cost
-    bound: Bound | None  # None if the device's rates are not known
     time: Time | None  # None if a script ended before its second update
     seconds: float  # that the prediction took
     way: Way

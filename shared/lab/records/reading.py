@@ -72,11 +72,6 @@ def emulated_ms(record):
     return record["time"]["ms"] * record["world_size"] / record["batch_size"]
 
 
-def least_ms(record):
-    """Return the lower bound of the time of one image or text on a GPU, in milliseconds."""
-    return record["bound"]["ms"] * record["world_size"] / record["batch_size"]
-
-
 def name(record):
     """Return the name of a record in a table: its script, or the last technique applied."""
     return f"+ {record['technique']}" if record.get("technique") else record["script"]
@@ -96,7 +91,7 @@ def on_gpu(record):
 def computes_on_host(record):
     """Return whether the host computes a part of an update, such as the optimizer step.
 
-    Neither the bound nor the emulated time includes the time that this takes.
+    The emulated time does not include the time that this takes.
     """
     return record["cost"]["moved_on_host_gb"] > 0.01 * record["cost"]["moved_gb"]
 

@@ -7,7 +7,6 @@ import torch
 from emulated_gpu import cards, process
 from shared import record as records
 from shared.lab.predict import cost
-from shared.lab.predict.bound import bound
 
 NAMES = {**cost.NAMES, torch.float32: "fp32", torch.float64: "fp64"}
 SMALL = 1e-3  # GB: operations that hold less are left out
@@ -53,7 +52,6 @@ def make_record(run, trace, settings):
         "train": train,
         "peak_at": {"load": load_at, "train": train_at},
         "cost": updates.totals or run.watch.cost.totals(),
-        "bound": bound(operations, card.rates) if operations else None,
         "time": updates.time,
         "notes": [f"{where} {text}" for text, where in run.source.notes.items()],
         "kept_by": process.kept_by(),

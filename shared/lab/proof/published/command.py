@@ -1,7 +1,6 @@
 """Run programs with published figures on emulated GPUs, and print both figures side by side.
 
-For published speeds, print the bound on the time of an update, by the card's data sheet, and its
-share of the published time.
+For published speeds, print the emulated time beside the published one.
 """
 
 import datetime
@@ -27,7 +26,7 @@ from shared.text.cli import TASK
 
 COMMAND = "python -m shared published"
 # The figures of a run that its record keeps.
-KEPT = ("allocated_gb", "active_gb", "reserved_gb", "bound", "time", "notes", "why")
+KEPT = ("allocated_gb", "active_gb", "reserved_gb", "time", "notes", "why")
 
 
 def prepare(sources, folder):

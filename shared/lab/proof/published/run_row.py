@@ -54,7 +54,7 @@ def run(row, folder):
     """Return the figures of a row: GB by counter, figures that a program has printed, and times.
 
     If it fails, they are {"why": its error}. A row with a version of PyTorch runs under that
-    version; the bound on an update's time, and the emulated time, are by the installed version.
+    version; the emulated time is by the installed version.
     """
     try:
         # A script of others would train for days, and predict ends it; programs end themselves.
@@ -65,7 +65,7 @@ def run(row, folder):
             # Operations are counted under the installed PyTorch: counting needs a newer one than
             # some rows name.
             current = predicted(row, folder)
-            figures |= {"bound": current["bound"], "time": current["time"]}
+            figures |= {"time": current["time"]}
         return figures
     except Failed as failed:
         return {"why": str(failed)}
@@ -86,7 +86,7 @@ def predicted(row, folder):
     train = record["train"]
     figures = {f"{kind}_gb": train[f"device_{kind}_gb"] for kind in ("active", "reserved")}
     figures["allocated_gb"] = train["device_peak_gb"]
-    kept = {key: record[key] for key in ("bound", "time", "notes", "model", "inputs")}
+    kept = {key: record[key] for key in ("time", "notes", "model", "inputs")}
     return {**figures, **kept, "printed": _read(printed), "torch": record["versions"]["torch"]}
 
 

@@ -5,17 +5,12 @@ from shared.lab.records.formats import NOTHING, aligned, size
 
 SIZES = ("", "PyTorch here", "counter", "published", "emulated", "error")
 SCRIPTS = ("script", "trains", "allocated", "reserved", "published")
-TIMES = ("", "published per update", "bound", "by", "reached", "emulated", "error")
+TIMES = ("", "published per update", "emulated", "error")
 
 
 def error(record):
     """Return the error of a prediction relative to the published figure, positive if too high."""
     return record["emulated_gb"] / record["published_gb"] - 1
-
-
-def reached(record):
-    """Return the bound on an update's time, relative to the published time."""
-    return record["bound"]["ms"] / record["published_ms"]
 
 
 def size_rows(records):
@@ -58,8 +53,7 @@ def time_rows(records):
         emulated = (NOTHING, NOTHING)
         if r.get("time"):  # not from a PyTorch that is too old to tell what operations move
             emulated = (f"{r['time']['ms']:.1f} ms", f"{time_errors.error(r):+.0%}")
-        bound = (f"{r['bound']['ms']:.1f} ms", r["bound"]["by"], f"{reached(r):.0%}")
-        rows.append((r["what"], f"{r['published_ms']:.1f} ms", *bound, *emulated))
+        rows.append((r["what"], f"{r['published_ms']:.1f} ms", *emulated))
     return rows
 
 
