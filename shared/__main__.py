@@ -15,34 +15,17 @@ COMMANDS = {
     "measure and predict": {
         "ladder": ("run scripts here, print what each saves", "lab.ladder.command"),
         "predict": ("a script's memory on an emulated GPU, yours too", "lab.predict.command"),
-        "calibrate": ("measure on your GPU; one file to send", "lab.evidence.calibrate.command"),
     },
     "learn and teach": {
         "check": ("is a learner's stage right? its diff, losses and bytes", "lab.grading.check"),
         "game": ("Make it fit: six scripts to mend", "lab.game.command"),
         "report": ("write the workshop page", "lab.report.command"),
-        "lessons": ("write the generated parts of the pages", "lab.lessons.pages"),
     },
-    "make records anew": {
-        "road": ("of one side road, and fill the pages", "lab.lessons.road"),
-        "predicted": ("all predictions on the pages", "lab.evidence.predicted"),
-        "variants": ("stages with other settings", "lab.evidence.variants"),
-        "hugging_face": ("the same training by their Trainer", "lab.evidence.hugging_face"),
-        "lost_updates": ("what bf16 weights lose", "lab.evidence.lost_updates"),
-        "on_cards": ("cards on which each stage fits", "lab.evidence.on_cards"),
-        "scale": ("large models on many GPUs", "lab.evidence.scale"),
-        "long_context": ("texts of up to a million tokens", "lab.evidence.long_context"),
-        "pretrain": ("the weights of the tiny model", "lab.evidence.pretrain"),
-        "published": (
-            "programs of others, and what they measured",
-            "lab.proof.published.command",
-        ),
-        "traces": ("allocator traces of others, event by event", "lab.proof.traces.command"),
-        "card_fits": ("what fits on which card", "lab.evidence.card_fits"),
-        "game_sheet": ("known solutions of the game, judged", "lab.evidence.game_sheet"),
-        "exercises": ("answers of the exercises", "lab.evidence.exercises"),
-        "misconceptions": ("figures of the misconceptions", "lab.evidence.misconceptions"),
-        "streams": ("what passes while the GPU computes", "lab.evidence.streams"),
+    "contribute": {
+        "calibrate": ("measure on your GPU; one file to send", "lab.evidence.calibrate.command"),
+        "road": ("make the records of one side road, and fill the pages", "lab.lessons.road"),
+        "lessons": ("write the generated parts of the pages", "lab.lessons.pages"),
+        "records": ("make a group of records anew; alone, list them", "lab.evidence.command"),
     },
 }
 

@@ -8,15 +8,17 @@ import pytest
 from conftest import ROOT, run
 
 from shared.__main__ import COMMANDS
+from shared.lab.evidence.command import GROUPS
 
-MODULES = {name: row[1] for rows in COMMANDS.values() for name, row in rows.items()}
+COMMAND = {name: row[1] for rows in COMMANDS.values() for name, row in rows.items()}
+MODULES = {name: f"lab.{row[1]}" for name, row in GROUPS.items()} | COMMAND
 
 
 def test_help_has_a_line_for_each_command():
     lines = run(
         "-W", "error", "-m", "shared", "--help"
     ).splitlines()  # with -W: as a user starts it
-    assert {line.split()[0] for line in lines if line.startswith("  ")} == {*MODULES}
+    assert {line.split()[0] for line in lines if line.startswith("  ")} == {*COMMAND}
     assert max(map(len, lines)) <= 100
 
 
@@ -26,6 +28,13 @@ def test_a_command_is_the_main_function_of_a_module(name):
     functions = [node for node in ast.parse(file.read_text()).body if hasattr(node, "args")]
     (main,) = (function for function in functions if function.name == "main")
     assert len(main.args.args) == len(main.args.defaults), "it is called without arguments"
+
+
+def test_groups_of_records_are_listed():
+    lines = run("-m", "shared", "records").splitlines()
+    assert {line.split()[0] for line in lines if line.startswith("  ")} == {*GROUPS}
+    assert "there is no group foo" in run("-m", "shared", "records", "foo", code=2)
+    assert "--folder" in run("-m", "shared", "records", "traces", "--help")
 
 
 def test_from_another_folder(tmp_path):
@@ -42,4 +51,4 @@ def test_as_many_type_it_and_read_it():
 
 def test_what_the_ladder_no_longer_does(tmp_path):
     said = run("-m", "shared", "ladder", "06", "--card", "a100", code=2)
-    assert "ladder: the ladder measures; python -m shared predict 01-11 --fits CARD" in said
+    assert "ladder: the ladder measures; python -m shared predict 01-11 --card CARD" in said

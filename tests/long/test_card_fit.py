@@ -1,4 +1,4 @@
-"""Promise: the largest batch that fits on a card is found, and the fastest way is the first.
+"""Promise: the largest batch that fits on a card is found, and the first script that fits is named.
 
 Cards and budgets lie between two predictions of the installed version, and between two sizes that
 the allocator can reserve, which differ by 2 MiB.
@@ -15,7 +15,6 @@ from shared.lab.predict.largest import largest
 
 pytestmark = NEEDS
 
-BASE = ("everything in bf16", "load without a second copy")
 OUTSIDE = tables.CONTEXT_GB  # memory of a process outside PyTorch's allocator
 BETWEEN = 0.001
 
@@ -34,18 +33,6 @@ def gb_of(records):
     return [r["train"]["device_reserved_gb"] for r in records]
 
 
-def test_as_many_at_once_as_fit_and_one_more_would_not():
-    """For a batch of 16 images."""
-    script = "05_grad_accum/train"
-    budget = sum(gb_of(sized(script, 1, 8))) / 2 + BETWEEN
-    job = (sizes.with_way, script, Wanted("tiny", batch_size=16), budget + OUTSIDE, 16)
-    found = run_jobs([job])[0]["way"]
-    assert 1 <= (n := found["at_once"]) < 8
-    fits_in, too_much = gb_of(records := sized(script, n, n + 1))
-    assert fits_in <= budget < too_much
-    assert found["needs_gb"] == pytest.approx(fits_in + OUTSIDE)
-
-
 def test_the_largest_fits_and_one_more_would_not():
     """For a batch of any size, on each of four GPUs."""
     script = "08_fsdp/train"
@@ -59,7 +46,7 @@ def test_fits_tells_the_first_that_does():
     names = "01_baseline/train", "04_batchsize/train"
     needs = [tables.needs(r) for r in predict_all(names, "tiny").values()]
     assert needs[1] < needs[0]
-    records = predicted("--preset", "tiny", "01", "04", "--fits", sum(needs) / 2)
+    records = predicted("--preset", "tiny", "01", "04", "--card", sum(needs) / 2)
     answers = [r["fits"] for r in records.values()]
     assert [a["fits"] for a in answers] == [False, True]
     for a, r in zip(answers, records.values()):
@@ -68,7 +55,7 @@ def test_fits_tells_the_first_that_does():
     assert printed[-1] == "The first that fits: 04_batchsize/train on 1 GPU"
     assert tables.fitting([records["01_baseline/train"]])[-1] == "None of these fits as it is."
     # With slightly less memory, idle memory is given back.
-    (record,) = predicted("--preset", "tiny", "01", "--fits", needs[0] - BETWEEN).values()
+    (record,) = predicted("--preset", "tiny", "01", "--card", needs[0] - BETWEEN).values()
     assert record["fits"]["fits"] and record["fits"]["needs_gb"] == needs[0]
     assert "  tightly  " in tables.fitting([record])[2]
 
@@ -94,47 +81,15 @@ def test_search_finds_the_largest(guess):
         assert len(tried) == len(set(tried)) < 30
 
 
-def test_the_command_tells_the_way(capsys):
-    records = command.main(["01,05,08", "11", "--preset", "tiny", "--card", "rtx4090"])
-    printed = capsys.readouterr().out
-    images, texts = records[:3], records[3:]
-    assert [r["way"]["batch_size"] for r in images] == [16, 16, 16]  # also of 01, whose own is 64
-    assert {r["way"]["at_once"] for r in images} == {4, 16}
-    by_hand = min(images[:2], key=lambda r: r["way"]["time"]["ms"])
-    below = printed[printed.index("Configurations for 16 images") :].splitlines()
-    # The fastest is the first; that of four GPUs comes after all of one.
-    assert below[2].startswith(by_hand["script"]) and below[4].startswith("08_fsdp/train")
-    # The first combination takes all texts at once, so no other one is tried.
-    tried = texts[1]["combinations"]
-    assert [w["world_size"] for w in tried] == [1, 4]
-    assert tried[0]["techniques"] == [*BASE] and tried[0]["at_once"] == tried[0]["share"] == 12
-    assert tried[1]["techniques"] == [*BASE, "shard over the devices"]
-    assert f"11_llm: {', '.join(BASE)}" in printed
-
-
-def test_combinations_are_tried_until_all_fits_at_once():
-    """On a card that is too small for any combination, all are tried."""
-    wanted = Wanted("tiny", max_length=32, devices=1, batch_size=3)
-    # It leaves 1 MB, less than the smallest segment of the allocator.
-    gib = (OUTSIDE + 0.001) / cards.GIB
-    small = cards.Card("small", "small", gib, (8, 0), 108, 2048, cards.CARDS["a100"].rates)
-    (record,), _ = card_fit.find([("11_llm/train", wanted)], small)
-    alone = [*record["combinations"], record["way"]]  # the last is the script with all
-    assert [len(w["techniques"]) for w in alone] == [3, 4, 0]
-    assert {w["at_once"] for w in alone} == {0}
-
-
 def test_the_cost_is_that_of_the_scripts_own_update():
     """Not of the smaller updates that a search makes after it."""
     own = command.main(["03", "--preset", "tiny"])[0]
-    found = command.main(["03", "04", "--preset", "tiny", "--card", "l4"])[0]
-    assert found["way"]["share"] < found["batch_size"] == own["batch_size"]
-    assert found["cost"] == own["cost"]
+    found = command.main(["03", "--preset", "tiny", "--card", "24"])[0]
+    assert found["fits"]["largest_micro_batch"] > found["batch_size"] == own["batch_size"]
+    assert found["cost"] == own["cost"] and found["time"] == own["time"]
 
 
-@pytest.mark.parametrize("find", [card_fit.fits, card_fit.find])
-def test_a_run_that_fails_takes_no_others_with_it(find):
+def test_a_run_that_fails_takes_no_others_with_it():
     jobs = [("01_baseline/train", Wanted("tiny")), ("02_mixed_precision/train", Wanted("none"))]
-    card = cards.get("a100")
-    (record,), failed = find(jobs, card.gb if find is card_fit.fits else card)
+    (record,), failed = card_fit.fits(jobs, cards.get("a100").gb)
     assert record["script"] == "01_baseline/train" and failed.failed == 1

@@ -17,8 +17,7 @@ from helpers.single_process import losses, one_update
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from shared.errors import UserError
-from shared.lab.evidence import hugging_face
-from shared.lab.records import scripts, stored
+from shared.lab.records import scripts
 from shared.lab.records.reading import read
 from shared.memory.blocks import tensors
 from shared.text import causal, data, models, reviews
@@ -237,25 +236,6 @@ def test_few_weights_learn_what_is_new(learned, tmp_path, name):
     with torch.no_grad():
         there, here = model(**tokens).logits, plain(**tokens).logits
     torch.testing.assert_close(here, there, rtol=1e-3, atol=1e-3)
-
-
-def test_the_trainer_does_the_same():
-    """Measured here with short texts and micro-batches; recorded with each technique."""
-    asked = (hugging_face.TECHNIQUES[2],)
-    now = hugging_face.measured(asked, "--max-length", "48")
-    recorded = stored.read(stored.HUGGING_FACE)
-    then = list(zip(recorded[::2], recorded[1::2], strict=True))
-    assert len(then) == len(hugging_face.TECHNIQUES)
-    for records in (*now, *then):
-        trainer, before = (r["train"]["breakdown_gb"] for r in records)
-        assert trainer.keys() == before.keys() and "activations" in trainer
-        for label, gb in before.items():
-            # before.py keeps 12 texts' logits, labels and losses for its accuracies.
-            kept = 1024 / 1e9 if label == "activations" else 1e-12
-            assert trainer[label] == pytest.approx(gb, rel=0, abs=kept), label
-    for trainer, before in (*now, *then[:-1]):  # there are two implementations of Adafactor
-        assert trainer["last_loss"] == pytest.approx(before["last_loss"], rel=1e-6)
-    assert then[0][0]["last_loss"] == then[0][1]["last_loss"]  # as it is, to the last bit
 
 
 @pytest.mark.parametrize(

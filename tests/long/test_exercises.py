@@ -12,7 +12,7 @@ from shared.lab.records.exercises import commands, every, is_prediction
 
 EXERCISES = every()
 IDS = [f"{e.folder}-{e.number}" for e in EXERCISES]
-# Every fifth prediction is run here; `python -m shared exercises` runs them all.
+# Every fifth prediction is run here; `python -m shared records exercises` runs them all.
 CHECKED = [e for e in EXERCISES if is_prediction(e.command)][::5]
 
 

@@ -21,7 +21,6 @@ COMMANDS = {
     "11_llm/train.py --devices 1 --limit 40 --model": TINY,
     "11_llm/causal.py --model": TINY,
     "11_llm/lora.py --limit 40 --model": TINY,
-    "-m shared.lab.evidence.hf_trainer --limit 40 --model": TINY,
     "11_llm/classify.py": ["a text"],
     "11_llm/generate.py": ["a text"],
     "-m shared predict 11_llm/before --model": [],
@@ -30,7 +29,7 @@ COMMANDS = {
 ADAPTER = {"peft_type": "LORA", "task_type": "SEQ_CLS", "r": 2, "target_modules": ["q_lin"]}
 # Kinds of folders, and the exit codes of the commands: 2 where they would need the code, 1 where
 # PEFT's names of weights are not those of the model alone.
-KINDS = {"known type": "002000200", "new type": "222222222", "adapter": "112110200"}
+KINDS = {"known type": "00200200", "new type": "22222222", "adapter": "11210200"}
 
 
 @pytest.fixture(scope="module")

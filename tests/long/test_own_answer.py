@@ -1,13 +1,9 @@
 """Promise: a prediction of a user's script has types, the host, ranks, and another PyTorch, too."""
 
-import sys
-
 import pytest
 from conftest import run
 from helpers.emulated import NEEDS
 from helpers.own import predicted, read_json_text
-
-from shared.lab.predict.own import against
 
 pytestmark = NEEDS
 
@@ -97,35 +93,6 @@ def test_without_a_network_texts_have_tokens(tmp_path, monkeypatch):
     assert "nobody/has-this" in said
 
 
-def test_another_python_stands_beside(tmp_path):
-    # Not the default card, which has smaller workspaces.
-    said = predicted(TYPES, tmp_path, "--card", "h100", "--against", sys.executable)
-    assert "allocated" in said and "Nothing that holds it differs" in said
-    said = predicted(TYPES, tmp_path, "--against", "/bin/false", code=2)
-    assert "--against /bin/false: it is no Python" in said
-    said = predicted(TYPES, tmp_path, "--against", "no/python", code=2)
-    assert "there is no such program" in said
-
-
-def test_what_grew_is_named_by_category_and_operation():
-    def record(torch, activations, result):
-        return {
-            "versions": {"torch": torch},
-            "train": {
-                "device_peak_gb": 1 + activations,
-                "device_reserved_gb": 2.0,
-                "breakdown_gb": {"parameters": 1.0, "activations": activations},
-            },
-            "operations_gb": {"aten.mm": result, "aten.ones": 1.0},
-        }
-
-    text = "\n".join(against.table(record("2.11.0", 1.0, 0.5), record("2.14.1", 1.5, 1.0)))
-    assert "torch 2.11.0" in text and "parameters" not in text and "aten.ones" not in text
-    rows = [line.split() for line in text.splitlines()]
-    assert ["activations", "1.00", "GB", "1.50", "GB", "+500.0", "MB"] in rows
-    assert ["aten.mm", "500.0", "MB", "1.00", "GB", "+500.0", "MB"] in rows
-
-
 @pytest.mark.parametrize(
     "name, meant", [("4090", "rtx4090"), ("h10", "h100"), ("rtx 409", "rtx4090")]
 )
@@ -140,5 +107,5 @@ def test_a_script_that_stays_on_the_cpu_gets_no_answer(tmp_path):
 
 
 def test_a_number_that_names_a_card_is_no_size(tmp_path):
-    said = predicted(TYPES, tmp_path, "--fits", 4090, code=2)
+    said = predicted(TYPES, tmp_path, "--card", 4090, code=2)
     assert "4090 is not a known card; did you mean rtx4090?" in said

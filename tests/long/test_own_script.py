@@ -125,7 +125,7 @@ def test_plain_scripts_need_what_they_measure_themselves(name, tmp_path):
 def test_a_script_sees_a_gpu_and_is_counted_by_hand(tmp_path):
     """The peak is in the backward pass: with PyTorch 2.15, when the gradient has just arrived."""
     drawn, snapshot = tmp_path / "drawn", tmp_path / "mine.pickle"
-    options = ["--fits", 24, "--timeline", drawn, "--snapshot", snapshot]
+    options = ["--card", 24, "--timeline", drawn, "--snapshot", snapshot]
     said = predicted(TRAINS, tmp_path, *options)
     moments = read_json(drawn / "timelines.json")[0]
     r, phase = moments["record"], moments["record"]["train"]
@@ -150,10 +150,10 @@ def test_a_script_sees_a_gpu_and_is_counted_by_hand(tmp_path):
 
 
 def test_what_does_not_fit_ends_in_pytorch_s_own_words(tmp_path):
-    said = predicted(TOO_LARGE, tmp_path, "--fits", 0.94)
+    said = predicted(TOO_LARGE, tmp_path, "--card", 0.94)
     assert "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 196.00 MiB" in said
     assert "GPU, 0.94 GB: with CUDA's context" in said and "does not fit: out of memory in" in said
-    assert "No known card" not in said and "--fits rtx" in said
+    assert "No known card" not in said and "--card rtx" in said
 
 
 def test_details_are_tables_and_all_notes(tmp_path):

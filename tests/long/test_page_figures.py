@@ -9,27 +9,15 @@ from conftest import ROADS
 
 from shared.errors import UserError
 from shared.lab.lessons import side_roads
-from shared.lab.predict import card_fit
 from shared.lab.records import markdown, measured, scripts, stored
-from shared.lab.records.reading import by_script, read, setting
-from shared.lab.records.stored import TINY_MEASURED
-from shared.lab.report import charts, command, page, time_chart, timelines
+from shared.lab.records.reading import setting
+from shared.lab.report import command, page, time_chart, timelines
 
-TINY = by_script(read(TINY_MEASURED)[0])
 GPU = "06_sgd/train"
-OTHER = [("script", "99_mine/train"), ("model", "vit_b_32"), ("image_px", 48), ("batch_size", 32)]
-OTHER += [("micro_batch_size", 3), ("world_size", 2), ("precision", "16-mixed"), ("steps", 1)]
 
 
 def peak(record):
     return record["train"]["device_peak_gb"]
-
-
-def shown(folder, *records):
-    """Return the chart's data of a file of records."""
-    file = folder / "mine.jsonl"
-    file.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return charts.measurements(file)
 
 
 def test_side_roads_are_compared_with_what_they_change():
@@ -48,14 +36,7 @@ def test_side_roads_are_compared_with_what_they_change():
             assert times >= 2 and float(text.partition("x")[0]) == pytest.approx(times, abs=0.051)
 
 
-def test_configurations_and_timelines_are_those_of_the_command():
-    told, shown = stored.read(stored.CARD_FITS), page.configurations()
-    for its in told:
-        (found,) = [x for x in shown[its["setting"]] if x["card"] == its["card"]]
-        every = card_fit.rows(its["ways"])
-        names = [", ".join(row[0] for row in rows) for rows in (found["rows"], every)]
-        assert names[0] == names[1] != ""
-    assert sum(map(len, shown.values())) == len(told)
+def test_timelines_are_those_of_the_command():
     for name, its in timelines.for_page(timelines.of_all()).items():
         r = stored.predictions()[name]
         total = [sum(column) for column in zip(*its["device"].values())]
@@ -63,13 +44,6 @@ def test_configurations_and_timelines_are_those_of_the_command():
         assert max(total) == pytest.approx(asked_for * 1e3, rel=0.01)
         module = its["modules"][total.index(max(total))]
         assert its["texts"][module] == r["peak_at"]["train"]["module"]
-
-
-def test_configurations_that_differ_by_a_few_megabytes_share_a_row():
-    alike = [("03", "1", "16", "5.59", "89"), ("04", "1", "16", "5.61", "89")]
-    others = [("05", "1", "16", "5.66", "89"), ("09", "1", "16", "5.66", "93")]
-    others += [("08", "4", "16", "5.66", "93")]
-    assert page.merged([*alike, *others]) == [("03, 04", "1", "16", "5.61", "89"), *others]
 
 
 def test_the_points_of_memory_against_time_are_those_of_the_records():
@@ -91,22 +65,6 @@ def test_the_points_of_memory_against_time_are_those_of_the_records():
     wide = (ticks["2 ms"] - ticks["1 ms"]) * math.log2(per_image[0] / per_image[1])
     assert next(apart) - next(apart) == pytest.approx(wide)
     assert [x for x, _ in shown["line"]] == sorted((x for x, _ in shown["line"]), reverse=True)
-
-
-def test_a_prediction_stands_beside_a_measurement_of_the_same_settings(tmp_path):
-    """On a GPU. Other settings have no prediction."""
-    mine = {**stored.predictions()[GPU], "device": "NVIDIA A100-SXM4-80GB", "dataset": "mine"}
-    more = {**mine, "train": {**mine["train"], "device_peak_gb": peak(mine) / 1.03}}
-    for record, difference in ((mine, "same to the byte"), (more, "+3.0%")):
-        ((data,)) = shown(tmp_path, record)
-        assert data["rows"][0]["predicted"]["difference"] == difference
-        assert data["note"].endswith("Predicted for: A100 80 GB.")
-    for key, value in OTHER:
-        ((other,)) = shown(tmp_path, {**mine, key: value})
-        assert other["rows"][0]["predicted"] is None, key
-        assert other["note"] == "No stored prediction has the settings of these measurements."
-    ((data,)) = shown(tmp_path, {**mine, "device": "NVIDIA L4"})
-    assert data["note"].endswith("A100 80 GB; measured on another card.")
 
 
 def test_timelines_of_ones_own(tmp_path):

@@ -4,12 +4,10 @@ import pytest
 from conftest import NAMES
 from helpers.workshop_page import HOSTILE, WIDTH
 
-from shared.lab.predict import card_fit
 from shared.lab.records import stored
 from shared.lab.records.formats import size
 from shared.lab.records.reading import by_script, read
 from shared.lab.records.stored import TINY_MEASURED
-from shared.lab.report.page import merged, models
 
 pytest_plugins = "helpers.browsing"
 
@@ -24,7 +22,7 @@ def width(found):
     return found.bounding_box()["width"]
 
 
-def test_the_chart_and_predictions_beside_measurements(visit):
+def test_the_chart(visit):
     page, peaks = visit(), stored.predictions()
     linear = {name: width(bars(page, name).locator(".stack")) for name in NAMES[:6]}
     for name, drawn in linear.items():
@@ -61,24 +59,6 @@ def test_compare_any_two(visit):
     assert compared.inner_text() == "Choose two different scripts."
 
 
-def test_what_fits_my_gpu(visit):
-    page, shown = visit(), ".of-way:not([hidden]) "
-    ways = {(w["setting"], w["card"]): w for w in stored.read(stored.CARD_FITS)}
-    asked = page.locator("#ask code:visible").last
-    for n, m in list(enumerate(models()))[::2]:
-        page.get_by_label("Model").select_option(str(n))
-        for card in (8, 24, 141):
-            page.locator("#card").select_option(str(card))
-        assert asked.inner_text() == f"python -m shared predict --fits 141 --model {m['name']}"
-        page.locator("#card").select_option("t4")
-        if its := ways.get((m["model"], "t4")):
-            rows = merged(card_fit.rows(its["ways"]))
-            assert page.locator(f"{shown} tbody tr").count() == len(rows) > 0
-        else:
-            assert asked.inner_text() == f"python -m shared predict --card t4 --model {m['name']}"
-            assert page.locator(shown).count() == 0
-
-
 @pytest.mark.parametrize("pixels", [360, 1920])
 def test_nothing_runs_over(visit, pixels):
     page = visit(pixels, 740)
@@ -97,7 +77,7 @@ def test_the_menu_of_a_phone(visit):
     page = visit(390, 844)
     menu, button = page.locator("#menu"), page.get_by_role("button", name="Menu")
     assert not menu.is_visible() and page.locator("#numbers").is_visible()
-    for name in ("#fits", "#times"):
+    for name in ("#compare", "#times"):
         button.click()
         menu.locator(f"a[href='{name}']").click()
         menu.wait_for(state="hidden")
@@ -111,7 +91,7 @@ def test_the_menu_of_a_phone(visit):
 
 def test_names_in_records_are_not_code(visit):
     page = visit()
-    assert page.locator("img:not(.streams)").count() == 0 and page.title() != "taken"
+    assert page.locator("img").count() == 0 and page.title() != "taken"
     titles = page.locator("#dataset option").all_inner_texts()
     own = next(title for title in titles if title.endswith("(mine.jsonl)"))
     assert HOSTILE in own

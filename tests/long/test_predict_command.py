@@ -62,10 +62,9 @@ def test_segments_that_grow_waste_less():
     "argv, message",
     [
         (["mine.py", "--lr", "1"], "--lr 1; options of a script of yours go after --"),
-        (["--fits", "much"], "--fits: much is not a known card; choose from v100"),
+        (["--card", "much"], "--card: much is not a known card; choose from v100"),
         (["--model", "vit_tiny", "11"], "is for images, but 11_llm/before trains on"),
         (["08", "--preset", "tiny", "--devices", "3"], "16 images is not divisible by 3"),
-        (["06", "--fits", "l4", "--timeline", "out"], "--timeline is not allowed with --fits"),
         (["06", "--updates", "5"], "--updates is for a script of yours; name its path"),
         (["06", "--", "--lr", "1"], "what follows -- is for a script of yours"),
         ([HERE, "--model", "vit_b_16"], "--model is for the scripts of this repository; options"),
@@ -93,7 +92,7 @@ def test_bad_input_is_told(argv, message):
         ("06_sgd", "train.py", ["06_sgd/train"]),
         ("06_sgd", "adafactor.py,../05_grad_accum", ["06_sgd/adafactor", "05_grad_accum"]),
         (".", "01-03,06", ["01-03", "06"]),
-        (".", "11_llm/hf_trainer.py", ["11_llm/hf_trainer.py"]),
+        (".", "11_llm/none_such.py", ["11_llm/none_such.py"]),
     ],
 )
 def test_a_script_is_the_same_by_name_and_by_path(folder, text, names, monkeypatch):
@@ -110,7 +109,7 @@ def test_a_file_of_the_same_name_in_another_folder_is_the_users(tmp_path, monkey
 
 
 def test_one_gpu_has_a_ladder_of_its_own():
-    args = options.parse(["--one-gpu", "--fits", "rtx4090"])
+    args = options.parse(["--one-gpu", "--card", "rtx4090"])
     assert sorted(args.names) == sorted([*NAMES[:7], *scripts.ON_ONE_GPU])
     assert {wanted.devices for _, wanted in selection.runs(args)} == {1}
 

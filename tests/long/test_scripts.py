@@ -5,8 +5,7 @@ from conftest import NAMES, PLAIN, TEXT
 
 from shared.cli import Parser
 from shared.errors import UserError
-from shared.lab.records import fields, scripts, stored
-from shared.record import Phase
+from shared.lab.records import scripts
 
 
 def test_the_scripts_of_this_repository():
@@ -40,15 +39,3 @@ def test_select():
     for wrong in ("", "1-", "a", "1,,2", "06_sgd/kahan"):
         with pytest.raises(UserError, match="there is no such script; write numbers and ranges"):
             scripts.select([wrong], "stage")
-
-
-def test_a_record_has_all_fields_and_no_other():
-    for record in stored.predicted(stored.STAGES, stored.TEXT, stored.SIDE_ROADS, stored.ONE_GPU):
-        assert record.keys() <= fields.Prediction.__annotations__.keys()
-        other_task = ("image_px", "images_per_second")
-        if "image_px" in record:
-            other_task = ("max_length", "texts_per_second")
-        assert not record.keys() & {*other_task}
-        for phase in (record["train"], record["load"]):
-            assert phase.keys() == Phase.__annotations__.keys()
-        assert record["cost"].keys() == fields.Cost.__annotations__.keys()

@@ -13,8 +13,8 @@ ELSEWHERE = {"PATH": "/nowhere", "CC": "no-compiler"}  # no C compiler
     "words",
     [
         ("-m", "shared", "predict", "06"),
-        ("-m", "shared", "predict", "06", "--fits", "l4"),
-        ("-m", "shared", "predict", ROOT / "shared" / "lab" / "evidence" / "hf_trainer.py"),
+        ("-m", "shared", "predict", "06", "--card", "l4"),
+        ("-m", "shared", "predict", ROOT / "08_fsdp" / "own_script.py"),
         ("-m", "emulated_gpu", ROOT / "06_sgd" / "train.py"),
     ],
 )

@@ -18,7 +18,7 @@ def main(argv=None):
         # In the order of levels.toml, by which the page finds the reasons for each verdict.
         for (level, _, change), verdict in zip(changes, verdicts(changes))
     ]
-    made = {"command": "python -m shared game_sheet"}
+    made = {"command": "python -m shared records game_sheet"}
     records = [{**record, **made} for record in stored.rounded(records)]
     if alone:
         kept = [r for r in stored.read(stored.GAME) if r["level"] != alone.number]

@@ -1,6 +1,6 @@
 """Llama-3-8B on texts of up to a million tokens, on one and on eight H100s, for its page.
 
-`python -m shared long_context` emulates them and stores the records: one text per update, in bf16,
+`python -m shared records long_context` emulates them and stores the records: one text per update, in bf16,
 with more techniques at each step. The script is 11_llm/context_parallel.py with its weights
 sharded instead of copied. The first rank of the eight is emulated.
 """

@@ -1,6 +1,6 @@
 """Small updates in bf16: the share of weights that they change, and the accuracy reached.
 
-`python -m shared lost_updates` trains the tiny model in fp32, in bf16, and in bf16 with
+`python -m shared records lost_updates` trains the tiny model in fp32, in bf16, and in bf16 with
 the two remedies of page 03, at a learning rate that is small against the weights, and stores the
 results.
 """
@@ -62,7 +62,7 @@ def trained(seeds, *options):
 
 def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
-    command = "python -m shared lost_updates"
+    command = "python -m shared records lost_updates"
     by_script = {
         name: [{**r, "command": command} for r in records]
         for name, records in trained(SEEDS, "--epochs", str(EPOCHS)).items()

@@ -1,6 +1,6 @@
 """Runs of each stage, and of the stage before it, on an emulated card with little memory.
 
-`python -m shared on_cards` runs two commands per stage, those of its page, and
+`python -m shared records on_cards` runs two commands per stage, those of its page, and
 stores their results: the numbers of PyTorch's out-of-memory error, or the peaks.
 """
 

@@ -1,6 +1,6 @@
 """Predictions of all scripts on emulated GPUs, for the pages.
 
-`python -m shared predicted [GROUP ...]` runs them at full size and stores the records, and
+`python -m shared records predicted [GROUP ...]` runs them at full size and stores the records, and
 the timelines of the stages.
 """
 
@@ -61,6 +61,6 @@ def main(argv=None):
     # Each group is stored at its end: all of them take long, and may be interrupted.
     for group in args.groups or every:
         records = timelines() if group == stored.STAGES else run_jobs(jobs(group))
-        made = {"command": "python -m shared predicted"}
+        made = {"command": "python -m shared records predicted"}
         stored.store_predicted(group, [{**record, **made} for record in records])
         print(f"{group}: {len(records)} records", flush=True)

@@ -1,7 +1,7 @@
 """GPU memory of variants of scripts, each a change of a line or two, for the pages.
 
-`python -m shared predicted variants` runs all of them at full size on emulated GPUs,
-`python -m shared variants` measures some of them with the tiny model, on a CPU.
+`python -m shared records predicted variants` runs all of them at full size on emulated GPUs,
+`python -m shared records variants` measures some of them with the tiny model, on a CPU.
 """
 
 import dataclasses

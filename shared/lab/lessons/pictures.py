@@ -5,7 +5,7 @@ import json
 
 from PIL import Image
 
-from shared.lab.lessons import streams, strips
+from shared.lab.lessons import strips
 from shared.lab.lessons.parts import FIGURES, pair
 from shared.lab.predict import timeline
 from shared.lab.records import bars, scripts, stored
@@ -35,9 +35,6 @@ def every():
         file = FIGURES / f"{folder}.png"
         peaks = bars.peaks([m["record"] for m in both])
         yield file, peaks, functools.partial(timeline.beside, both, file)
-    for entry in streams.stored_entries():
-        file = streams.picture(entry)
-        yield file, streams.shown(entry), functools.partial(streams.draw, entry, file)
     yield strips.FILE, strips.shown(), functools.partial(strips.draw, strips.FILE)
 
 

@@ -92,7 +92,7 @@ def compared(folder, source, heading="published"):
     for r in records:
         published = formats.number(r["published_gb"]) if r["published_gb"] else ""
         lines.append((r["what"], published, formats.number(r["emulated_gb"])))
-    command = f"`python -m shared published --only {source} --folder DIR`,"
+    command = f"`python -m shared records published --only {source} --folder DIR`,"
     return markdown.text(lines, _origin(command, records, stored.PUBLISHED))
 
 
@@ -110,7 +110,7 @@ def traces(folder):
         lines.append((link, what, f"{events:,}", str(events - equal or "")))
     seconds = sum(r["seconds"] for r in records)
     duration = f", {seconds / 60:.0f} minutes"
-    command = "`python -m shared traces --folder DIR`,"
+    command = "`python -m shared records traces --folder DIR`,"
     return markdown.text(lines, _origin(command, records, stored.TRACES, duration))
 
 

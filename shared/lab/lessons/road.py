@@ -31,7 +31,9 @@ def checked(name):
     """
     script = scripts.get(name.removesuffix(".py"))
     if not script.side_road:
-        raise UserError(f"{script.name} is a stage; python -m shared predicted makes its records")
+        raise UserError(
+            f"{script.name} is a stage; python -m shared records predicted makes its records"
+        )
     for key in ("cost", "losses", "memory"):
         getattr(script, key)  # raises UserError if the docstring lacks it
     # git_commit() does not count files that git has never seen as changes.

@@ -1,6 +1,6 @@
 """The picture of time: the host above the GPU, for micro-batches of several sizes.
 
-It is drawn from the records of `python -m shared streams`.
+It is drawn from the records of evidence/strips.py.
 """
 
 import os
@@ -18,8 +18,8 @@ HOST, GPU = "#ff7f0e", "#1f77b4"
 
 
 def entries():
-    """Return the stored entries, one for each of evidence.streams.MICRO_BATCHES."""
-    return [entry for entry in stored.read(stored.STREAMS) if "busy" in entry]
+    """Return the stored entries, one for each of evidence.strips.MICRO_BATCHES."""
+    return stored.read(stored.STRIPS)
 
 
 def shown():

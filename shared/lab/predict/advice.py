@@ -34,7 +34,7 @@ def smallest_card(r, convolutions):
     if not with_room:
         return "No known card has room: --devices N, if the script shards its weights"
     key = min(with_room, key=with_room.get)
-    return f"The smallest card with {tables.OPEN_GB} GB to spare, of those known: --fits {key}"
+    return f"The smallest card with {tables.OPEN_GB} GB to spare, of those known: --card {key}"
 
 
 def room(r, free_gb):

@@ -9,7 +9,6 @@ from emulated_gpu import cards
 from shared import cli
 from shared.errors import UserError
 from shared.lab.predict import selection
-from shared.lab.predict.own import against as compared
 from shared.lab.records import scripts
 
 DESCRIPTION = """\
@@ -45,7 +44,6 @@ OF_USER = {
     "input": "--input",
     "snapshot": "--snapshot",
     "details": "--details",
-    "against": "--against",
 }
 
 
@@ -82,13 +80,11 @@ def make_parser():
 def _add_for_all(parser):
     add = parser.add_argument
     card = (
-        f"the GPU: {', '.join(cards.CARDS)} (default: a100); of this repository's scripts, if "
-        "given, list what fits on it"
+        f"the GPU: {', '.join(cards.CARDS)}, or an a100 with so many GB of 1e9 bytes (default: "
+        "a100); if given, also what fits on it, with how much to spare"
     )
-    fits = "whether scripts fit on a card (its name, or GB of 1e9 bytes), with how much at once"
     devices = "GPUs; of this repository's scripts from 08 on (default: 4), yours runs as rank 0"
-    add("--card", type=cards.get, metavar="NAME", help=card)
-    add("--fits", type=cards.card_or_gb, metavar="GB|CARD", help=fits)
+    add("--card", type=cards.card_or_gb, metavar="NAME|GB", help=card)
     add("--devices", type=cli.positive, metavar="N", help=devices)
     add("--expandable", action="store_true", help="with PyTorch's expandable segments")
     add("--timeline", type=cli.location, metavar="DIR", help="draw what holds memory")
@@ -127,8 +123,6 @@ def _add_for_user(group):
     add("--updates", type=cli.positive, metavar="N", help=updates)
     add("--input", type=shape, metavar="SHAPE", help=images)
     add("--snapshot", type=new_file, metavar="FILE", help="of the allocator, for memory_viz")
-    against = "predict it under another Python, too, such as old/bin/python: what grew"
-    add("--against", metavar="PYTHON", help=against)
     add("--details", action="store_true", help="print tables, too, and all notes")
 
 
@@ -136,9 +130,9 @@ def parse(argv=None):
     """Parse the command line.
 
     Besides the options, the result has `command`, the command line; `user_script`, the path of a
-    user's script, or None; `arguments` of that script; and `fits_gb`, the GB of the card that
-    scripts shall fit on, or None. For this repository's scripts it has `names`, those that the
-    options apply to, `models`, and `ways`: whether to search for configurations that fit the card.
+    user's script, or None; `arguments` of that script; and `card_gb`, the GB of the card. For this
+    repository's scripts it has `names`, those that the options apply to, `models`, and `fits`:
+    whether to find out what fits on the card.
 
     Raises:
         UserError: an option is wrong, or not for this kind of script.
@@ -154,20 +148,16 @@ def parse(argv=None):
     args.command = cli.command_of(["-m", "shared", "predict"], argv)
     args.stages = [name for text in args.stages for name in selection.resolve(text)]
     args.user_script = selection.user_script(args.stages)
-    # Of this repository's scripts, a card without other questions asks what fits on it.
-    args.ways = args.card and not (args.fits or args.timeline or args.one_by_one)
-    args.fits_gb = args.fits
-    if isinstance(args.fits, cards.Card):
-        args.card = args.fits
-        args.fits_gb = args.fits.gb
-    # Only here: above, it matters whether a card was named.
-    args.card = args.card or cards.DEFAULT
+    args.fits = args.card is not None
+    if isinstance(args.card, float):
+        args.card, args.card_gb = cards.DEFAULT, args.card
+    else:
+        args.card = args.card or cards.DEFAULT
+        args.card_gb = args.card.gb
     if args.user_script:
         _refuse(args, OF_REPOSITORY, "the scripts of this repository; options of yours go after --")
         # Not the parser's default, which _refuse() would take for an option that was given.
         args.updates = args.updates or UPDATES
-        if args.against:
-            compared.check(args.against)
     else:
         _complete_for_repository(args)
     return args
@@ -178,8 +168,7 @@ def _complete_for_repository(args):
     _refuse(args, OF_USER, "a script of yours; name its path")
     if args.arguments:
         raise UserError("what follows -- is for a script of yours; name its path (see --help)")
-    if args.fits and args.timeline:
-        raise UserError("--timeline is not allowed with --fits, but for a script of yours")
+    args.fits = args.fits and not args.timeline  # which draws the scripts' own updates
     if args.one_gpu:
         if args.stages or args.further or args.side_roads:
             raise UserError("--one-gpu names the scripts; leave out the others and --side-roads")

@@ -14,7 +14,7 @@ from emulated_gpu.build import BuildError
 from shared.errors import UserError
 from shared.lab.predict import pace, tables
 from shared.lab.predict.outcome import Outcome
-from shared.lab.predict.own import against, answer
+from shared.lab.predict.own import answer
 from shared.lab.predict.own.settings import Findings, Settings
 from shared.record import ROOT
 
@@ -35,7 +35,7 @@ def predict(args):
         SystemExit: the script has failed; it has said why.
     """
     began = time.perf_counter()
-    findings = first = find(args, args.fits_gb or args.card.gb, is_first=True)
+    findings = first = find(args, args.card_gb, is_first=True)
     too_small = shortage(findings)
     if too_small:  # where memory is scarce, the peaks are those of the card, not of the script
         findings = find(args, tables.PLENTY_GB)
@@ -56,8 +56,6 @@ def predict(args):
         moments = [{**findings.moments, "record": record}]
     text = answer.lines(findings, too_small, eager_gb, ranks, args)
     text += answer.scarce(first)
-    if args.against:
-        text += against.lines(record, args)
     return Outcome([record], moments, lambda _: text)
 
 

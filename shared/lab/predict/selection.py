@@ -9,8 +9,6 @@ from shared.lab.predict.jobs import Wanted
 from shared.lab.records import scripts
 from shared.record import ROOT
 
-# Side roads that a search for what fits on a card tries besides the stages.
-WAYS = "08_fsdp/ddp", "09_act_ckpt/one_gpu"
 ENDINGS = (".py", ".ipynb")
 
 
@@ -67,10 +65,7 @@ def suited(args):
         UserError: an option is for images, but a named script trains on texts, or the reverse.
     """
     named = scripts.selected(args)
-    default = scripts.stages()
-    if args.ways:
-        default += WAYS
-    chosen = scripts.plain(named) if args.plain else named or default
+    chosen = scripts.plain(named) if args.plain else named or scripts.stages()
     if args.side_roads:
         chosen = scripts.with_side_roads(chosen)
     wanted_units = _units(args, named)

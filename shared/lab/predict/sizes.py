@@ -9,7 +9,6 @@ from torch.utils._pytree import tree_map_only
 from shared.lab.predict import tables
 from shared.lab.predict.largest import largest
 from shared.lab.predict.stage import predicted, with_most
-from shared.lab.records.reading import computes_on_host
 
 STEADY = 2  # updates of a size; the second is like any later one
 
@@ -18,8 +17,7 @@ class Tries:
     """Updates of other sizes, by a script's own train_step(), after the updates of its run.
 
     search(tries) finds a size by calls of tries.update(); `result` is what it returns. `stage` is
-    the running stage.Stage, `share` a process's share of its batch. `needed_gb` and `times` are
-    {at once: GB that PyTorch reserved} and {at once: fields of a record, such as "time"}.
+    the running stage.Stage, `share` a process's share of its batch.
     """
 
     def __init__(self, search):
@@ -28,8 +26,6 @@ class Tries:
         self.stage = None
         self.share = None
         self.result = None
-        self.needed_gb = {}
-        self.times = {}
 
     def follow(self, stage):
         """Take the calls of train_step() in the script of a stage.Stage."""
@@ -64,8 +60,6 @@ class Tries:
 
     def update(self, share, at_once):
         """Return the GB reserved for updates on `share` examples, `at_once` in each pass."""
-        from emulated_gpu import process  # it exists only where a GPU is emulated
-
         stage = self.stage
         if stage.micro:
             stage.script.MICRO_BATCH_SIZE = at_once
@@ -73,17 +67,11 @@ class Tries:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         for _ in range(STEADY):
-            before = process.times()
             # As in a script's loop, the batch before is freed when the next one is there.
             self._batch = tree_map_only(torch.Tensor, lambda t: repeated(t, share), self._example)
-            stage.watch.cost.start()  # without the copies that make up the batch
             with stage.watch.at_work():
                 self._train_step(*self._first_arguments, *self._batch, self._meter)
-        self.needed_gb[at_once] = torch.cuda.max_memory_reserved() / 1e9
-        self.times[at_once] = {
-            "time": process.passed(before, process.times()),
-        }
-        return self.needed_gb[at_once]
+        return torch.cuda.max_memory_reserved() / 1e9
 
 
 def repeated(tensor, n):
@@ -113,45 +101,3 @@ def with_fits(script, options, card_gb):
     needs_gb = tables.needs(record)
     fields = {"card_gb": card_gb, "needs_gb": needs_gb, "fits": needs_gb <= card_gb}
     return {**record, "fits": {**fields, "largest_micro_batch": tries.result}}
-
-
-def with_way(script, options, card_gb, batch_size):
-    """Return a record, with "way": its largest micro-batch with room, for a batch on a card."""
-
-    def search(tries):
-        stage = tries.stage
-        script_batch = max(stage.script.BATCH_SIZE, stage.devices)
-        # The same part of the batch as the process has of the script's own.
-        share = max(batch_size * tries.share // script_batch, 1)
-        most = min(options.micro_batch_size or share, share)
-        budget = card_gb - tables.set_aside(stage.devices)
-
-        def needs(n):
-            return tries.update(share, n)
-
-        if torch.cuda.memory_allocated() / 1e9 > budget:
-            # What stays between updates is too much; the smallest update shows by how much.
-            return share, int(tries.update(1, 1) <= budget)
-        if stage.micro:
-            return share, largest(needs, budget, most, most)
-        return share, share if needs(share) <= budget else 0
-
-    tries = Tries(search)
-    record, *_ = predicted(script, options, tries)
-    share, at_once = tries.result
-    shown = at_once or min(tries.needed_gb)  # where none fits, the least that was tried
-    # Loading may need more than updates do, and its cache is emptied before them.
-    reserved = max(tries.needed_gb[shown], record["load"]["device_reserved_gb"])
-    way = {
-        "card_gb": card_gb,
-        "needs_gb": reserved + tables.set_aside(record["world_size"]),
-        "host_gb": record["train"]["host_peak_gb"],
-        "world_size": record["world_size"],
-        "batch_size": batch_size,
-        "share": share,
-        "at_once": at_once,
-        **tries.times[shown],
-        "on_host": computes_on_host(record),
-        "techniques": list(options.techniques or ()),
-    }
-    return {**record, "way": way}

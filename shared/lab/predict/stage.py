@@ -272,11 +272,9 @@ def predict_moments(name, options):
 
 
 def predict_work(name, options):
-    """Return the pieces of work of the last update: [(kind, stream, begin, end)], times in ms.
+    """Return when the GPU is at work in the last update: [(begin, end)] in ms.
 
-    Kinds are "product", "kernel" (another), "copy" (from or to the host) and "send" (to other
-    GPUs); streams are numbered in the order of their first piece. No time of this machine is in the
-    figures.
+    No time of this machine is in the figures.
     """
     from emulated_gpu import process
 
@@ -287,7 +285,7 @@ def predict_work(name, options):
         stage.run()
         process.work_count()  # which writes the last one
         since, until = (times["pieces"] for times in stage.phases.times[-2:])
-        pieces = [line.split() for line in file.read_text().splitlines()[since:until]]
-    started = min(int(begin) for _, _, begin, _ in pieces)
-    streams = {stream: number for number, stream in enumerate(dict.fromkeys(p[1] for p in pieces))}
-    return [(k, streams[s], *((int(ns) - started) / 1e6 for ns in span)) for k, s, *span in pieces]
+        lines = [line.split() for line in file.read_text().splitlines()[since:until]]
+    spans = [(int(begin), int(end)) for _, _, begin, end in lines]
+    started = min(begin for begin, _ in spans)
+    return [tuple((ns - started) / 1e6 for ns in span) for span in spans]

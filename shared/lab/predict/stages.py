@@ -18,12 +18,9 @@ def predict(args):
     Raises:
         Failed: all of them failed.
     """
-    if args.fits_gb:
-        records, failed = card_fit.fits(runs(args), args.fits_gb)
+    if args.fits:
+        records, failed = card_fit.fits(runs(args), args.card_gb)
         return Outcome(records, [], tables.fitting, failed)
-    if args.ways:
-        records, failed = card_fit.find(runs(args), args.card)
-        return Outcome(records, [], lambda group: card_fit.table(group, args.card), failed)
     if args.timeline:
         every, moments, failed = completed(predict_moments, runs(args))
         records = [each["record"] for each in moments]

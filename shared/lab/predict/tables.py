@@ -12,7 +12,6 @@ from shared.memory.blocks import CATEGORIES
 # workspaces: measured on one H200, whose rules the emulated GPU has for all cards.
 CUDNN = 0.02
 OPEN_GB = 2  # to spare; with less, it is open whether something fits
-ALLOWED = "the CUDA context and NCCL's buffers are as on one H200."
 PLENTY_GB = 4000  # a card that everything fits on; expandable segments reserve addresses for it
 TIGHTLY = "tightly: PyTorch has to give idle memory back, which takes time"
 
@@ -138,27 +137,30 @@ def needs(record):
     return reserved + set_aside(record["world_size"])
 
 
-def tight(fit):
-    """Return whether a record's "fits" or "way" fits only if PyTorch gives back idle memory."""
-    return fit["needs_gb"] > fit["card_gb"]
-
-
 def fitting(records):
     """Return a table of the scripts that fit on a card, by their "fits", as lines of text."""
 
     def answer(r):
         if not r["fits"]["fits"]:
             return "no"
-        return "tightly" if tight(r["fits"]) else "yes"
+        return "yes" if _spare(r) >= 0 else "tightly"
+
+    def ms(r):
+        if not r["time"]:
+            return ""
+        is_least = r["world_size"] > 1 or reading.computes_on_host(r)
+        return f"{'at least ' * is_least}{r['time']['ms']:,.0f}"
 
     columns = {
         "script": name,
         "GPUs": lambda r: r["world_size"],
         "each takes GB": lambda r: f"{r['fits']['needs_gb']:.2f}",
         "fits": answer,
+        "to spare GB": lambda r: f"{_spare(r):.2f}",
         f"largest micro-batch, {unit(records[0])}": lambda r: (
             r["fits"]["largest_micro_batch"] or "none fits"
         ),
+        "ms per update": ms,
     }
     above = (
         f"On a card of {records[0]['fits']['card_gb']:.4g} GB. Each takes what PyTorch reserves if "
@@ -170,3 +172,7 @@ def fitting(records):
         n = first["world_size"]
         below = f"The first that fits: {name(first)} on {n} {'GPUs' if n > 1 else 'GPU'}"
     return [above, *table(records, columns), f"Fits {TIGHTLY}. So may the largest.", below]
+
+
+def _spare(record):
+    return record["fits"]["card_gb"] - record["fits"]["needs_gb"]

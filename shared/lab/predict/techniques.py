@@ -2,7 +2,6 @@
 
 For `python -m shared predict 11 --one-by-one`: from the first script to the last, each step adds a
 technique. On one device, where there is nothing to shard, the steps end with checkpointing.
-With `--card`, other combinations are tried, too.
 
 Each step is one of the two scripts with a few lines changed, as the stages 03, 05 and 07 to 10
 change them: before.py with more techniques, or train.py with fewer.
@@ -102,25 +101,6 @@ def has_steps(name):
 def in_order(devices):
     """Return the names of the techniques for a number of devices, in order."""
     return ALONE if devices == 1 else TOGETHER
-
-
-def combinations(devices, bf16):
-    """Return the combinations of techniques to try, the cheapest first.
-
-    The first three techniques cost next to nothing, so all contain those that devices support.
-
-    Args:
-        devices: number of devices.
-        bf16: true if they support bf16, which shards need.
-    """
-    first = TOGETHER[:3]
-    if not bf16:
-        return [(FEW, ONCE), (FEW, ONCE, CHECKPOINT)] if devices == 1 else []
-    if devices == 1:
-        # Offloading is a part of FSDP, which shards nothing here: it comes with all techniques.
-        return [first, (*first, CHECKPOINT), TOGETHER]
-    further = ((), (CHECKPOINT,), (OFFLOAD,), (CHECKPOINT, OFFLOAD))
-    return [(*first, SHARD, *more) for more in further]
 
 
 def script(chosen):

@@ -10,17 +10,16 @@ class TracedBlock(Block):
     """A block of the allocator, and the place in the run where it was allocated, None if unknown.
 
     `shape` and `dtype` are of the tensor that an operation returned in it, `name` of the parameter
-    that it belongs to; `operation` is the name of the operation that allocated it.
+    that it belongs to.
     """
 
-    __slots__ = ("phase", "module", "line", "shape", "dtype", "name", "operation")
+    __slots__ = ("phase", "module", "line", "shape", "dtype", "name")
 
-    def __init__(self, nbytes, label, phase, module, line, tensor, operation):
+    def __init__(self, nbytes, label, phase, module, line, tensor):
         super().__init__(nbytes, "cuda", label)
         self.phase, self.module, self.line = phase, module, line
         self.shape, self.dtype = tensor
         self.name = None
-        self.operation = operation
 
 
 class Trace:
@@ -61,8 +60,7 @@ class Trace:
             if within and event["addr"] not in results:
                 category = "workspaces"
             tensor = results.get(event["addr"], (None, None))
-            operation = self._watch.operations.get(number)
-            block = TracedBlock(change, category, phase, module, line, tensor, operation)
+            block = TracedBlock(change, category, phase, module, line, tensor)
             self._live[event["addr"]] = block
         # By then PyTorch counts a block as no longer allocated; while another stream uses it, it is
         # active. https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.memory_stats.html

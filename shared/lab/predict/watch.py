@@ -30,7 +30,6 @@ class Watch:
         places: of each operation: (phase, module, line of the script, category of the blocks that
             it allocates).
         results: of each operation: {address: (shape, dtype)} of the tensors that it returned.
-        operations: {number of an operation: its name, such as aten.mm}.
         labels: categories by hooks of the script: (operations so far, address, category, name).
         cost: a Cost, of the operations since its start().
         building: true until training begins.
@@ -47,7 +46,6 @@ class Watch:
         self.line = line
         self.places = []
         self.results = []
-        self.operations = {}
         self.labels = []
         self.cost = Cost("cuda")
         self.building = True
@@ -74,7 +72,6 @@ class Watch:
         self._running = True
         self.place()
         number = len(self.places) - 1
-        self.operations[number] = func._schema.name.replace("::", ".")
         _tell(str(number))
         return number
 

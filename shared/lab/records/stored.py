@@ -14,7 +14,7 @@ from shared.lab.records.reading import read as read_lines
 from shared.record import ROOT
 
 RESULTS = ROOT / "shared" / "lab" / "evidence" / "results"
-# Predictions for emulated GPUs, by `python -m shared predicted`: for each of the groups a
+# Predictions for emulated GPUs, by `python -m shared records predicted`: for each of the groups a
 # line with what its records share, then a line for each record.
 PREDICTED = RESULTS / "predicted.jsonl"
 STAGES = "stages"
@@ -30,18 +30,16 @@ TINY_SIDE_ROADS = RESULTS / "tiny-cpu-side-roads.jsonl"
 # The same by `python -m shared ladder 04-11 --preset full --dry-run`:
 FULL_CPU = RESULTS / "full-cpu.jsonl"
 # By the command of that name:
-CARD_FITS = RESULTS / "card-fits.json.xz"
 EXERCISES = RESULTS / "exercises.json.xz"
 MISCONCEPTIONS = RESULTS / "misconceptions.json"
 GAME = RESULTS / "game.json"  # game_sheet
-STREAMS = RESULTS / "streams.json.xz"
+STRIPS = RESULTS / "strips.json.xz"
 TINY_VARIANTS = RESULTS / "tiny-cpu-variants.json"  # variants
 PUBLISHED = RESULTS / "published.json.xz"
 TRACES = RESULTS / "traces.json.xz"
 ON_CARDS = RESULTS / "on-cards.json"
 SCALE = RESULTS / "scale.json"
 LONG_CONTEXT = RESULTS / "long-context.json.xz"
-HUGGING_FACE = RESULTS / "hugging-face.json"  # two records for each technique
 LOST_UPDATES = RESULTS / "lost-updates.json"
 # Measured on one H200, of layers that were not used to find the rules of the emulator.
 CONVOLUTIONS = RESULTS / "convolutions.json.xz"
@@ -85,8 +83,8 @@ def write(file, content):
 
 
 def write_made_by(command, file, records):
-    """Write the records of `python -m shared COMMAND` into a file, and print their number."""
-    made = {"command": f"python -m shared {command}"}
+    """Write a group of records into its file, and print their number."""
+    made = {"command": f"python -m shared records {command}"}
     write(file, [{**record, **made} for record in records])
     print(f"{file.name}: {len(records)} records")
 

@@ -4,7 +4,6 @@ import dataclasses
 import math
 
 from shared.lab.records import formats, reading, scripts, stored
-from shared.lab.report import nearest_prediction
 from shared.memory.blocks import CATEGORIES
 
 
@@ -44,29 +43,18 @@ def measurements(file, name=""):
 def dataset(records, name, published):
     """Return one choice of the chart: name, bars, a table, and the axes' ticks.
 
-    Positions are in % of the width. Measurements have their stored predictions beside them.
+    Positions are in % of the width.
     """
-    # Empty for predictions, and for runs on a CPU, which have none to compare with.
-    predicted = nearest_prediction.predictions(records)
-    axes = Axes.of([*records, *predicted.values()], published)
-    rows = [
-        row(record, predicted.get(record["script"]), published.get(record["script"]), axes)
-        for record in records
-    ]
-    measured = not reading.is_prediction(records[0])
-    # Only on a GPU is there something reserved. A CPU's tensors have no workspaces or rounding, so
-    # a prediction for a GPU beside them would differ for reasons that are not errors.
-    on_gpu = measured and reading.on_gpu(records[0])
+    axes = Axes.of(records, published)
+    rows = [row(record, published.get(record["script"]), axes) for record in records]
     _, per_gb = formats.scale(records)
     return {
         "name": name,
         "setting": reading.setting(records[0]),
-        "beside": bool(predicted),
-        "note": nearest_prediction.note(records, predicted) if on_gpu else "",
+        "predicted": reading.is_prediction(records[0]),
         "rows": rows,
-        "table": table(rows, measured),
+        "table": table(rows, reading.is_prediction(records[0])),
         "ticks": axes.ticks(per_gb),
-        "records": records,
     }
 
 
@@ -114,20 +102,15 @@ class Axes:
         }
 
 
-def row(record, predicted, published_gb, axes):
-    """Return a bar with what stands beside it: its prediction and a published size, or None."""
+def row(record, published_gb, axes):
+    """Return the bar of a record, with a published size or None beside it."""
     train = record["train"]
-    second = None
-    if predicted:
-        peaks = [r["train"]["device_peak_gb"] for r in (record, predicted)]
-        second = {**bar(predicted, axes), "difference": nearest_prediction.difference(*peaks)}
     on_host = formats.size(train["host_peak_gb"]) if reading.on_host(record) else None
     return {
         **bar(record, axes),
         "script": record["script"],
         "gpus": record["world_size"],
         "link": _shown(record["script"]),
-        "predicted": second,
         "published": axes.mark(published_gb),
         "loading": formats.size(record["load"]["device_peak_gb"]),
         "host": on_host,
@@ -157,17 +140,15 @@ def visible_parts(phase):
     return [(label, gb, gb / peak) for label, gb in parts if gb >= least]
 
 
-def table(rows, measured):
+def table(rows, predicted):
     """Return the bars as a table: headings, and rows of cells; empty columns are left out."""
-    heads = ["script", "measured" if measured else "predicted", "predicted", "difference"]
-    heads += ["reserved", "reserved, predicted", "published in 2023", "on the host", "loading"]
+    heads = ["script", "predicted" if predicted else "measured", "reserved", "published in 2023"]
+    heads += ["on the host", "loading"]
     lines = []
     for row in rows:
-        second = row["predicted"] or {}
         sizes = {label: text for label, _, text, _ in row["parts"]}
-        cells = [row["script"], row["peak"], second.get("peak"), second.get("difference")]
-        marks = (row["reserved"], second.get("reserved"), row["published"])
-        cells += [*(mark and mark[0] for mark in marks), row["host"], row["loading"]]
+        marks = (mark and mark[0] for mark in (row["reserved"], row["published"]))
+        cells = [row["script"], row["peak"], *marks, row["host"], row["loading"]]
         lines.append([cell or "" for cell in (*cells, *map(sizes.get, CATEGORIES))])
     # Measurements on a CPU have nothing reserved, and only the first stages were published.
     used = [any(column) for column in zip(*lines)]
@@ -185,18 +166,3 @@ def _shown(script):
 def round_size(gb):
     """Format a round size in GB (1e9 bytes), in MB if it is less than 1."""
     return f"{gb:g} GB" if gb >= 1 else f"{gb * 1e3:g} MB" if gb else "0"
-
-
-def costs(script, before, chosen):
-    """Return rows of measured speed and accuracy, of a script and of the one before."""
-    rows = []
-    for data in chosen:
-        records = reading.by_script(data["records"])
-        # Only runs with both: one speed without another says little.
-        for name in (before, script):
-            if script in records and name in records and reading.speed(records[name]):
-                r = records[name]
-                fast = f"{reading.speed(r):.0f} {reading.unit(r)}/s"
-                peak = formats.size(r["train"]["device_peak_gb"])
-                rows.append((name, fast, formats.learned(r), peak, data["name"]))
-    return rows

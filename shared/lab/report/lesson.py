@@ -22,7 +22,7 @@ SECTIONS = (
 # The page shows these itself, wherever they stand, and a diff even where it is folded.
 DRAWN = re.compile(
     r"(<details><summary>[^\n]*\n\n)?"
-    r"<!-- generated: (?:diff|glance|on_a_card|picture|streams)\b.*?<!-- end -->\n"
+    r"<!-- generated: (?:diff|glance|on_a_card|picture)\b.*?<!-- end -->\n"
     r"(\n</details>\n)?",
     re.DOTALL,
 )

@@ -5,7 +5,6 @@ import functools
 import itertools
 import json
 import os
-import shlex
 from pathlib import Path
 
 import jinja2
@@ -13,10 +12,8 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 from matplotlib.colors import to_hex
 
-from emulated_gpu import cards
-from shared.lab.lessons import exercises, mistakes, streams, times
+from shared.lab.lessons import exercises, mistakes, times
 from shared.lab.lessons.exercise_answers import title
-from shared.lab.predict import card_fit, tables
 from shared.lab.records import exercises as exercise_pages
 from shared.lab.records import reading, scripts, stored
 from shared.lab.records.bars import COLORS
@@ -24,12 +21,10 @@ from shared.lab.report import charts, lesson, side_by_side, time_chart, timeline
 from shared.memory.blocks import CATEGORIES
 from shared.record import git_commit
 
-SIZES = (8, 12, 16, 24, 40, 80, 141)  # GB
-FIRST_CARD = "rtx4090"  # chosen when the page opens
 TEMPLATE = Path(__file__).parent / "template"
 # In this order: a later file may use what an earlier one defines.
-STYLES = "base ladder times diff stages timeline quiz mistakes ways present print".split()
-SCRIPTS = """base address menu ladder stages canvas timeline quiz compare mistakes ways
+STYLES = "base ladder times diff stages timeline quiz mistakes present print".split()
+SCRIPTS = """base address menu ladder stages canvas timeline quiz compare mistakes
 theme present paper touch""".split()
 # What a show of ten minutes has of the stages, besides the opening, the chart of times and the end.
 SHORT = {
@@ -39,65 +34,6 @@ SHORT = {
     "08_fsdp/train": ("timeline",),
     "09_act_ckpt/train": ("change", "timeline"),
 }
-NEAR_GB = 0.02  # configurations whose memory differs by no more share a row
-
-
-def configurations():
-    """Return the stored configurations, {model with its inputs: a dictionary for each card}."""
-    by_model = {}
-    for ways in stored.read(stored.CARD_FITS):
-        title = ways["title"]
-        unit = ways["unit"]
-        last = ways["ways"][-1][1]
-        card = f"{title}, {ways['gb']:.4g} GB"
-        by_model.setdefault(ways["setting"], []).append(
-            {
-                "card": ways["card"],
-                "title": f"What fits: {last['batch_size']} {unit} per update on {card}",
-                "heading": card_fit.heading(unit),
-                "rows": merged(card_fit.rows(ways["ways"])),
-            }
-        )
-    return by_model
-
-
-def merged(rows):
-    """Return the rows of configurations, with neighbors in a row that differ only by a few MB."""
-    kept = []
-    for name, *figures in rows:
-        last = kept[-1] if kept else None
-        # The time decides the order, then the memory, so such rows stand together.
-        if last and _alike(last[1:], figures):
-            most = max(last[3], figures[2], key=float)
-            kept[-1] = (f"{last[0]}, {name}", *figures[:2], most, figures[3])
-        else:
-            kept.append((name, *figures))
-    return kept
-
-
-def _alike(a, b):
-    (gpus, at_once, gb, ms), (*others, other_gb, other_ms) = a, b
-    near = round(abs(float(gb) - float(other_gb)), 2) <= NEAR_GB
-    return [gpus, at_once, ms] == [*others, other_ms] and near
-
-
-def models():
-    """Return the models, and what fits of them on cards: a list of dictionaries."""
-    groups = stored.VITS, stored.TEXT
-    # The stages' language model is in the group of texts as well, and comes from there.
-    records = [r for r in stored.predicted(stored.STAGES) if "image_px" in r]
-    first = [
-        group[0] for g in (records, *map(stored.predicted, groups)) for group in reading.by_model(g)
-    ]
-    ways = configurations()
-    return [
-        {
-            "model": reading.setting(r),
-            "name": shlex.quote(r["model"]),
-            "ways": ways.get(reading.setting(r), []),
-        }
-        for r in first
-    ]
 
 
 @functools.cache
@@ -115,7 +51,7 @@ def diffs(others):
     return {pair: side_by_side.rows(*pair) for pair in pairs}
 
 
-def part(script, chosen):
+def part(script):
     """Return the data of one stage for the page."""
     has_lesson = script.file == "train"
     tasks = exercise_pages.of_page(script.folder) if has_lesson else []
@@ -132,8 +68,6 @@ def part(script, chosen):
         "plain_before": scripts.get(plain).parent if plain else None,
         "timeline": timelines.table(script.name),
         "source": timelines.source(script.name),
-        "streams": streams.embedded(script.name),
-        "costs": charts.costs(script.name, script.parent, chosen),
         "exercises": [(exercise, exercises.answer(exercise)) for exercise in tasks],
     }
 
@@ -198,7 +132,7 @@ def render(record_files, timeline_files=()):
     }
     chosen = charts.datasets(record_files)
     every = timelines.with_files(timeline_files)
-    parts = [part(scripts.get(script), chosen) for script in scripts.stages()]
+    parts = [part(scripts.get(script)) for script in scripts.stages()]
     names = [p["script"] for p in parts]
     # Scripts of the user's timelines, which the page shows beside the stages.
     others = {moments["script"] for moments in every.values()} - {*names}
@@ -219,12 +153,6 @@ def render(record_files, timeline_files=()):
             f"{a} {b}": timelines.moved(every[a], every[b])
             for a, b in itertools.combinations(every, 2)
         },
-        models=models(),
-        cards=cards.CARDS,
-        first_card=FIRST_CARD,
-        sizes=SIZES,
-        context=tables.CONTEXT_GB,
-        nccl=tables.NCCL_GB,
         categories=CATEGORIES,
         colors={label: f"--{label.replace(' ', '-')}" for label in CATEGORIES},
         hexes={label: to_hex(COLORS[label]) for label in CATEGORIES},

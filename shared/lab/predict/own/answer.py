@@ -21,8 +21,8 @@ def lines(findings, too_small, eager_gb, ranks, args):
         ranks: lines about ranks that differ.
     """
     r = findings.record
-    title = args.card.title if args.fits in (None, args.card) else "A GPU"
-    gb = args.fits_gb or args.card.gb
+    gb = args.card_gb
+    title = args.card.title if gb == args.card.gb else "A GPU"
     needs = tables.needs(r)
     fits = too_small or f"{gb - needs:.1f} GB are left"
     text = [

@@ -9,7 +9,6 @@ from shared import record as records
 from shared.lab.predict import cost
 
 NAMES = {**cost.NAMES, torch.float32: "fp32", torch.float64: "fp64"}
-SMALL = 1e-3  # GB: operations that hold less are left out
 # The unit of a script's inputs, by their (number of dimensions, whether floating-point).
 UNITS = {(4, True): "images", (2, False): "texts"}
 
@@ -57,7 +56,6 @@ def make_record(run, trace, settings):
         "kept_by": process.kept_by(),
         "stopped": run.limits.stopped,
         "types_gb": trace.at_peak(first, end, type_of),
-        "operations_gb": operations_gb(trace.at_peak(first, end, lambda block: block.operation)),
         "process": {"peak_gb": host_peak() / 1e9, "pinned_gb": pinned() / 1e9},
     }
     return records.new(SimpleNamespace(packages=()), **fields)
@@ -66,17 +64,6 @@ def make_record(run, trace, settings):
 def type_of(block):
     """Return the name of the type of a block's tensor, such as "fp32"; "" if it is not known."""
     return NAMES.get(block.dtype) or str(block.dtype or "").removeprefix("torch.")
-
-
-def operations_gb(at_peak):
-    """Return the memory at the peak by the operation that allocated it, {name: GB}."""
-    sizes = {}
-    for of_category in at_peak.values():
-        for name, gb in of_category.items():
-            # What was allocated outside of all operations has no name.
-            if name:
-                sizes[name] = sizes.get(name, 0) + gb
-    return {name: gb for name, gb in sizes.items() if gb >= SMALL}
 
 
 def host_peak():

@@ -24,7 +24,7 @@ from shared.lab.records import stored
 from shared.record import git_commit, versions
 from shared.text.cli import TASK
 
-COMMAND = "python -m shared published"
+COMMAND = "python -m shared records published"
 # The figures of a run that its record keeps.
 KEPT = ("allocated_gb", "active_gb", "reserved_gb", "time", "notes", "why")
 

@@ -1,7 +1,7 @@
 """Compare the emulated GPU with real ones: allocator traces, event by event.
 
 The traces were recorded with torch.cuda.memory, and are in public repositories. events/ has the
-actions and sizes of four by students of Stanford's CS336 (MIT license); record_events.py does the
+actions and sizes of two by a student of Stanford's CS336 (MIT license); record_events.py does the
 same tensor operations in our own code. With --folder, the original scripts run, unedited, under the
 PyTorch that recorded them.
 """
@@ -22,10 +22,8 @@ from shared.record import git_commit
 HERE = Path(__file__).parent
 # The name of each trace is what record_events.py is asked for.
 SOURCES = {
-    "2025-train-100": "NiuHuangxiaozi/assignment2-systems @ 9d868b9, PyTorch 2.6",
-    "2025-train-200-bf16": "NiuHuangxiaozi/assignment2-systems @ 9d868b9, PyTorch 2.6",
-    "2026-train-128": "Wedsonlin/assignment2-systems @ 87b0864, PyTorch 2.11",
-    "2026-train-512-bf16": "Wedsonlin/assignment2-systems @ 87b0864, PyTorch 2.11",
+    "train-128": "Wedsonlin/assignment2-systems @ 87b0864, PyTorch 2.11",
+    "train-512-bf16": "Wedsonlin/assignment2-systems @ 87b0864, PyTorch 2.11",
 }
 
 
@@ -42,10 +40,10 @@ def emulated(name):
         UserError: this machine lacks something.
         RuntimeError: the program failed.
     """
-    year, what, tokens, *precision = name.split("-")
+    what, tokens, *precision = name.split("-")
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "events.txt")
-        options = [year, what, tokens, *(f"--{kind}" for kind in precision), "--out", out]
+        options = [what, tokens, *(f"--{kind}" for kind in precision), "--out", out]
         # The emulator is loaded when Python starts, so it takes a new process.
         command = launch.python(HERE / "record_events.py", options)
         try:

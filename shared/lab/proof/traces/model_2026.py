@@ -2,7 +2,7 @@
 
 They are those of Wedsonlin/assignment2-systems @ 87b0864.
 
-As in model_2025.py; a module's argument also lives until the call is over, so modules stay modules.
+A module's argument lives until the call is over, so modules stay modules.
 """
 
 import torch

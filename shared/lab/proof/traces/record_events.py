@@ -1,6 +1,6 @@
 """Run the model of a course and print the caching allocator's events, to compare with a real trace.
 
-    python record_events.py {2025,2026} {forward,train} TOKENS [--bf16] [--out FILE]
+    python record_events.py {forward,train} TOKENS [--bf16] [--out FILE]
 
 One event a line: a SIZE (alloc), f (free_completed), S (segment_alloc), R (segment_free).
 """
@@ -21,21 +21,7 @@ def listen():
     torch.cuda.memory._record_memory_history(context=None, max_entries=1_000_000)
 
 
-def adam_2025(states):
-    # Nothing is in place; the names hold the last weight's tensors until they are bound again.
-    for p, state in states.items():
-        grad = p.grad.data
-        m = state["m"]
-        new_m = 0.9 * m + 0.1 * grad
-        state["m"] = new_m
-        v = state["v"]
-        new_v = 0.999 * v + 0.001 * grad**2
-        state["v"] = new_v
-        p.data = p.data - 0.001 * (new_m / (torch.sqrt(new_v) + 1e-8))
-        p.data = p.data - 0.0 * p.data  # weight decay of 0
-
-
-def adam_2026(states):
+def adam(states):
     for p, state in states.items():
         grad = p.grad.data
         p.data -= 1e-5 * p.data
@@ -52,33 +38,7 @@ def clear(states):
         p.grad = None
 
 
-def run_2025(mode, tokens, cast):  # recorded from an empty allocator on: three rounds
-    from model_2025 import BATCH, VOCAB, Model, cross_entropy, full_slice
-
-    listen()
-    model = Model()
-    if mode == "train":
-        zeros = torch.zeros_like
-        states = {p: {"m": zeros(p.data), "v": zeros(p.data)} for p in model.parameters()}
-    data = torch.randint(0, VOCAB, (BATCH, tokens)).to("cuda")
-    if mode == "forward":
-        for _ in range(3):  # with a graph, which goes as soon as nothing holds the result
-            with cast:  # autocast's copies of the weights go at each exit
-                model(data)
-        return locals()
-    labels = torch.randint(0, VOCAB, (BATCH,)).to("cuda")
-    with cast:  # and here at the end only
-        for _ in range(3):
-            clear(states)
-            logits = model(data)  # the last round's logits are still held
-            last = full_slice(full_slice(logits, 0).select(1, -1), 1)  # logits[:, -1, :]
-            loss = cross_entropy(last, labels)
-            loss.backward()
-            adam_2025(states)
-    return locals()  # so that nothing is freed before the snapshot is taken
-
-
-def run_2026(mode, tokens, cast):  # recorded after five rounds: the sixth
+def run(mode, tokens, cast):  # recorded after five rounds: the sixth
     from model_2026 import BATCH, VOCAB, Model, cross_entropy
 
     model = Model(tokens)
@@ -106,7 +66,7 @@ def run_2026(mode, tokens, cast):  # recorded after five rounds: the sixth
             output = model(data[i] if i < 5 else more[0])
             loss = cross_entropy(output, labels[i] if i < 5 else more_labels[0])
         loss.backward()
-        adam_2026(states)
+        adam(states)
         if i < 5:
             clear(states)
     return locals()
@@ -114,7 +74,6 @@ def run_2026(mode, tokens, cast):  # recorded after five rounds: the sixth
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("course", choices=["2025", "2026"])
     parser.add_argument("mode", choices=["forward", "train"])
     parser.add_argument("tokens", type=int)
     parser.add_argument("--bf16", action="store_true")
@@ -122,7 +81,7 @@ if __name__ == "__main__":
     args = parser.parse_args()
     cast = torch.autocast("cuda", torch.bfloat16) if args.bf16 else contextlib.nullcontext()
     # The name keeps what locals() returned: freeing it would be events, too.
-    tensors = (run_2025 if args.course == "2025" else run_2026)(args.mode, args.tokens, cast)
+    tensors = run(args.mode, args.tokens, cast)
     for event in torch.cuda.memory._snapshot()["device_traces"][0]:
         if event["action"] in LETTER:
             print(LETTER[event["action"]], event["size"], file=args.out)
