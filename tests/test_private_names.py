@@ -19,7 +19,7 @@ NAMES = """
 torch _foreach_add _foreach_add_ _foreach_addcdiv_ _foreach_zero_
 torch._C _current_graph_task_id _current_autograd_node
 torch._C _dispatch_get_registrations_for_dispatch_key
-torch._C _cuda_setMemoryMetadata
+torch._C _cuda_setMemoryMetadata _len_torch_dispatch_stack
 torch._C _cuda_memoryStats _cuda_resetPeakMemoryStats _accelerator_resetPeakStats
 torch._C _accelerator_resetAccumulatedStats
 torch.ScriptObject _type
@@ -35,7 +35,7 @@ torch.library.Library _destroy
 torch.nn.Module _apply
 torch.nn.modules.conv _ConvNd
 torch.utils._pytree tree_leaves tree_map_only
-torch.utils._python_dispatch TorchDispatchMode
+torch.utils._python_dispatch TorchDispatchMode _disable_current_modes
 torch.testing._internal.distributed fake_pg
 torch.distributed.distributed_c10d _resolve_process_group
 torch.distributed._symmetric_memory _SymmetricMemory

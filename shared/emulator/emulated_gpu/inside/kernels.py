@@ -3,11 +3,11 @@
 A replacement runs the original, which allocates, launches kernels that do nothing, and returns.
 """
 
-import functools
 import re
 import warnings
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from emulated_gpu.inside import library, sizes, values, work
 from emulated_gpu.inside.counts import NMS_COUNT
@@ -126,7 +126,14 @@ def _replace(name, key, handler):
     places = [i for i, a in enumerate(func._schema.arguments) if str(a.type) in TENSOR]
 
     def kernel(keyset, *args, **kwargs):
-        run = functools.partial(original.call_boxed, keyset)
+        def run(*args, **kwargs):
+            # The original may be in Python, too, as of torch._native. Where a mode waits, PyTorch
+            # looks such kernels up by their operation, finds this one, and so on without end.
+            if torch._C._len_torch_dispatch_stack():
+                with _disable_current_modes():
+                    return original.call_boxed(keyset, *args, **kwargs)
+            return original.call_boxed(keyset, *args, **kwargs)
+
         args = with_tensors(args, places)
         watcher = watchers[-1] if watchers else None
         seen = watcher and watcher.begins(func)

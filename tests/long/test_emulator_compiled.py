@@ -1,0 +1,65 @@
+"""Promise: what PyTorch compiles, pads or sends to another kernel, runs on an emulated GPU.
+
+Inductor measures whether padding pays, so it runs operations while it traces. Sizes are no
+multiples of 8, since others need no padding.
+"""
+
+import json
+
+import pytest
+from helpers.emulated import NEEDS, emulate
+
+pytestmark = NEEDS
+
+COMPILED = {
+    "mm": "lambda: grow(2047, 513) @ grow(513, 1021)",
+    "addmm": "lambda: torch.addmm(grow(1021), grow(2047, 513), grow(513, 1021))",
+    "bmm": "lambda: torch.bmm(grow(8, 2047, 513), grow(8, 513, 1021))",
+    "bmm of columns and rows": "lambda: torch.bmm(grow(8, 2047, 1), grow(8, 1, 1021))",
+    "baddbmm": "lambda: torch.baddbmm(grow(8, 1, 1021), grow(8, 2047, 513), grow(8, 513, 1021))",
+    "conv2d": "lambda: F.conv2d(grow(3, 5, 67, 67), grow(7, 5, 3, 3))",
+    "conv_transpose2d": "lambda: F.conv_transpose2d(grow(3, 5, 67, 67), grow(5, 7, 3, 3))",
+    "attention": "lambda: F.scaled_dot_product_attention(*(grow(2, 3, 513, 36) for _ in range(3)))",
+    "by hand": "lambda: (grow(6, 513, 9) @ grow(6, 9, 513)).softmax(-1).bmm(grow(6, 513, 9))",
+    "cat": "lambda: torch.cat([grow(1000, 513), grow(1000, 514)], 1).sin()",
+}
+SCRIPT = """
+import json
+
+import torch
+from torch.nn import functional as F
+from torch.utils._mode_utils import no_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+grow = lambda *shape: torch.randn(shape, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+results = {}
+for name, code in json.loads('CASES').items():
+    try:
+        torch.compile(eval(code), dynamic=False)().float().sum().backward()
+        results[name] = "runs"
+    except Exception as error:
+        results[name] = repr(error)[:300]
+# As Inductor does: a mode waits, and is not asked.
+x = torch.ones(2, 2, 2, device="cuda")
+calls = {"bmm": lambda: torch.bmm(x, x), "sum": lambda: x.sum(0), "topk": lambda: x.topk(1)}
+calls |= {"scatter_add": lambda: x.scatter_add(0, x.long(), x), "copy_": lambda: x.copy_(x.cpu())}
+calls |= {"rms_norm": lambda: F.rms_norm(x, (2,)), "mm": lambda: x[0] @ x[0]}
+for call in calls.values():
+    with TorchDispatchMode(), no_dispatch():
+        call()
+print(json.dumps(results))
+"""
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """What each of COMPILED ends with, {name: "runs" or the error}."""
+    folder = tmp_path_factory.mktemp("compiled")
+    script = SCRIPT.replace("CASES", json.dumps(COMPILED))
+    printed = emulate(script, folder, "--card", "h100", limit=400)
+    return json.loads(next(line for line in printed.splitlines() if line.startswith("{")))
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_it_is_compiled_forward_and_backward(name, results):
+    assert results[name] == "runs"
