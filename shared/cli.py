@@ -3,7 +3,6 @@
 import argparse
 import ast
 import logging
-import os
 import shlex
 import sys
 import tempfile
@@ -117,17 +116,26 @@ def parse(
         raise UserError("--resume reads the checkpoint in --save DIR; add --save DIR")
     if not 0 <= args.save_minutes < float("inf"):
         raise UserError(f"--save-minutes {args.save_minutes} is not a number of minutes")
+    if args.resume and is_finished(args.save):
+        done = f"{args.save} holds the model of a finished run, so there is nothing to resume"
+        parser.exit(0, f"{done}\n" if errors.is_first() else "")
     keep_apart(args, args.save, args.record)
     # Report what cannot be written before the run, not after it.
     if args.record:
         args.record.open("a").close()
-    if args.save and not int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0))):
+    if args.save and errors.is_first():
         is_new = not args.save.exists()
         args.save.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=args.save).close()
         if is_new:
             args.save.rmdir()
     return args
+
+
+def is_finished(folder):
+    """Return whether a folder holds the model of a run, and no checkpoint to go on from."""
+    saved = (folder / "config.json").exists() and any(folder.glob("model*.safetensors"))
+    return saved and not any(folder.glob("checkpoint-*"))
 
 
 def keep_apart(args, *outputs):

@@ -9,24 +9,26 @@ import torch
 
 from shared.errors import UserError
 
+OF_TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE")  # numbers that it sets
 PROCESS = 550_000_000  # bytes that a process of a tiny run needs on a CPU, most of it for PyTorch
 
 
 def set_number(args, default, launcher):
     """Set args.devices (per machine), args.num_nodes and args.world_size; adapt args.batch_size.
 
-    Args:
-        args: the parsed options, with accelerator, batch_size and notes.
-        default: number of devices by default; 1 if the script cannot use more.
-        launcher: "torchrun" for a script that leaves starting processes to torchrun, or None.
-
-    Raises:
-        UserError: there are fewer devices than asked for, or they do not divide the batch.
+    For default and launcher, see cli.parse(): its devices and launcher.
     """
+    for name in (*OF_TORCHRUN, "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "MASTER_PORT"):
+        if not (text := os.environ.get(name, "0")).isdecimal():
+            raise UserError(f"{name}={text}: this variable must be a number, or not be set")
     started = int(os.environ.get("LOCAL_WORLD_SIZE", 0))  # processes, set by torchrun
     args.num_nodes = 1
     if started and default > 1:  # a script for one device trains alone in each process
-        args.num_nodes = int(os.environ["WORLD_SIZE"]) // started
+        rank, local, world = (int(os.environ.get(name, -1)) for name in OF_TORCHRUN)
+        if not (0 <= local < started <= world and 0 <= rank < world) or world % started:
+            wrong = f"LOCAL_WORLD_SIZE={started} does not go with {', '.join(OF_TORCHRUN)}"
+            raise UserError(f"{wrong} as they are; let torchrun set all, or none")
+        args.num_nodes = world // started
     args.devices = _number(args, default, launcher, started)
     args.world_size = args.devices * args.num_nodes
     if args.batch_size < args.world_size:
@@ -51,7 +53,13 @@ def _number(args, default, launcher, started):
     if started:
         return started
     if launcher:
-        return _alone(args, f"{launcher} --nproc-per-node {args.devices or gpus or default}")
+        start = f"{launcher} --nproc-per-node {args.devices or gpus or default} {args.script}.py"
+        if (args.devices or 1) > 1:
+            raise UserError(f"this script does not start processes itself; run {start}")
+        args.notes.append(f"one process; {start} starts more")
+        alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}  # as torchrun would
+        os.environ.update(alone, MASTER_ADDR="localhost", MASTER_PORT="0")
+        return 1
     if args.devices:
         check_room(args.devices, gpus)
         return args.devices
@@ -59,17 +67,6 @@ def _number(args, default, launcher, started):
         args.notes.append(f"{wanted} GPUs wanted, {gpus} here")
         return next(n for n in range(gpus, 0, -1) if args.batch_size % n == 0)
     return wanted
-
-
-def _alone(args, command):
-    """Set the variables that torchrun would set for a single process; return 1."""
-    start = f"{command} {args.script}.py"
-    if (args.devices or 1) > 1:
-        raise UserError(f"this script does not start processes itself; run {start}")
-    args.notes.append(f"one process; {start} starts more")
-    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
-    os.environ.update(alone, MASTER_ADDR="localhost", MASTER_PORT="0")
-    return 1
 
 
 def check_room(wanted, gpus):

@@ -13,6 +13,11 @@ class UserError(ValueError):
     """An error that the user can correct, with a message of one line that says how."""
 
 
+def is_first():
+    """Return whether this is the first process of a run, or the only one."""
+    return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
+
+
 def install():
     """Let explain() handle uncaught exceptions, instead of Python's traceback."""
     sys.excepthook = explain
@@ -25,7 +30,7 @@ def explain(kind, error, trace):
     of sys.excepthook.
     """
     code, text = verdict(kind, error)
-    if int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0))):
+    if not is_first():
         time.sleep(2)  # rank 0 reports an error that all ranks have, and ends the other ranks
     sys.stdout.flush()
     sys.stderr = sys.__stderr__  # PyTorch calls this with a buffer, and prints it afterwards

@@ -122,17 +122,12 @@ def loaders(args, sets, dataset, classes, collate_fn=None, slow=False, **known):
     The k-th batches of all shares together are the k-th batch of a single process. A last training
     batch with fewer examples than devices in a share is dropped.
 
-    Args:
-        args: the parsed options.
-        sets: training, validation and test set.
-        dataset, classes, known: fields of Loaders.
-        collate_fn: of a DataLoader.
-        slow: let worker processes make the examples.
+    The sets are those for training, validation and testing; dataset, classes and known are fields
+    of Loaders. If the examples are slow to make, worker processes make them.
     """
     workers = min(max(os.cpu_count() // args.devices, 1), 16) if slow else 0
-    too_few = (
-        0 < len(sets[0]) % args.batch_size < args.world_size // args.shares
-    )  # a part of a pipeline would have no image
+    # A part of a pipeline would have no image.
+    too_few = 0 < len(sets[0]) % args.batch_size < args.world_size // args.shares
     parts = [
         DataLoader(
             part,

@@ -39,9 +39,8 @@ class Accuracy(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.register_buffer(
-            "counts", torch.zeros(2, dtype=torch.long)
-        )  # correct and all examples of this process
+        # Correct and all examples of this process.
+        self.register_buffer("counts", torch.zeros(2, dtype=torch.long))
 
     @property
     def metric_state(self):

@@ -85,20 +85,10 @@ def new(task, **fields):
 
 def settings(args, loaders):
     """Return the settings of a run that its record holds, and that --resume must find again."""
-    return {
-        "script": args.script,
-        "preset": args.preset,
-        "model": args.model,
-        "pretrained": args.pretrained,
-        "dataset": loaders.dataset,
-        "shares": args.shares,
-        "batch_size": args.batch_size,
-        "micro_batch_size": args.micro_batch_size,
-        "seed": args.seed,
-        "world_size": args.world_size,
-        "epochs": loaders.epochs,
-        args.task.input_size: getattr(args, args.task.input_size),
-    }
+    names = ("script", "preset", "model", "pretrained", "shares", "batch_size", "micro_batch_size")
+    names += ("seed", "world_size", args.task.input_size)
+    of_args = {name: getattr(args, name) for name in names}
+    return {**of_args, "dataset": loaders.dataset, "epochs": loaders.epochs}
 
 
 def append(path, record):

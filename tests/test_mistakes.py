@@ -108,14 +108,47 @@ def test_more_devices_than_there_are(monkeypatch):
         cli.parse(path, ["--devices", "4"], 16, 4)
 
 
+OF_TORCHRUN = {"LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1"}
+
+
 def test_torchrun_on_two_machines(monkeypatch):
-    for name, value in {"LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "4"}.items():
+    for name, value in OF_TORCHRUN.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(devices.ctypes, "CDLL", lambda _: SimpleNamespace(prctl=lambda *_: 0))
     sharded = cli.parse(scripts.get(FSDP).path, ["--preset", "tiny"], 16, 4)
     assert (sharded.devices, sharded.num_nodes, sharded.world_size) == (2, 2, 4)
     alone = cli.parse(scripts.get(BASELINE).path, ["--preset", "tiny"], 64)
     assert (alone.devices, alone.num_nodes, alone.world_size) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("name", [*OF_TORCHRUN, "GROUP_RANK", "NODE_RANK", "MASTER_PORT"])
+@pytest.mark.parametrize("text", ["abc", "", "-1"])
+def test_a_variable_of_torchrun_that_is_no_number(name, text, monkeypatch):
+    monkeypatch.setenv(name, text)
+    with pytest.raises(UserError, match=f"^{name}={text}: this variable must be a number"):
+        ask("08_fsdp/plain", ["--dry-run"])
+
+
+WRONG_TOGETHER = [{name: None} for name in OF_TORCHRUN if name != "LOCAL_WORLD_SIZE"]
+WRONG_TOGETHER += [{"WORLD_SIZE": "1"}, {"WORLD_SIZE": "5"}, {"RANK": "4"}, {"LOCAL_RANK": "2"}]
+
+
+@pytest.mark.parametrize("change", WRONG_TOGETHER)
+def test_variables_of_torchrun_that_do_not_go_together(change, monkeypatch):
+    for name, value in {**OF_TORCHRUN, **change}.items():
+        monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UserError, match="^LOCAL_WORLD_SIZE=2 does not go with RANK, LOCAL_RANK,"):
+        ask(FSDP, ["--dry-run"])
+
+
+def test_a_job_that_is_started_again_after_its_end_has_succeeded(tmp_path, capsys):
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_text("of a run")
+    with pytest.raises(SystemExit) as end:
+        ask("06_sgd/train", ["--save", str(tmp_path), "--resume"])
+    assert not end.value.code
+    assert f"{tmp_path} holds the model of a finished run" in capsys.readouterr().err
+    assert [file.read_text() for file in tmp_path.iterdir()] == 2 * ["of a run"]
 
 
 @pytest.mark.parametrize("precision, said", [("bf16-true", 1), ("32-true", 0)])
@@ -151,3 +184,8 @@ def test_a_command_ends_with_one_line_and_exit_code_2(command, tmp_path):
     said = r"^\S+: .*(nowhere|/zero. is neither|a/\d+\.png is not a readable pic)"
     assert re.search(said, printed[-1])
     assert "Traceback" not in "".join(printed)
+
+
+def test_the_handler_of_errors_needs_no_rank():
+    printed = run("01_baseline/plain.py", "--max-step", 3, code=2, RANK="abc")
+    assert "unrecognized arguments" in printed and "Traceback" not in printed

@@ -54,6 +54,9 @@ def test_a_saved_model_names_pictures(interrupted, tmp_path):
     script, options, folder = interrupted
     record = script.main([*options, "--resume"])
     assert sorted(file.name for file in folder.iterdir()) == ["config.json", "model.safetensors"]
+    with pytest.raises(SystemExit) as end:  # a job that is started again
+        script.main([*options, "--resume"])
+    assert not end.value.code
     raw, paths = load_digits(), [str(tmp_path / f"{i}.png") for i in range(40)]
     for path, picture in zip(paths, raw.images):
         Image.fromarray((picture * 255 / 16).astype(np.uint8)).save(path)

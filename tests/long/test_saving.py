@@ -36,7 +36,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path):
     refused("has updates 12, not 13", [*options, "--resume", "--max-steps", "13"])
     [checkpoint] = folder.glob("checkpoint-*")
     shutil.rmtree(checkpoint)
-    (folder / "config.json").write_text("{}")  # as after a finished run
+    (folder / "config.json").write_text("{}")  # of something else
     refused("holds other files", [*options, "--resume"])
 
 
