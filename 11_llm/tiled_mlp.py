@@ -58,7 +58,7 @@ def tiled(mlp, *inputs):  # (batch, tokens, width) each
 def build(fabric, args, loaders):
     model = models.language_model(args, loaders)
     model.load_state_dict(torch.load(models.weights(args, loaders), weights_only=True))
-    for mlp in models.mlps(model):
+    for mlp in causal.mlps(model):
         mlp.forward = partial(tiled, mlp.forward)
     optimizer = torch.optim.Adam(model.parameters(), lr=LR[args.preset])
     model, optimizer = fabric.setup(model, optimizer)

@@ -46,6 +46,13 @@ def split(n, fractions):
     return parts
 
 
+def check_classes(data, n, train, *others):
+    """Raise UserError if the classes of n training examples, or of other parts, are not usable."""
+    if not 2 <= len(train) <= max(n // 2, 2) or any(classes != train for classes in others):
+        usable = "two classes or more, not one for each example, and the same in all parts"
+        raise UserError(f"--data {data}: there must be {usable}; there are {len(train)} in train")
+
+
 def this_process(args):
     """Return the rank of this process and the index of its share of a batch.
 

@@ -31,7 +31,11 @@ MISTAKES = [
     (BASELINE, "--data nowhere", "no such folder; pass digits, cifar10, fake, or a folder with"),
     (BASELINE, "--data {tmp}/letters", "Couldn't find any class folder in"),
     ("11_llm/before", "--model {tmp}/letters", "pass a folder with a config.json; merge an"),
-    ("11_llm/before", "--data {tmp}/tweets.csv", "there must be columns text and label"),
+    ("11_llm/before", "--data {tmp}/tweets.csv", "there must be a part train, and a column label"),
+    ("11_llm/before", "--data {tmp}/scores.csv", "row 2 of train has the label '0.28'; it must be"),
+    ("11_llm/causal", "--data {tmp}/scores.jsonl", "there must be a part train, and a column text"),
+    ("11_llm/before", "--data {tmp}/letters/a.txt", "files of this kind are not read; pass"),
+    (BASELINE, "--data {tmp}/pictures", "there must be two classes or more, not one for each"),
     (BASELINE, "--data cifar10", "be downloaded (<urlopen error no network>); pass --data digits"),
     ("11_llm/before", "--data imdb", "cannot be read or downloaded (<urlopen error no network>)"),
     (BASELINE, "--model vit_b_16 --data fake", "no network>); pass --no-pretrained, or put http"),
@@ -77,6 +81,9 @@ def tmp(tmp_path, monkeypatch):
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "a.txt").write_text("Dear")
     (tmp_path / "tweets.csv").write_text("text,mood\na,b\n")
+    (tmp_path / "scores.csv").write_text("text,label\na,0\nb,0.28\n")
+    (tmp_path / "scores.jsonl").write_text('{"score": 0.28}\n')
+    paint(tmp_path / "pictures" / "a", 20, 0)
     (tmp_path / "code").mkdir()
     own = {"AutoConfig": "own.Config", "AutoModelForSequenceClassification": "own.Model"}
     config = json.dumps({"model_type": "mine", "auto_map": own})

@@ -133,8 +133,7 @@ def image_folder(folder):
         train, *test = (torchvision.datasets.ImageFolder(root, loader=load) for root in roots)
     except FileNotFoundError as error:  # no classes, or one without images
         raise UserError(f"--data {folder}: {str(error).splitlines()[0]}") from None
-    if test and test[0].classes != train.classes:
-        raise UserError(f"--data {folder}: train and test must have the same classes")
+    loading.check_classes(folder, len(train), *(part.classes for part in (train, *test)))
     return train, test[0] if test else None
 
 

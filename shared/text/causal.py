@@ -26,6 +26,7 @@ FEWEST = 10  # pieces in all, to train, validate and test with
 AT_MOST = 2**22  # fake tokens, as Python numbers: 150 MB
 AT_ONCE = 100_000  # characters per call of a tokenizer, which is slow with long texts
 END = "<|endoftext|>"  # as in GPT-2
+MLP = ("mlp", "ffn")  # names of the MLP of a block, which differ by family
 # Names in configurations of models that scale or cap logits after the head.
 AFTERWARDS = re.compile(r"logits?_(scal|soft_?cap)|(output|lm_head)_multiplier")
 
@@ -122,6 +123,7 @@ def read(what):
     if what == "reviews":
         return {"train": reviews.reviews(REVIEWS)[0]}
     sets = data.load(what, kinds=tuple(data.KINDS.values()))
+    data.check(what, sets, "text", lambda text: isinstance(text, str))
     texts = {"train": list(sets["train"]["text"])}
     if what == "imdb":
         texts["train"] += sets["unsupervised"]["text"]
@@ -204,6 +206,17 @@ def head(model):
         why = f"{logits} ({', '.join(further) or 'it has none'}), so chunks of them cannot be made"
         raise UserError(f"{why}; 11_llm/causal.py computes all at once")
     return layer
+
+
+def mlps(model):
+    """Return the MLP of each block of a transformer; an MLP computes each token by itself."""
+    blocks = models.blocks(model)
+    found = [next((m for n, m in b.named_children() if n in MLP), None) for b in blocks]
+    if None in found or any(hasattr(mlp, "experts") for mlp in found):
+        instead = "no module named mlp or ffn" if None in found else "mixtures of experts"
+        nothing = f"{type(model).__name__} has no MLPs to tile (its blocks have {instead})"
+        raise UserError(f"{nothing}; 11_llm/causal.py computes all at once")
+    return found
 
 
 def liger_fused_linear_cross_entropy(hidden, weight, labels, bias=None):

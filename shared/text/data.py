@@ -14,14 +14,17 @@ from transformers import AutoTokenizer
 
 from shared import loading
 from shared.errors import UserError
-from shared.loading import SPLIT_SEED, made_once, split
+from shared.loading import SPLIT_SEED, check_classes, made_once, split
 from shared.text import models, reviews
 from shared.text.tokenizer import new_tokenizer
 
 PARTS = ("train", "val", "test")
-KINDS = {".csv": "csv", ".jsonl": "json", ".txt": "text"}
+RIGHT = {"text": "a string that is not empty", "label": "a name or a whole number"}
+KINDS = {".txt": "text", ".csv": "csv", ".jsonl": "json"}
+# A text file is one text; in a table, NA and None are words.
+READ = {"text": {"sample_by": "document"}, "csv": {"keep_default_na": False}, "json": {}}
 datasets.disable_progress_bars()
-logging.getLogger("datasets").setLevel(logging.ERROR)
+logging.getLogger("datasets").setLevel(logging.CRITICAL)  # it raises what it logs
 
 
 def loaders(args):
@@ -82,39 +85,57 @@ def read(data):
     if data == "reviews":
         return parts({"train": labelled(*reviews.reviews(4000), reviews.CLASSES)})
     sets = text_folder(Path(data)) or load(data)
+    check(data, sets, "text", lambda text: isinstance(text, str) and text.strip())
+    check(data, sets, "label", is_class)
     for part, texts in sets.items():
-        if not {"text", "label"} <= set(texts.column_names):
-            raise UserError(f"--data {data}: there must be columns text and label")
-        texts = texts.select_columns(["text", "label"])
+        sets[part] = texts.select_columns(["text", "label"])
         if not isinstance(texts.features["label"], ClassLabel):
-            texts = texts.class_encode_column("label")
-        sets[part] = texts
-    names = [texts.features["label"].names for texts in sets.values()]
-    if len(names[0]) < 2 or any(other != names[0] for other in names):
-        raise UserError(f"--data {data}: there must be two classes or more, the same in all parts")
+            labels = [*map(str, texts["label"])]
+            sets[part] = labelled(texts["text"], labels, sorted({*labels}))
+    names = {part: texts.features["label"].names for part, texts in sets.items()}
+    check_classes(data, len(sets["train"]), names["train"], *names.values())
     return parts(sets)
+
+
+def is_class(label):
+    """Return whether a label can name a class: a text, or a whole number."""
+    if isinstance(label, str):
+        return label.strip()
+    return isinstance(label, (int, float)) and label % 1 == 0
+
+
+def check(data, sets, column, is_right):
+    """Raise UserError if a column or the training part is missing, or a row is not right."""
+    for part, texts in sets.items():
+        if "train" not in sets or column not in texts.column_names:
+            raise UserError(f"--data {data}: there must be a part train, and a column {column}")
+        for row, value in enumerate(texts[column], 1):
+            if not is_right(value):
+                wrong = f"row {row} of {part} has the {column} {str(value)[:40]!r}"
+                raise UserError(f"--data {data}: {wrong}; it must be {RIGHT[column]}")
 
 
 def load(data, kinds=("csv", "json")):
     """Load a file, a folder, or IMDb from the hub with `datasets`, as a DatasetDict."""
     path = Path(data)
-    kind = KINDS.get(path.suffix)
+    ends = [end for end in KINDS if KINDS[end] in kinds]
+    found = [KINDS[end] for end in ends if path.suffix == end or any(path.rglob(f"*{end}"))]
     try:
         if data == "imdb":  # Maas et al. 2011, https://aclanthology.org/P11-1015/
             return datasets.load_dataset("stanfordnlp/imdb")
-        if path.is_file() and kind in kinds:
-            whole = {"sample_by": "document"} if kind == "text" else {}
-            return datasets.load_dataset(kind, data_files=data, **whole)
-        if path.is_dir() and "text" in kinds and any(path.rglob("*.txt")):
-            return datasets.load_dataset("text", data_dir=data, sample_by="document")
-        if path.is_dir():
-            return datasets.load_dataset(data)
+        options = READ[found[0]] if found else {}
+        if path.is_file() and found:
+            return datasets.load_dataset(found[0], data_files=data, **options)
+        if path.is_dir():  # of its files, those of the most frequent kind
+            return datasets.load_dataset(data, **options)
     except Exception as error:  # of many types: no network, or a damaged file
-        why = (str(error).splitlines() or [type(error).__name__])[0]
+        if isinstance(error, datasets.exceptions.DatasetGenerationError):
+            error = error.__cause__  # which has the line and the column
+        why = (str(error).splitlines() or ["is it empty?"])[0]
         raise UserError(f"--data {data}: it cannot be read or downloaded ({why})") from None
-    ends = " or ".join(end for end in KINDS if KINDS[end] in kinds)
-    instead = f"pass reviews, imdb, fake, a folder, or a file whose name ends in {ends}"
-    raise UserError(f"--data {data}: there is no such file or folder; {instead}")
+    instead = f"pass reviews, imdb, fake, a folder, or a file that ends in {' or '.join(ends)}"
+    what = "files of this kind are not read" if path.exists() else "there is no such file or folder"
+    raise UserError(f"--data {data}: {what}; {instead}")
 
 
 def text_folder(path):
@@ -126,14 +147,17 @@ def text_folder(path):
         files = sorted(f for f in root.glob("*/*.txt") if f.parent.name != "unsup")  # of aclImdb
         if not files:
             return None
-        names = sorted({file.parent.name for file in files})
-        texts = [file.read_text(encoding="utf-8") for file in files]
-        sets[name] = labelled(texts, [names.index(file.parent.name) for file in files], names)
+        labels = [file.parent.name for file in files]
+        try:
+            texts = [(file := path).read_text(encoding="utf-8") for path in files]
+        except UnicodeDecodeError as error:
+            raise UserError(f"{file} is no text in UTF-8 ({error})") from None
+        sets[name] = labelled(texts, labels, sorted({*labels}))
     return sets
 
 
 def labelled(texts, labels, names):
-    """Return a Dataset of texts and their labels, which are indices into names."""
+    """Return a Dataset of texts and their labels, which are names or their indices."""
     features = Features({"text": Value("string"), "label": ClassLabel(names=list(names))})
     return Dataset.from_dict({"text": texts, "label": labels}, features)
 

@@ -32,7 +32,6 @@ CONFIGS = Path(__file__).parent / "configs"
 # (https://arxiv.org/abs/2409.12191), which reads images.
 TINY, TINY_GPT = "distilbert_tiny", "gpt_tiny"
 TINY_MOE, TINY_VLM = "olmoe_tiny", "qwen2_vl_tiny"
-MLP = ("mlp", "ffn")  # names of the MLP of a block, which differ by family
 UNSET = -12345  # neither a position nor a frequency
 KNOWN = {f.name.replace("--", "/"): f for f in sorted(CONFIGS.iterdir())}
 
@@ -120,8 +119,7 @@ def for_data(config, classes, tokenizer):
 def classifier(args, loaders):
     """Build `args.model` for the classes of the loaders' texts, with random weights.
 
-    Input: input_ids and attention_mask, (batch, tokens); output: an object with logits,
-    (batch, classes).
+    Input: input_ids and attention_mask, (batch, tokens); output: has logits, (batch, classes).
     """
     return _model(args, loaders.config)
 
@@ -186,16 +184,6 @@ def blocks(model):
     if not members:
         raise UserError(f"{type(model).__name__} has no blocks (no nn.ModuleList) to shard")
     return members
-
-
-def mlps(model):
-    """Return the MLP of each block of a transformer; an MLP computes each token by itself."""
-    found = [next((m for n, m in b.named_children() if n in MLP), None) for b in blocks(model)]
-    if None in found or any(hasattr(mlp, "experts") for mlp in found):
-        instead = "no module named mlp or ffn" if None in found else "mixtures of experts"
-        nothing = f"{type(model).__name__} has no MLPs to tile (its blocks have {instead})"
-        raise UserError(f"{nothing}; 11_llm/causal.py computes all at once")
-    return found
 
 
 def restore_buffers(model, device):

@@ -20,7 +20,7 @@ from shared.errors import UserError
 from shared.lab.records import scripts
 from shared.lab.records.reading import read
 from shared.memory.blocks import tensors
-from shared.text import causal, data, models, reviews
+from shared.text import causal, data, reviews
 
 CAUSAL, TINY = ("11_llm/causal", "11_llm/causal_chunked"), ["--preset", "tiny"]
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 96}
@@ -82,7 +82,7 @@ def test_in_tiles_and_whole(family, tile=5):
     whole, tiled = small(family), small(family)
     module, rows = scripts.get("11_llm/tiled_mlp").load(), set()
     module.TILE = tile
-    for mlp in models.mlps(tiled):
+    for mlp in causal.mlps(tiled):
         first = next(layer for layer in mlp.modules() if hasattr(layer, "weight"))
         first.register_forward_pre_hook(lambda _, inputs: rows.add(inputs[0][..., 0].numel()))
         mlp.forward = partial(module.tiled, mlp.forward)
@@ -96,7 +96,7 @@ def test_in_tiles_and_whole(family, tile=5):
 @pytest.mark.parametrize("family", NOT_TILED)
 def test_models_without_an_mlp_in_each_block_are_not_tiled(family):
     with pytest.raises(UserError, match=f"^{family}ForCausalLM has no MLPs to tile .*causal.py"):
-        models.mlps(small(family))
+        causal.mlps(small(family))
 
 
 UNFIT = "the interpreter of this Triton does not fit this NumPy"  # Triton 3.6 and NumPy 2.4

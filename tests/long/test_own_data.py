@@ -22,6 +22,7 @@ from shared.errors import UserError
 from shared.images import cli, data, models
 from shared.lab.evidence import pretrain
 from shared.lab.records import scripts
+from shared.text import causal
 from shared.text import data as texts
 
 
@@ -74,11 +75,15 @@ def test_an_unreadable_picture_is_named_in_one_line(name, tmp_path, monkeypatch)
     assert "\n" not in str(error.value)
 
 
+PLACES = ("train/a", "train/b", "test/a", "test/c")
 FOLDERS = [
     (lambda f: (f / "void").mkdir() or f / "void", "Couldn't find any class folder"),
     (lambda f: f / "a", "Couldn't find any class folder"),
     (lambda f: [paint(f / "few" / c, 2, 0) for c in "ab"] and f / "few", "too few to train"),
     (lambda f: f / "nowhere", "there is no such folder"),
+    (lambda f: paint(f / "one" / "a", 20, 0) or f / "one", "there are 1 in train"),
+    (lambda f: [paint(f / "each" / str(i), 1, 0) for i in range(20)] and f / "each", "20 in train"),
+    (lambda f: [paint(f / "other" / p, 9, 0) for p in PLACES] and f / "other", "same in all parts"),
 ]
 
 
@@ -122,22 +127,73 @@ def test_cifar10_is_downloaded_and_read(web, tmp_path, monkeypatch):
     assert test[3][0].shape == (3, 32, 32) and test[3][1] == 3
 
 
+ROWS = "".join(f"some text,{i % 2}\n" for i in range(20))
+LINES = "".join(f'{{"text": "t", "label": {i % 2}}}\n' for i in range(20))
 TABLES = {
-    "columns.jsonl": ('{"label": 1, "review": "a"}\n', "there must be columns text and label"),
+    "columns.jsonl": ('{"label": 1, "review": "a"}\n', "and a column text"),
     "one.csv": ("text,label\na,up\nb,up\n", "there must be two classes or more"),
-    "torn.jsonl": ('{"text": "a", "label": 1}\n{"text": "b", "la', "it cannot be read"),
-    "commas.csv": ("text,label\nwell, yes, no,0\na, b, c, d,1\n", "it cannot be read"),
-    "table.xlsx": ("x", "a file whose name ends in .csv or .jsonl"),
+    "each.csv": ("text,label\n" + "".join(f"a,{i}\n" for i in range(20)), "there are 20 in train"),
+    "torn.jsonl": ('{"text": "a", "label": 1}\n{"text": "b", "la', "quotation mark in string"),
+    "commas.csv": ("text,label\nwell, yes, no,0\na, b, c, d,1\n", "Expected 4 fields in line 3"),
+    "latin.csv": ("text,label\ngr\udce4u,1\n", "can't decode byte 0xe4 in position 2"),
+    "empty.csv": ("", "No columns to parse from file"),
+    "empty.jsonl": ("", "is it empty?"),
+    "header.csv": ("text,label\n", "corresponds to no data"),
+    "table.xlsx": ("x", "files of this kind are not read; pass reviews"),
+    "text.csv": (f"text,label\n{ROWS},1\n", "row 21 of train has the text ''; it must be"),
+    "label.csv": (f"text,label\n{ROWS}a,\n", "row 21 of train has the label ''; it must be a name"),
+    "score.csv": (f"text,label\n{ROWS}a,0.28\n", "the label '0.28'; it must be a name or a"),
+    "number.csv": ("text,label\n5,1\n6,0\n", "row 1 of train has the text '5'; it must be"),
+    "blank.jsonl": ('{"text": " ", "label": 1}\n', "row 1 of train has the text ' '; it must be"),
+    "text.jsonl": (LINES + '{"label": 1}\n', "row 21 of train has the text 'None'"),
+    "label.jsonl": (LINES + '{"text": "a"}\n', "row 21 of train has the label 'None'"),
+    "list.jsonl": ('{"text": ["a"], "label": 1}\n', "row 1 of train has the text \"['a']\""),
+    "labels.jsonl": ('{"text": "a", "label": [1]}\n', "row 1 of train has the label '[1]'"),
+    "dict.jsonl": ('{"text": "a", "label": {"b": 1}}\n', "has the label \"{'b': 1}\""),
+    "nan.jsonl": ('{"text": "a", "label": NaN}\n' * 2, "row 1 of train has the label"),
 }
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_what_is_no_table_of_texts_is_refused(name, tmp_path):
+def test_what_is_no_table_of_texts_is_refused(name, tmp_path, capfd):
     content, said = TABLES[name]
-    (tmp_path / name).write_text(content)
+    (tmp_path / name).write_text(content, errors="surrogateescape")
     with pytest.raises(UserError) as error:
         texts.read(str(tmp_path / name))
     assert said in str(error.value) and "\n" not in str(error.value)
+    assert name in str(error.value) and name not in capfd.readouterr().err  # said once
+
+
+@pytest.mark.parametrize("name", ["text.jsonl", "list.jsonl", "columns.jsonl"])
+def test_what_is_no_text_is_refused_where_there_are_no_labels(name, tmp_path):
+    (tmp_path / name).write_text(TABLES[name][0])
+    with pytest.raises(UserError) as error:
+        causal.read(str(tmp_path / name))
+    assert TABLES[name][1][:20] in str(error.value)
+
+
+def test_a_folder_without_a_part_to_train_with_is_refused(tmp_path):
+    (tmp_path / "test.csv").write_text("text,label\n" + ROWS)
+    for module in (texts, causal):
+        with pytest.raises(UserError, match="there must be a part train"):
+            module.read(str(tmp_path))
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path):
+    for kind in "ab":
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / "1.txt").write_bytes(b"good" if kind == "a" else b"gr\xe4u")
+    with pytest.raises(UserError, match="b/1.txt is no text in UTF-8 .'utf-8' codec can't decode"):
+        texts.read(str(tmp_path))
+
+
+def test_whole_numbers_and_names_are_classes(tmp_path):
+    """So are numbers that pandas wrote with a point, and both in one file."""
+    for i, kinds in enumerate((("1.0", "2.0"), ('"b"', "7"), ("true", "false"))):
+        rows = [f'{{"text": "a text", "label": {kinds[n % 2]}}}\n' for n in range(20)]
+        (tmp_path / f"{i}.jsonl").write_text("".join(rows))
+        sets = texts.read(str(tmp_path / f"{i}.jsonl"))
+        assert len(sets["train"].features["label"].names) == 2 and len(sets["train"]) == 16
 
 
 def test_tables_are_read_as_they_are(tmp_path):
@@ -148,6 +204,11 @@ def test_tables_are_read_as_they_are(tmp_path):
     sets = texts.read(str(tmp_path))
     assert [len(sets[part]) for part in texts.PARTS] == [27, 3, 30]
     assert [row["text"] for row in sets["test"]] == [text for text, _ in rows]
+    assert sets["test"].features["label"].names == ["10", "9", "NA"]
+    (tmp_path / "README.md").write_text("how, it, was made\n")  # which is no table
+    assert len(texts.read(str(tmp_path))["test"]) == 30
+    (tmp_path / "words.csv").write_text("text\nNA\nNone\n\nnull\n")
+    assert causal.read(str(tmp_path / "words.csv"))["train"] == ["NA", "None", "null"]
 
 
 def test_a_folder_like_aclimdb(tmp_path):

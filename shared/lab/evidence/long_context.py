@@ -131,7 +131,7 @@ def tiled(mlp, inputs):  # (batch, tokens, width), as in tiled_mlp.py, but for t
 
 
 def parallelize(model, mesh):
-    for mlp in models.mlps(model):
+    for mlp in causal.mlps(model):
         mlp.forward = functools.partial(tiled, mlp.forward)
 """,
         ),
