@@ -14,7 +14,7 @@ class UserError(ValueError):
 
 
 def is_first():
-    """Return whether this is the first process of a run, or the only one."""
+    """Return whether this process is the first of the run, or alone."""
     return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
 
 

@@ -6,14 +6,13 @@ it, and scripts run without it. Predictions need more such names, in shared/lab/
 
 import contextlib
 import functools
+import os
 import pkgutil
 from unittest import mock
 
 import torch
 import torch.distributed as dist
 from torch.utils._pytree import tree_leaves, tree_map_only
-
-from shared.errors import is_first
 
 FSDP_GROUP = "torch.distributed.fsdp._fully_shard._fsdp_param_group:FSDPParamGroup"
 # Not waited for: two ranks that both send first, and wait until it has arrived, would deadlock.
@@ -27,7 +26,7 @@ def lookup(path, without):
     try:
         return pkgutil.resolve_name(path)
     except (ImportError, AttributeError):
-        if is_first():
+        if os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0":
             print(f"- {path} is gone from PyTorch {torch.__version__}: {without}", flush=True)
 
 
