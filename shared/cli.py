@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import contextlib
 import logging
 import shlex
 import sys
@@ -120,15 +121,11 @@ def parse(
         done = f"{args.save} holds the model of a finished run, so there is nothing to resume"
         parser.exit(0, f"{done}\n" if errors.is_first() else "")
     keep_apart(args, args.save, args.record)
-    # Report what cannot be written before the run, not after it.
-    if args.record:
-        args.record.open("a").close()
-    if args.save and errors.is_first():
-        is_new = not args.save.exists()
-        args.save.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=args.save).close()
-        if is_new:
-            args.save.rmdir()
+    if errors.is_first():
+        if args.record:
+            try_writing(args.record)
+        if args.save:
+            try_writing(args.save, is_folder=True)
     return args
 
 
@@ -136,6 +133,32 @@ def is_finished(folder):
     """Return whether a folder holds the model of a run, and no checkpoint to go on from."""
     saved = (folder / "config.json").exists() and any(folder.glob("model*.safetensors"))
     return saved and not any(folder.glob("checkpoint-*"))
+
+
+def try_writing(place, is_folder=False):
+    """Raise UserError if a file, or files in a folder, cannot be written; leave no trace.
+
+    To be called before the work whose results go there, which would be lost. Missing folders are
+    no error: whoever writes the results makes them.
+    """
+    folder = place if is_folder else place.parent
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        if folder.is_file():
+            raise UserError(f"{folder} cannot be written into: it is a file")
+        if place.is_dir() and not is_folder:
+            raise UserError(f"{place} cannot be written: it is a folder")
+        if place.is_file():
+            place.open("a").close()
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as some:
+            some.write(b"-")  # on a full disk, files can be made, but not filled
+    except OSError as error:
+        raise UserError(f"{place} cannot be written: {error.strerror}") from None
+    finally:
+        for path in missing:
+            with contextlib.suppress(OSError):
+                path.rmdir()
 
 
 def keep_apart(args, *outputs):

@@ -1,6 +1,8 @@
 """Errors that the user can correct: one line that says what would be right, and exit code 2."""
 
 import argparse
+import contextlib
+import errno
 import os
 import sys
 import time
@@ -32,7 +34,8 @@ def explain(kind, error, trace):
     code, text = verdict(kind, error)
     if not is_first():
         time.sleep(2)  # rank 0 reports an error that all ranks have, and ends the other ranks
-    sys.stdout.flush()
+    with contextlib.suppress(OSError):  # of a full disk, which is the error then
+        sys.stdout.flush()
     sys.stderr = sys.__stderr__  # PyTorch calls this with a buffer, and prints it afterwards
     if text:
         program = Path(sys.argv[0]).name.split()[-1]  # ladder, of "python -m shared ladder"
@@ -48,6 +51,8 @@ def verdict(kind, error):
         return 130, "interrupted"
     if issubclass(kind, OSError) and error.filename:
         return 2, f"{error.filename}: {error.strerror}"
+    if issubclass(kind, OSError) and error.errno == errno.ENOSPC:
+        return 2, "the disk of the output is full"
     if issubclass(kind, (UserError, argparse.ArgumentTypeError, torch.OutOfMemoryError)):
         # An error in a DataLoader worker has the worker's traceback before its message.
         return 2, str(error).strip().splitlines()[-1].split("UserError: ")[-1]

@@ -15,6 +15,7 @@ import torch
 from conftest import paint, run
 
 from shared import devices
+from shared.cli import try_writing
 from shared.errors import UserError
 from shared.images import cli
 from shared.lab.records import scripts
@@ -53,6 +54,12 @@ MISTAKES = [
     (BASELINE, "--data=", "--data or --model is empty; is a variable of the shell not set?"),
     ("11_llm/before", "--model=", "--data or --model is empty; is a variable of the shell not"),
     ("shared ladder", "08 --devices 100000", "--devices 100000: there is memory for"),
+    ("shared ladder", "01 --out {tmp}/tweets.csv", "tweets.csv cannot be written into: it is a"),
+    ("shared report", "--out {tmp}/tweets.csv", "tweets.csv cannot be written into: it is a file"),
+    ("shared report", "--out /proc/mine", "/proc/mine/index.html cannot be written: No such file"),
+    ("shared predict", "06 --timeline {tmp}/tweets.csv", "tweets.csv cannot be written into: it"),
+    ("shared predict", "06 --timeline /proc/mine", "/proc/mine cannot be written: No such file"),
+    ("shared predict", "{tmp}/code/own.py --snapshot {tmp}", "cannot be written: it is a folder"),
     ("shared ladder", "01 --data {tmp} --out {tmp}/out", "/out would be written into what --data"),
     ("shared ladder", "42", "stage 42: there is no stage 42; there are 01 to 11"),
     (
@@ -177,6 +184,8 @@ def test_a_gpu_without_bf16_instructions_says_so(precision, said, monkeypatch, c
         "01_baseline/train.py --data digits --save {}/a/nowhere.png",
         "01_baseline/plain.py --record {}/a/nowhere.png/record.jsonl",
         "-m shared predict --card nowhere",
+        "-m shared calibrate --out /proc/nowhere",
+        "-m shared pretrain --out /proc/nowhere/weights.pt",
         "01_baseline/train.py --data /dev/zero",
     ],
 )
@@ -196,3 +205,11 @@ def test_a_command_ends_with_one_line_and_exit_code_2(command, tmp_path):
 def test_the_handler_of_errors_needs_no_rank():
     printed = run("01_baseline/plain.py", "--max-step", 3, code=2, RANK="abc")
     assert "unrecognized arguments" in printed and "Traceback" not in printed
+
+
+def test_a_place_that_is_tried_is_left_as_it_was(tmp_path):
+    (tmp_path / "old.json").write_text("old")
+    for place, is_folder in (("old.json", False), ("a/b/new.json", False), ("c/d", True)):
+        try_writing(tmp_path / place, is_folder)
+    assert [file.name for file in tmp_path.iterdir()] == ["old.json"]
+    assert (tmp_path / "old.json").read_text() == "old"

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from PIL import Image, ImageDraw, ImageFont
 from tqdm import trange
 
-from shared.cli import Parser
+from shared.cli import Parser, location, try_writing
 from shared.images import data, models
 
 # Lower-case letters only where they look different from the capitals.
@@ -109,8 +109,10 @@ def pretrain():
 def main(argv=None):
     parser = Parser(description=__doc__.splitlines()[0])
     where = f"file to write (default: {models.TINY_WEIGHTS})"
-    parser.add_argument("--out", type=Path, default=models.TINY_WEIGHTS, help=where)
+    parser.add_argument("--out", type=location, default=models.TINY_WEIGHTS, help=where)
     out = parser.parse_args(argv).out
+    try_writing(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
     state, accuracy = pretrain()
     torch.save(state, part := out.with_name(f"{out.name}.part"))
     os.replace(part, out)

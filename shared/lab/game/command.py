@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 from emulated_gpu import cards
-from shared.cli import Parser, positive
+from shared.cli import Parser, positive, try_writing
 from shared.errors import UserError
 from shared.lab.game import levels, texts
 from shared.lab.grading.source import parts
@@ -67,6 +67,7 @@ def begin(level, card, folder):
     path = folder / f"fit_{level.number}.py"
     if path.exists():
         raise UserError(f"{path.name} is there; judge it: {RUN} {path.name}, or move it away")
+    try_writing(path)
     if card != level.card:
         suits(level, card)  # a minute; its own card is known to suit
     path.write_text(level.text(card=card))
@@ -130,6 +131,7 @@ def play(path, level, card, progress):
     """Judge a file, and keep what is best; return the exit code."""
     from shared.lab.game.judge import Play, judge  # not for hints: it imports much
 
+    try_writing(progress.file)
     print(f"{path.name}, level {level.number}, {level.title}: {level.setting(card)}", flush=True)
     (verdict,) = judge([Play(level, card, path)])
     if "failed" in verdict:

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from emulated_gpu import cards, launch
-from shared.cli import Parser, add_options, command_of, keep_apart, location
+from shared.cli import Parser, add_options, command_of, keep_apart, location, try_writing
 from shared.cli import choose as choose_model
 from shared.devices import check_room
 from shared.errors import UserError
@@ -238,6 +238,7 @@ def main(argv=None):
         args.devices = 1
     args.command = command_of(["-m", "shared", "ladder"], argv)
     names = scripts.selected(args)
+    try_writing(args.out / "ladder.jsonl")
     again = "after an interruption, the same command continues from there"
     print(f"- records go to {args.out / 'ladder.jsonl'}; {again}", flush=True)
     if args.devices:  # before as many processes start

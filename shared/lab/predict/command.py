@@ -1,6 +1,7 @@
 """`python -m shared predict`: run the predictions that a command line asks for, and print them."""
 
 import json
+import sys
 
 import torch
 
@@ -21,14 +22,13 @@ def main(argv=None):
     outcome = predictor.predict(args)
     # In place of the script's own command, which would measure and not predict.
     records = [{**record, "command": args.command} for record in outcome.records]
-    if args.timeline and outcome.moments:
-        from shared.lab.predict import timeline  # matplotlib takes a second to import
-
-        timeline.draw_all(outcome.moments, args.timeline)
     if args.json:
         print(json.dumps(records, indent=1))
     else:
         show(records, outcome, args)
+    # After the figures, which a picture that cannot be drawn must not take along.
+    if args.timeline:
+        draw(outcome.moments, args)
     # At the end, so that what the other runs found is shown; and raised, for the exit code.
     if outcome.failed:
         raise outcome.failed
@@ -46,5 +46,15 @@ def show(records, outcome, args):
             tables.show(group, args.card, how)
         if lines := outcome.details(group):
             print("\n" + "\n".join(lines))
-    if args.timeline:
+
+
+def draw(moments, args):
+    """Draw what holds the memory during one update, and say where the pictures are."""
+    if not moments:
+        print("- nothing is drawn: there are not two updates", file=sys.stderr)
+        return
+    from shared.lab.predict import timeline  # matplotlib takes a second to import
+
+    timeline.draw_all(moments, args.timeline)
+    if not args.json:
         print(f"\n{args.timeline}: what holds the memory during one update")

@@ -1,9 +1,7 @@
 """The command line of `python -m shared predict`: scripts of this repository, or of the user."""
 
 import argparse
-import os
 import sys
-from pathlib import Path
 
 from emulated_gpu import cards
 from shared import cli
@@ -50,15 +48,6 @@ OF_USER = {
 def shape(text):
     """Convert a shape such as 3x224x224 to a tuple."""
     return tuple(cli.positive(n) for n in text.split("x"))
-
-
-def new_file(text):
-    """Convert a name to the path of a file to write."""
-    path = Path(text)
-    # Now, since it is written only at the end of a run, which takes minutes.
-    if not os.access(path.resolve().parent, os.W_OK):
-        raise argparse.ArgumentTypeError(f"the folder of {text} does not exist, or is read-only")
-    return path
 
 
 def make_parser():
@@ -122,7 +111,7 @@ def _add_for_user(group):
     updates = f"to train for (default: {UPDATES})"
     add("--updates", type=cli.positive, metavar="N", help=updates)
     add("--input", type=shape, metavar="SHAPE", help=images)
-    add("--snapshot", type=new_file, metavar="FILE", help="of the allocator, for memory_viz")
+    add("--snapshot", type=cli.location, metavar="FILE", help="of the allocator, for memory_viz")
     add("--details", action="store_true", help="print tables, too, and all notes")
 
 
@@ -160,6 +149,10 @@ def parse(argv=None):
         args.updates = args.updates or UPDATES
     else:
         _complete_for_repository(args)
+    if args.snapshot:
+        cli.try_writing(args.snapshot)
+    if args.timeline:
+        cli.try_writing(args.timeline, is_folder=True)
     return args
 
 

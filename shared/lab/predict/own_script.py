@@ -109,6 +109,8 @@ def find(args, card_gb, variables=None, is_first=False, host_us=launch.HOST_US, 
     The output of the first run is shown, and that run writes the snapshot.
     """
     snapshot = args.snapshot if is_first else None
+    if snapshot:
+        snapshot.parent.mkdir(parents=True, exist_ok=True)
     run = Run(args, card_gb, host_us, variables or {}, snapshot, rank)
     ended = run.start(is_shown=is_first)
     if ended.code < 0:

@@ -3,11 +3,13 @@
 index.html contains everything that it shows, so it opens from a disk without a network.
 """
 
-from shared.cli import Parser, location
+from shared.cli import Parser, location, try_writing
 from shared.errors import UserError
 from shared.lab.records.atomic_files import write_text
 from shared.lab.records.reading import read
 from shared.lab.report import page
+
+FILE = "index.html"
 
 
 def parse(argv):
@@ -23,6 +25,7 @@ def parse(argv):
     add("--timelines", type=location, nargs="+", default=[], metavar="FILE", help=more)
     args = parser.parse_args(argv)
     # Checked before the page is made, which takes a while.
+    try_writing(args.out / FILE)
     for file in args.records:
         if not file.is_file() or not read(file)[0]:
             right = "pass what --record or the ladder has written, such as out/ladder.jsonl"
@@ -33,6 +36,6 @@ def parse(argv):
 def main(argv=None):
     args = parse(argv)
     html = page.render(args.records, args.timelines)
-    file = args.out / "index.html"
+    file = args.out / FILE
     write_text(file, html)
     print(f"{file}: {len(html.encode()) / 1e6:.1f} MB")

@@ -12,7 +12,7 @@ import time
 
 import torch
 
-from shared.cli import Parser, location
+from shared.cli import Parser, location, try_writing
 from shared.errors import UserError
 from shared.lab.evidence.calibrate import compare, files, measure
 from shared.lab.evidence.calibrate.runs import GROUPS, LARGE_GB, every, of_record
@@ -95,6 +95,7 @@ def parse(argv):
 
 def main(argv=None):
     args = parse(argv)
+    try_writing(args.out / "measured.jsonl")
     args.out.mkdir(parents=True, exist_ok=True)
     if args.compare:
         return compare_file(args.compare, args.out)
