@@ -93,7 +93,7 @@ def parse(
     """
     errors.install()
     path = Path(file).resolve()
-    docstring = ast.get_docstring(ast.parse(path.read_text())) or path.stem
+    docstring = ast.get_docstring(ast.parse(path.read_bytes())) or path.stem
     parser = Parser(description=docstring, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_options(parser, task)
     add = parser.add_argument

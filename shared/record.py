@@ -119,7 +119,7 @@ def versions(task, script=None):
 def imported(script):
     """Return the installed packages that a script imports, beside PACKAGES."""
     file = ROOT / f"{script}.py"
-    text = file.read_text() if file.exists() else ""
+    text = file.read_text(errors="replace") if file.exists() else ""
     names = sorted({*re.findall(r"^(?:from|import) (\w+)", text, re.M)} - {*PACKAGES})
     return [name for name in names if any(importlib.metadata.distributions(name=name))]
 

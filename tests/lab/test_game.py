@@ -37,6 +37,8 @@ def test_hints_come_one_after_the_other(tmp_path, monkeypatch, capsys):
         command.main(["2", "--hint"])
     command.main(["2", "--hint", "1"])
     first = [line.split(":")[0] for line in capsys.readouterr().out.splitlines()]
+    with pytest.raises(UserError, match="--hint 99: there are 3 hints"):
+        command.main(["2", "--hint", "99"])
     all_three = [f"hint {n} of 3" for n in (1, 2, 3)]
     assert first == [*all_three, "there are 3 hints; solutions", "hint 1 of 3"]
 

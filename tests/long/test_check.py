@@ -59,6 +59,8 @@ def test_an_attempt(attempt, tmp_path, capsys):
     "text, options, said",
     [
         ("x = (", "", "my.py, line 1: SyntaxError: '\\(' was never closed"),
+        ("# coding: latin-1\nx = '\xe9'", "", "my.py as stage \\?\\?: give a .py file"),
+        ("# coding: nonsense", "", "my.py, line 1: SyntaxError: unknown encoding"),
         ("x = 1", "", "my.py as stage \\?\\?: give a .py file, and a stage from 02 to 10"),
         ("x = 1", "--stage 42", "my.py as stage 42: give"),
         ("optimizer.step()", "--stage 6", r"my.py, line \d+: NameError: name 'nothing'"),
@@ -67,6 +69,6 @@ def test_an_attempt(attempt, tmp_path, capsys):
 def test_a_mistake_in_using_it(text, options, said, tmp_path):
     if "step" in text:
         text = scripts.get("06_sgd/train").path.read_text().replace(text, "nothing()")
-    (tmp_path / "my.py").write_text(text)
+    (tmp_path / "my.py").write_text(text, "latin-1")
     with pytest.raises(UserError, match=said):
         check.main([str(tmp_path / "my.py"), *options.split()])

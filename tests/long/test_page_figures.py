@@ -87,3 +87,23 @@ def test_a_file_of_something_else_is_refused_in_one_line(option, tmp_path):
     (tmp_path / "file.json").write_text("[1]")
     with pytest.raises(UserError, match=rf"^{option} .*file.json: .*; pass [^\n]*$"):
         command.main([option, str(tmp_path / "file.json"), "--out", str(tmp_path)])
+
+
+@pytest.mark.parametrize("option", ["--timelines", "--records"])
+def test_a_field_that_is_missing_or_of_another_type_is_told_with_its_file(option, tmp_path):
+    whole = TINY[GPU] if option == "--records" else timelines.of_all()[GPU]
+    nothing = object()
+    for field in whole:
+        for other in (nothing, "text", [1], None):
+            changed = {**whole, field: other}
+            if other is nothing:
+                del changed[field]
+            text = json.dumps(changed if option == "--records" else [changed])
+            (tmp_path / "file.json").write_text(text + "\n")
+            try:
+                args = command.parse([option, str(tmp_path / "file.json"), "--out", str(tmp_path)])
+                page.embedded(timelines.for_page(timelines.with_files(args.timelines)))
+                chosen = charts.datasets(args.records)
+                charts.costs(GPU, scripts.get(GPU).parent, chosen)
+            except UserError as error:
+                assert re.fullmatch(rf"{option} .*file.json: .*; pass .*", str(error))

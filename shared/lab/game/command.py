@@ -118,6 +118,8 @@ def hint(level, number, progress):
     """Print a hint, by default the next."""
     of_level = progress.of(level)
     last = len(level.hints)
+    if number > last:
+        raise UserError(f"--hint {number}: there are {last} hints")
     number = number or of_level["hints"] + 1
     if number > last:
         return print(f"there are {last} hints; solutions: shared/lab/game/teacher.md")

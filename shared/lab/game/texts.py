@@ -5,6 +5,7 @@ from shared.lab.predict.stage import UPDATES
 from shared.lab.predict.tables import set_aside
 from shared.lab.records.formats import size
 from shared.lab.records.oom_message import numbers
+from shared.lab.records.scripts import read_source
 
 LEAST_WORK = 0.99  # of the arithmetic of the level's script
 
@@ -127,7 +128,7 @@ def ran_out(verdict, path):
     devices = verdict["world_size"]
     where = f"in update {verdict['update']}"
     if line := verdict["line"]:
-        code = path.read_text().splitlines()[line - 1].partition("  #")[0].strip()
+        code = read_source(path).splitlines()[line - 1].partition("  #")[0].strip()
         where = f"{where}, in line {line}: {code}"
     libraries = "CUDA and NCCL" if devices > 1 else "CUDA"
     # The CUDA context and NCCL's buffers take a share of the card that PyTorch does not count.

@@ -6,6 +6,7 @@ import re
 from typing import NamedTuple
 
 from shared.errors import UserError
+from shared.lab.records.scripts import read_source
 
 
 class Parts(NamedTuple):
@@ -40,7 +41,7 @@ def parts(path):
     docstring = ast.get_docstring(tree)
     # Learners explain in their own words, so docstrings are not compared.
     start = 0 if docstring is None else tree.body[0].end_lineno
-    return Parts(functions, constants, docstring or "", path.read_text().splitlines()[start:])
+    return Parts(functions, constants, docstring or "", read_source(path).splitlines()[start:])
 
 
 def num_changed(before, after):

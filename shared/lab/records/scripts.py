@@ -22,6 +22,7 @@ import dataclasses
 import functools
 import importlib.util
 import re
+import tokenize
 
 from shared.errors import UserError
 from shared.record import ROOT
@@ -88,7 +89,7 @@ class Script:
         """The text of the script."""
         if self.changed_source is not None:
             return self.changed_source
-        return self.path.read_text()
+        return read_source(self.path)
 
     @property
     def lines(self):
@@ -146,6 +147,12 @@ class Script:
         return module
 
 
+def read_source(path):
+    """Return the text of a Python file, in the encoding that it declares (PEP 263)."""
+    with tokenize.open(path) as file:
+        return file.read()
+
+
 def task_of(module):
     """Return the task of a script: the TASK of the command-line module that it imports, or None.
 
@@ -164,7 +171,7 @@ def every():
     """
     docstrings = {}
     for path in sorted(ROOT.glob(f"{FOLDER}/*.py")):
-        docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+        docstring = ast.get_docstring(ast.parse(path.read_bytes())) or ""
         if FIRST_LINE.fullmatch(docstring.partition("\n")[0]):
             docstrings[f"{path.parent.name}/{path.stem}"] = docstring
     all_scripts = []

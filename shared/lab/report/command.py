@@ -5,9 +5,9 @@ index.html contains everything that it shows, so it opens from a disk without a 
 
 from shared.cli import Parser, location, try_writing
 from shared.errors import UserError
+from shared.lab.records import scripts
 from shared.lab.records.atomic_files import write_text
-from shared.lab.records.reading import read
-from shared.lab.report import page
+from shared.lab.report import charts, page
 
 FILE = "index.html"
 
@@ -27,7 +27,14 @@ def parse(argv):
     # Checked before the page is made, which takes a while.
     try_writing(args.out / FILE)
     for file in args.records:
-        if not file.is_file() or not read(file)[0]:
+        try:
+            shown = file.is_file() and charts.measurements(file)
+            for name in scripts.stages() if shown else ():
+                charts.costs(name, scripts.get(name).parent, shown)
+        # A file may have other fields, and of other types, than a record.
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+            shown = []
+        if not shown:
             right = "pass what --record or the ladder has written, such as out/ladder.jsonl"
             raise UserError(f"--records {file}: it holds no records of scripts; {right}")
     return args

@@ -107,7 +107,7 @@ def changed_spans(old, new):
 def _lines(name):
     """Return the lines of a script, each as a list of (Pygments' name for the color, text)."""
     lines = [[]]
-    for token, text in lex(scripts.get(name).path.read_text(), PythonLexer()):
+    for token, text in lex(scripts.read_source(scripts.get(name).path), PythonLexer()):
         for n, piece in enumerate(text.split("\n")):
             if n:
                 lines.append([])

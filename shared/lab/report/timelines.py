@@ -34,8 +34,10 @@ def with_files(files):
     for file in files:
         try:
             every = by_script(json.loads(file.read_text()))
+            for moments in every.values():
+                check(moments)
         # The user may name any file: none, no JSON, or JSON of something else.
-        except (OSError, ValueError, LookupError, TypeError):
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
             raise UserError(f"--timelines {file}: not a file of timelines; {RIGHT}") from None
         for title, moments in every.items():
             if title in timelines:
@@ -44,6 +46,15 @@ def with_files(files):
                 title += ", again"
             timelines[title] = moments
     return timelines
+
+
+def check(moments):
+    """Raise an exception, of some type, if a timeline lacks what the page shows of it."""
+    known = next(iter(of_all().values()))
+    if wrong := [key for key in known if type(moments[key]) is not type(known[key])]:
+        raise TypeError(wrong)
+    for_page({"": moments})
+    moved(moments, moments)
 
 
 def for_page(every):

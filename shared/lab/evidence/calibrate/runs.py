@@ -77,7 +77,7 @@ def of_record(record):
 
 def ranks(name):
     """Return the number of ranks of a script, read from its text without importing it."""
-    devices = re.search(r"^DEVICES = (\d+)", scripts.get(name).path.read_text(), re.M)
+    devices = re.search(r"^DEVICES = (\d+)", scripts.get(name).source, re.M)
     return RANKS if devices and int(devices[1]) > 1 else 1
 
 
