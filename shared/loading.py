@@ -36,6 +36,12 @@ def made_once(name, make):
     return path
 
 
+def fake_sizes(args):
+    """Return the numbers of examples in fake data: to train, validate and test with."""
+    # Three whole batches of any size, as --dry-run and predictions train for three updates.
+    return max(4096, 3 * getattr(args, "batch_size", 0)), 256, 256
+
+
 def split(n, fractions):
     """Return the indices of n examples, shuffled, in parts of these fractions of n."""
     order = torch.randperm(n, generator=torch.Generator().manual_seed(SPLIT_SEED)).tolist()

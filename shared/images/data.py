@@ -48,7 +48,8 @@ def image_sets(args):
         generator = torch.Generator().manual_seed(SPLIT_SEED)
         noise = torch.randn(64, 3, px, px, generator=generator)  # a few images, repeated
         some = TensorDataset(noise, torch.randint(10, (64,), generator=generator))
-        sets = [Subset(some, [i % 64 for i in range(n)]) for n in (4096, 256, 256)]
+        sizes = loading.fake_sizes(args)
+        sets = [Subset(some, [i % 64 for i in range(n)]) for n in sizes]
     else:
         train, test = cifar10() if args.data == "cifar10" else image_folder(Path(args.data))
         cut = split(len(train), [0.9, 0.1] if test else [0.8, 0.1, 0.1])

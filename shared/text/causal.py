@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedT
 
 from shared import cli
 from shared.errors import UserError
-from shared.loading import SPLIT_SEED
+from shared.loading import SPLIT_SEED, fake_sizes
 from shared.text import data, models, reviews
 from shared.text.cli import Texts
 
@@ -111,7 +111,7 @@ def packed(args):
         few = min(64, max(AT_MOST // args.max_length, 1))  # pieces, which are repeated
         shape = (few, args.max_length + 1)
         ids = torch.randint(args.config.vocab_size, shape, generator=generator).tolist()
-        sizes = zip(data.PARTS, (4096, 256, 256))
+        sizes = zip(data.PARTS, fake_sizes(args))
         sets = {part: [{"input_ids": ids[i % few]} for i in range(n)] for part, n in sizes}
         return sets, None, None
     sets, tokenizer = data.kept(args, lambda: _made(args))

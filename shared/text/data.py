@@ -51,7 +51,7 @@ def prepared(args):
     Fake texts have no tokenizer, None.
     """
     if args.data == "fake":
-        config, sizes = args.config.get_text_config(), zip(PARTS, (4096, 256, 256))
+        config, sizes = args.config.get_text_config(), zip(PARTS, loading.fake_sizes(args))
         sets = {part: fake_texts(n, config, args.max_length) for part, n in sizes}
         return sets, list(reviews.CLASSES), None
     sets, tokenizer = kept(args, lambda: _tokenized(args, read(args.data)))
@@ -184,8 +184,9 @@ def fake_texts(n, config, max_length):
     ids[torch.isin(ids, torch.tensor(special))] = usual
     if isinstance(end, int):
         ids[:, -1] = end  # some models expect it at the end of a text
-    labels = torch.randint(2, (n,), generator=generator)
-    return [{"input_ids": ids[i % len(ids)].tolist(), "label": int(labels[i])} for i in range(n)]
+    texts = ids.tolist()
+    labels = torch.randint(2, (n,), generator=generator).tolist()
+    return [{"input_ids": texts[i % len(texts)], "label": labels[i]} for i in range(n)]
 
 
 def _tokenized(args, sets):

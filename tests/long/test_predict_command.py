@@ -46,6 +46,15 @@ def test_pictures(tmp_path):
         assert shown == {name: peaks[name] for name in shows[file.stem]}
 
 
+def test_fake_data_are_enough_for_any_batch():
+    few, many = (
+        predicted("01", "--image-px", 16, "--batch-size", n)["01_baseline/train"]
+        for n in (2500, 5000)
+    )
+    # Whole batches, also in the last update, whose cost and time are shown.
+    assert many["cost"]["tflop"] == pytest.approx(2 * few["cost"]["tflop"], rel=0.01)
+
+
 def test_segments_that_grow_waste_less():
     ways = [[], ["--expandable"]]
     first, second = (command.main(["01", "02", "--preset", "tiny", "--json", *w]) for w in ways)
@@ -71,6 +80,16 @@ def test_segments_that_grow_waste_less():
         ([HERE, "06"], "is a script of yours; predict it alone"),
         (["06_sgd/nothing.py"], "there is no script 06_sgd/nothing.py"),
         (["mine.ipynb"], "mine.ipynb is a notebook; jupyter nbconvert --to script makes a script"),
+        (["06", "--image-px", "1"], "--image-px 1: vit_l_16 takes a multiple of 16"),
+        (["06", "--image-px", "16", "--model", "vit_h_14"], "vit_h_14 takes a multiple of 14"),
+        (["06", "--model", ","], "--model ',' has an empty name"),
+        (["06", "--model", ""], "--model '' has an empty name"),
+        (["08", "--devices", "100000000"], "100000000 is more than 100,000"),
+        (["01", "--batch-size", "1000000000"], "1000000000 is more than 1,000,000"),
+        (
+            ["01", "--preset", "tiny", "--batch-size", "1000"],
+            "with 1000 images at once, its data make 2 updates, not 3; take a smaller --batch-size",
+        ),
         (["06", "--one-gpu"], "--one-gpu names the scripts; leave out the others"),
     ],
 )

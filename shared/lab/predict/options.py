@@ -6,7 +6,7 @@ import sys
 from emulated_gpu import cards
 from shared import cli
 from shared.errors import UserError
-from shared.lab.predict import selection
+from shared.lab.predict import largest, selection
 from shared.lab.records import scripts
 
 DESCRIPTION = """\
@@ -45,6 +45,17 @@ OF_USER = {
 }
 
 
+def at_most(most):
+    """Return a function that converts an option's text to an integer from 1 to `most`."""
+
+    def number(text):
+        if cli.positive(text) > most:
+            raise argparse.ArgumentTypeError(f"{text} is more than {most:,}")
+        return int(text)
+
+    return number
+
+
 def shape(text):
     """Convert a shape such as 3x224x224 to a tuple."""
     return tuple(cli.positive(n) for n in text.split("x"))
@@ -74,7 +85,7 @@ def _add_for_all(parser):
     )
     devices = "GPUs; of this repository's scripts from 08 on (default: 4), yours runs as rank 0"
     add("--card", type=cards.card_or_gb, metavar="NAME|GB", help=card)
-    add("--devices", type=cli.positive, metavar="N", help=devices)
+    add("--devices", type=at_most(100_000), metavar="N", help=devices)
     add("--expandable", action="store_true", help="with PyTorch's expandable segments")
     add("--timeline", type=cli.location, metavar="DIR", help="draw what holds memory")
     add("--json", action="store_true", help="print a list of records instead of tables")
@@ -101,8 +112,18 @@ def _add_for_repository(group):
     add("--image-px", type=positive, metavar="N", help="edge of the images (default: the model's)")
     add("--max-length", type=positive, metavar="N", help=length)
     add("--trust-remote-code", action="store_true", help=code)
-    add("--batch-size", type=positive, metavar="N", help="per update (default: the script's)")
-    add("--micro-batch-size", type=positive, metavar="N", help="per device and pass, from 05 on")
+    add(
+        "--batch-size",
+        type=at_most(largest.MOST),
+        metavar="N",
+        help="per update (default: the script's)",
+    )
+    add(
+        "--micro-batch-size",
+        type=at_most(largest.MOST),
+        metavar="N",
+        help="per device and pass, from 05 on",
+    )
 
 
 def _add_for_user(group):
@@ -170,7 +191,9 @@ def _complete_for_repository(args):
         args.devices = 1
     args.preset = args.preset or "full"
     args.models = [None]  # the preset's
-    if args.model:
+    if args.model is not None:
+        if not all(args.model.split(",")):
+            raise UserError(f"--model {args.model!r} has an empty name")
         args.models = [selection.model(name) for name in args.model.split(",")]
     if args.trust_remote_code:
         # To standard error, since with --json the rest is read by a program.

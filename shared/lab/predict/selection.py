@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 
 from shared.errors import UserError
+from shared.images.models import patch_px
 from shared.lab.predict import techniques
 from shared.lab.predict.jobs import Wanted
 from shared.lab.records import scripts
@@ -76,7 +77,13 @@ def suited(args):
         first = unsuited[0]
         wanted_unit = (wanted_units - {units[first]}).pop()
         raise UserError(f"an option is for {wanted_unit}, but {first} trains on {units[first]}")
-    return [name for name in chosen if name not in unsuited]
+    suitable = [name for name in chosen if name not in unsuited]
+    if args.image_px:
+        presets = (scripts.get(name).load().TASK.presets[args.preset]["model"] for name in suitable)
+        for name in dict.fromkeys([*presets] if args.models == [None] else args.models):
+            if args.image_px % (patch := patch_px(name)):
+                raise UserError(f"--image-px {args.image_px}: {name} takes a multiple of {patch}")
+    return suitable
 
 
 def _units(args, named):

@@ -19,6 +19,7 @@ from shared.images import models
 from shared.lab.predict import history, tables, techniques
 from shared.lab.predict.module_tracker import Lines, plain
 from shared.lab.records import scripts
+from shared.lab.records.reading import unit
 from shared.memory.blocks import tensors
 from shared.memory.phases import Phases
 
@@ -206,6 +207,11 @@ def predicted(name, options, tries=None, with_lines=False):
     if not isinstance(record, dict):  # of a script that somebody has changed
         raise UserError(f"{name}: main() has to return what meter.test() returns")
     phases, watch = stage.phases, stage.watch
+    if len(phases.ends) < UPDATES:  # of the tiny preset, whose data are few
+        most = f"make {len(phases.ends)} updates, not {UPDATES}; take a smaller --batch-size"
+        raise UserError(
+            f"{name}: with {record['batch_size']} {unit(record)} at once, its data {most}"
+        )
     trace = Trace(watch)
     # The script's own updates: any that follow are those of a search for sizes.
     first, end = trace.index(phases.loaded), trace.index(phases.ends[UPDATES - 1])
