@@ -6,7 +6,7 @@ for most people, the first technique of 08 to 10 to try.
 Activations fall as in 09, from about 384 to 40 times the input of a block. What is left are mostly
 the weights and the gradients, 2 bytes each for 303 million parameters, 1.21 GB.
 
-Cost: one more forward pass per block, as in 09
+Cost: one more forward pass per block; twice the time if the GPU waits for the host
 
 Losses: the same
 Memory: less

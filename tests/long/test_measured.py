@@ -61,7 +61,7 @@ SAID = [
     ),
     (
         "09_act_ckpt/README",
-        "a third with 64 images at once on an H200",
+        "a third with 64 images at once [on an H200]",
         4 / 3,
         times("09_act_ckpt/one_gpu", 64, 64).median / times("05_grad_accum/train", 64, 64).median,
     ),
@@ -91,9 +91,18 @@ SAID = [
     ),
     (
         "05_grad_accum/README",
-        "more than four times on an H200",
-        4.6,
-        slower("05_grad_accum/train", "04_batchsize/train"),
+        "four times as many kernels",
+        4,
+        times("05_grad_accum/train").kernels / times("04_batchsize/train").kernels,
+    ),
+    *(
+        (
+            "05_grad_accum/README",
+            "[three to five times as long]",
+            said,
+            slower(name, "04_batchsize/train"),
+        )
+        for name, said in (("06_sgd/train", 3), ("05_grad_accum/train", 5))
     ),
     (
         "05_grad_accum/README",
@@ -159,7 +168,7 @@ def test_stages_have_the_emulated_peaks():
 
 def test_emulated_times_are_near():
     """Beside a host of the same pace; 40 runs, a part of which set the rates of clock.c."""
-    for key in ("busy_ms", "ms"):
+    for key in ("busy_ms", "ms"):  # "usual_ms" is further off, as the page says
         off = sorted(lessons_times.emulated_errors(key))
         assert len(off) > 30
         assert statistics.median(off) < 0.1 and off[int(0.9 * len(off))] < 0.25

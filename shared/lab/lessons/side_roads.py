@@ -47,23 +47,29 @@ def table(folder):
         if reading.computes_on_host(r):
             taken = f"at least {taken}"
         if timed:
-            cells.append(_measured(name, script.parent))
+            cells.append(_measured(name, script.parent, reading.computes_on_host(r)))
         cells.append("" if measured.updates(name) else taken)  # measured is better
         rows.append((link, *cells, formats.learned(tiny[name]), script.cost))
     note = "Memory is emulated, the tiny model's accuracy measured."
     return markdown.text(note, rows)
 
 
-def _measured(name, parent):
-    """Return the measured time of an update beside that of the parent, as text."""
+def _measured(name, parent, on_host):
+    """Return the measured time of an update beside that of the parent, as text.
+
+    Where the host sets the pace, it is the number of kernels and the time that they take; but not
+    for a script whose host also computes, `on_host`.
+    """
     runs = [measured.updates(script) for script in (parent, name)]
     if not all(runs):
         return ""
-    ms = f"{measured.spread(runs[1])} ms"
-    # The pace of the host differs by half from run to run, which would look like a finding.
-    if all(run.paced for run in runs):
-        return f"{ms}; kernels: {markdown.compared(*(run.kernels for run in runs))}"
-    return f"{markdown.compared(*(run.median for run in runs))}: {ms}"
+    # The pace of the host differs by half from run to run, so such times would look like a finding.
+    # Where the host also computes, it takes long for another reason.
+    if all(run.paced for run in runs) and not on_host:
+        kernels = markdown.compared(*(run.kernels for run in runs))
+        before, now = (f"{run.busy_ms:.0f}" for run in runs)
+        return f"kernels: {kernels}; GPU busy for {now} ms, before {before}"
+    return f"{markdown.compared(*(run.median for run in runs))}: {measured.spread(runs[1])} ms"
 
 
 def overview(folder):

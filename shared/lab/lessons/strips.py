@@ -49,10 +49,10 @@ def draw(file):
         axes.set_yticks([0.4, 1.25], [f"GPU: {busy_ms(entry):.0f} ms busy", "host: starts kernels"])
         axes.tick_params("y", length=0)
         axes.set_ylim(0, 1.75)
-        per_second = entry["batch_size"] / entry["ms"] * 1e3
         stage = entry["script"][:2]
         title = f"{stage}, {entry['batch_size']} images, {entry['micro_batch_size']} at a time"
-        axes.set_title(f"{title}: {entry['ms']:.0f} ms, {per_second:.0f} images/s", loc="left")
+        how = f"emulated beside a host of {entry['launch_us']} µs"
+        axes.set_title(f"{title}, {how}: {entry['ms']:.0f} ms", loc="left")
         axes.spines[["top", "right"]].set_visible(False)
     every[-1].set_xlim(0, max(entry["ms"] for entry in rows))
     every[-1].set_xlabel("ms of one update")
@@ -65,6 +65,7 @@ def part(folder):
     file = os.path.relpath(FILE, folder)
     return (
         f"![The host and the GPU during one update, over time]({file})\n\n"
-        f"Emulated: 06 on an {entry['card']}, beside a host that takes {entry['launch_us']} µs to "
-        f"start a kernel of any size. *The host sets the pace*: the GPU waits."
+        f"This is 06 on an emulated {entry['card']}. Every kernel takes the host "
+        f"{entry['launch_us']} µs to start, of whatever size. A real host's pace varies, so the "
+        f"times measured above differ from these. *The host sets the pace* where the GPU waits."
     )

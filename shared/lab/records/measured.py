@@ -16,6 +16,7 @@ from shared.lab.records import stored
 # was made by the command's prototype, and has what the first lacks.
 FILES = [stored.RESULTS / f"{name}.jsonl.xz" for name in ("h200", "h200-prototype")]
 IDENTITY = "kind name devices batch_size micro_batch_size expandable".split()  # fields of a run
+SAME = 0.02  # a relative difference of kernels; the pace of the host varies by much more
 LAUNCH_US = 30  # that this host takes to start a kernel: the median of launch_us() of its runs
 
 
@@ -188,6 +189,21 @@ def spread(run, number=None):
     return f"{number(run.median):.0f} ({low:.0f}–{high:.0f})"
 
 
-def images_per_second(run):
-    """Format images per second with their range."""
-    return spread(run, lambda ms: run.batch_size / ms * 1e3)
+def images_per_second(name, names):
+    """Format the images per second of one of several scripts, with their range.
+
+    Where the host sets the pace, scripts that start the same kernels differ as two runs of one
+    script do, so they have one range, that of all their updates.
+    """
+    run = updates(name)
+    alike = [other for other in map(updates, names) if other and same_kernels(run, other)]
+    if len(alike) < 2:
+        return spread(run, lambda ms: run.batch_size / ms * 1e3)
+    rates = [other.batch_size / ms * 1e3 for other in alike for ms in other.ms]
+    return f"{min(rates):.0f}–{max(rates):.0f}"
+
+
+def same_kernels(run, other):
+    """Return whether the host sets the pace of two runs, and starts nearly the same kernels."""
+    near = abs(other.kernels / run.kernels - 1) < SAME
+    return run.paced and other.paced and run.batch_size == other.batch_size and near
