@@ -7,9 +7,12 @@ from shared.lab.evidence.on_cards import LARGE, ON, stored_pairs
 from shared.lab.records import formats, markdown, scripts
 
 
-def part(folder):
-    """Return the commands of a stage's page, and what PyTorch says; figures of a run that fits."""
-    entry = stored_pairs()[f"{folder.name}/train"]
+def part(folder, stage=None):
+    """Return the commands of a stage's page, and what PyTorch says; figures of a run that fits.
+
+    On another page than the stage's, an option names the stage's folder.
+    """
+    entry = stored_pairs()[f"{stage or folder.name}/train"]
     # 01 has no stage before it.
     runs = [entry[when] for when in ("before", "after") if entry[when]]
     lines = []

@@ -35,7 +35,11 @@ def summary(folder):
             equal, near = (sum(abs(x) <= limit for x in e) for limit in (0, NEAR))
             cells += [str(equal), str(near), f"{max(e, key=abs):+.1%}"]
         table.append((title, str(len(group)), *cells))
-    return markdown.text(table)
+    off = [abs(x) for x in errors(runs, "allocated") if x]
+    # Rounded up, since the text says "up to".
+    most = math.ceil(max(off) * 1e4) / 1e4
+    differ = f"{len(off)} of {len(runs)} peaks of our scripts differ, by up to {most:.2%}."
+    return markdown.text(table, f"Because of *rounding*, {differ}")
 
 
 def others(kind):
