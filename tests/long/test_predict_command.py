@@ -14,13 +14,21 @@ from PIL import Image
 from shared.errors import UserError
 from shared.lab.predict import command, history, options, selection
 from shared.lab.predict.jobs import Failed, run_jobs
-from shared.lab.records import scripts
+from shared.lab.records import formats, scripts
 
 pytestmark = NEEDS
 
 DRAWN = ["05_grad_accum/train", "10_offload/train"]
 HERE = str(Path(__file__))  # of the user's, like any file that is no stage
 TRAIN = ROOT / "06_sgd" / "train.py"
+
+
+def test_a_peak_that_grows_is_not_a_fraction_less():
+    assert [formats.less(6, now) for now in (2, 6, 15)] == [
+        "3.0x less",
+        "1.0x less",
+        "2.5x as much",
+    ]
 
 
 def test_pictures(tmp_path):

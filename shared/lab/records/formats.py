@@ -53,8 +53,8 @@ def number(gb):
 
 
 def less(before, now):
-    """Format the factor by which a size has fallen: "2.4x less"."""
-    return f"{before / now:.1f}x less"
+    """Format the factor by which a size has fallen, or grown: "2.4x less", "2.8x as much"."""
+    return f"{before / now:.1f}x less" if now <= before else f"{now / before:.1f}x as much"
 
 
 def change(before, now):
