@@ -13,7 +13,7 @@ from shared.lab.records import markdown, measured, scripts, stored
 from shared.lab.records.reading import setting
 from shared.lab.report import charts, command, page, time_chart, timelines
 
-TINY = by_script(read(TINY_MEASURED)[0])
+TINY = stored.measurements(stored.TINY_MEASURED)
 GPU = "06_sgd/train"
 
 

@@ -5,7 +5,6 @@ index.html contains everything that it shows, so it opens from a disk without a 
 
 from shared.cli import Parser, location, try_writing
 from shared.errors import UserError
-from shared.lab.records import scripts
 from shared.lab.records.atomic_files import write_text
 from shared.lab.report import charts, page
 
@@ -29,8 +28,6 @@ def parse(argv):
     for file in args.records:
         try:
             shown = file.is_file() and charts.measurements(file)
-            for name in scripts.stages() if shown else ():
-                charts.costs(name, scripts.get(name).parent, shown)
         # A file may have other fields, and of other types, than a record.
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
             shown = []
