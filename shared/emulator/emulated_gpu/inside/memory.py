@@ -21,6 +21,7 @@ class State(enum.Enum):
     COMPUTED = "computed"  # as a GPU would have computed them
     ASSUMED = "assumed"  # placeholders for values that were not computed
     NEVER_TRUE = "never true"  # placeholders in a mask of NaN or infinity, which should have none
+    DECIDED = "decided"  # placeholders in a mask of which any() has been asked, and which fit
 
 
 _states = {}  # address -> State; absent where it is UNKNOWN

@@ -4,11 +4,14 @@ import os
 import sys
 import threading
 
+import torch
+
 from emulated_gpu.inside.memory import State, on_gpu, state_of
 
 MOST = 20  # lines in a report
 PACKAGES = ("site-packages", "dist-packages")
 THIS_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+PYTORCH = os.path.join(os.path.dirname(torch.__file__), "")
 # Beginnings of file names that are not the program's: of code that has no file, such as "<string>",
 # and of Python's own modules. A predictor adds its own.
 NOT_THE_PROGRAM = ["<", os.path.dirname(os.__file__)]
@@ -41,6 +44,17 @@ def line_at_work():
     line = next(filter(None, map(_line_of, (main, *frames.values()))), "?")
     frames.clear()  # this function's own frame is among them: a cycle, which would keep tensors
     return line
+
+
+def place_at_work():
+    """Return the innermost call outside of PyTorch and this package, None if there is none.
+
+    It is finer than a line, which may ask twice.
+    """
+    frame = sys._getframe(1)
+    while frame and frame.f_code.co_filename.startswith((THIS_PACKAGE, PYTORCH)):
+        frame = frame.f_back
+    return frame and (frame.f_code, frame.f_lasti)
 
 
 def _line_of(frame):

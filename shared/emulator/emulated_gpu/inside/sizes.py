@@ -131,6 +131,8 @@ def sized(func, run, args, kwargs, operands):
 
 def _count(func, args):
     """Return the largest count that the arguments allow."""
+    if func in COUNT_TRUE and state_of(args[0]) is State.NEVER_TRUE:
+        return 0
     count = SIZED[func].largest(*args)
     most = bound(func)
     return count if most is None else min(count, most)

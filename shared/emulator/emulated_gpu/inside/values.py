@@ -34,7 +34,7 @@ from emulated_gpu.inside.memory import (
     state_of,
     to_cpu,
 )
-from emulated_gpu.inside.reads import line_at_work, read
+from emulated_gpu.inside.reads import place_at_work, read
 from emulated_gpu.inside.trees import tensors_of, tree_leaves, tree_map
 
 aten = torch.ops.aten
@@ -44,17 +44,18 @@ VALUELESS = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_str
 # Operations that do not read the tensor that they change.
 OVERWRITES = {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_"}
 COPIES = ("_to_copy", "copy_")
-# Operations whose masks are hardly ever true, and operations that join masks.
-FIND_NAN = ("isnan", "isinf")
+# Operations that join masks.
 EITHER = ("bitwise_or", "logical_or")
 # Operations that read each value many times: convolutions, products of matrices.
 PRODUCTS = re.compile(r"conv|(^|_|add|b)mm(_|$)|attention|rnn|linalg")
+# Operations that count what is true in a mask.
+COUNT = ("sum", "count_nonzero", "any")
 # Operations that count, or add up, into a tensor that had zeros before.
 ADD_UP = {"scatter_add_", "scatter_reduce_", "index_add_", "index_reduce_"}
 RANDOM = torch.Tag.nondeterministic_seeded
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
-turns = {}  # "file:line" -> how often it has called any() on a mask without values
+turns = {}  # place_at_work() -> how often it has called any() on masks without known values
 
 
 def handle(func, run, args, kwargs):
@@ -109,14 +110,16 @@ def compute(func, args, kwargs, operands, out):
     if name in COPIES and results[0].device.type == "cpu":
         received(args[0] if name == "_to_copy" else args[1], results[0])
         return
-    assumption = assumed_state(name, operands)
+    assumption = assumed_state(func, args, operands)
     new = new_tensors(operands, results)
     # A large mask of NaN has no values, but what a script does with it is known.
     large = State.NEVER_TRUE if assumption is State.NEVER_TRUE else State.UNKNOWN
-    for t in filter(is_large, new):
+    targets = written(func, args, kwargs, operands)
+    # Of a large target, only what was said about it is forgotten: small views may have values.
+    is_said = [t for t in targets if is_large(t) and is_assumed(t)]
+    for t in (*filter(is_large, new), *is_said):
         mark(t, large)
     new = [t for t in new if not is_large(t)]
-    targets = written(func, args, kwargs, operands)
     changed = [t for t in targets if on_gpu(t) and not is_large(t)]
     if not changed and not new:
         return
@@ -132,9 +135,10 @@ def compute(func, args, kwargs, operands, out):
         if is_possible and not is_needless:
             is_computed = on_cpu(func, args, kwargs, operands, out)
     is_known = is_computed and not assumes
-    # A loop may wait for any() of assumed values, which would never change.
-    if not is_computed or (name == "any" and not is_known):
-        fill(new, assumed_number(name, operands, assumption))
+    if not is_computed:
+        fill(new, assumed_number(name, operands, new, assumption))
+    if func is aten.any.default and not is_known:
+        decide(operands[0], *new)
     if not is_computed and name in ADD_UP:
         fill(changed, 1)
     mark_states((*changed, *new), State.COMPUTED if is_known else assumption)
@@ -163,28 +167,34 @@ def new_tensors(operands, results):
     return [t for t in results if on_gpu(t) and start(t) not in old]
 
 
-def assumed_state(name, operands):
+def assumed_state(func, args, operands):
     """Return the State of a result that is an assumption: NEVER_TRUE or ASSUMED."""
-    if name in FIND_NAN:
+    # isinf() has no kernel of its own: it compares absolute values with infinity.
+    is_infinity = func is aten.eq.Scalar and args[1] == math.inf
+    is_joined = base_name(func).rstrip("_") in EITHER
+    if is_joined and all(state_of(t) is State.NEVER_TRUE for t in operands):
         return State.NEVER_TRUE
-    if name in EITHER and all(state_of(t) is State.NEVER_TRUE for t in operands):
-        return State.NEVER_TRUE
-    return State.ASSUMED
+    return State.NEVER_TRUE if func is aten.isnan.default or is_infinity else State.ASSUMED
 
 
 def is_assumed(t):
     """Return whether a tensor has placeholders in place of computed values."""
-    return on_gpu(t) and state_of(t) in (State.ASSUMED, State.NEVER_TRUE)
+    return on_gpu(t) and state_of(t) not in (State.COMPUTED, State.UNKNOWN)
 
 
-def assumed_number(name, operands, assumption):
+def assumed_number(name, operands, results, assumption):
     """Return the placeholder for the values of an operation's result.
 
-    It is 0 in a mask of NaN or infinity; any() alternates; all else is 1, or true.
+    It is 0 in a mask of NaN or infinity; all else is 1, or true, and the sum of a mask fits.
     """
     if assumption is State.NEVER_TRUE:
         return 0
-    return is_any(operands) if name == "any" else 1
+    if name not in COUNT or not operands:
+        return 1
+    if state_of(operands[0]) is State.NEVER_TRUE:
+        return 0
+    is_sum = name != "any" and operands[0].dtype == torch.bool and results and results[0].numel()
+    return operands[0].numel() // results[0].numel() if is_sum else 1
 
 
 def fill(tensors, number):
@@ -194,16 +204,23 @@ def fill(tensors, number):
             alias(t).fill_(number)
 
 
-def is_any(operands):
-    """Return 1 and 0 in turn: the assumed result of any() on a mask without values.
+def decide(mask, result):
+    """Let any() of masks without known values alternate, so that a loop that waits for it ends.
 
-    So a loop that waits for either result ends. For masks of NaN or infinity the result is 0.
+    The mask is made so, since what is asked next about it has to fit: how many are true, which
+    ones, and any() again. For masks of NaN or infinity the result stays 0.
     """
-    line = line_at_work()
-    turns[line] = turns.get(line, 0) + 1
-    if not operands or state_of(operands[0]) is State.NEVER_TRUE:
-        return 0
-    return turns[line] % 2
+    if state_of(mask) in (State.NEVER_TRUE, State.DECIDED):
+        return
+    place = place_at_work()
+    turns[place] = turns.get(place, 0) + 1
+    is_other = turns[place] % 2 == 0
+    is_true = bool(alias(result)) != is_other
+    fill([result], is_true)
+    if mask.dtype == torch.bool:
+        if not is_large(mask) and (is_other or not has_values(mask)):
+            fill([mask], is_true)
+        mark(mask, State.DECIDED if is_true or not is_large(mask) else State.NEVER_TRUE)
 
 
 def written(func, args, kwargs, operands):
