@@ -142,6 +142,20 @@ def test_a_script_that_needs_values():
     assert "all 2  each" in run(*command, limit=300)
 
 
+THREADS = """
+import threading, torch
+threads = [torch.get_num_threads()]
+other = threading.Thread(target=lambda: threads.append(torch.get_num_threads()))
+other.start()
+other.join()
+print(threads, "OpenMP" in torch.__config__.parallel_info())
+"""
+
+
+def test_small_tensors_take_one_thread_on_every_machine(tmp_path):
+    assert "[1, 1] True" in emulate(THREADS, tmp_path, OMP_NUM_THREADS="4")
+
+
 def test_nothing_outlives_the_command(tmp_path):
     """Not even a program in an endless loop, if the command is ended or killed."""
     script = tmp_path / "endless.py"

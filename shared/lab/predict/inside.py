@@ -32,7 +32,6 @@ def main(file):
     # Otherwise torch.compile() would trace the watch's functions along with the script's.
     for module in ("watch", "cost"):
         process.leave_out_of_compile(f"shared.lab.predict.{module}")
-    torch.set_num_threads(1)
     process.leave_out_of_lines(Path(__file__).parent)
     run = Run(Path(settings.script), settings.updates)
     error = run.run(settings.arguments, settings.image_shape)

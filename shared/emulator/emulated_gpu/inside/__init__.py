@@ -3,11 +3,14 @@
 import os
 
 
-def prepare():
-    """Prepare PyTorch, which has just been imported."""
+def prepare(torch):
+    """Prepare PyTorch, the module, which has just been imported."""
     from emulated_gpu.imports import once_imported
     from emulated_gpu.inside import alone, dynamo, host, kernels, report, sizes, streams, work
 
+    # The host computes small tensors, for which threads would mostly wait for each other; and no
+    # result depends on how many cores a machine has.
+    torch.set_num_threads(1)
     work.read_rates()
     kernels.begin()
     once_imported("torchvision", kernels.begin_nms)

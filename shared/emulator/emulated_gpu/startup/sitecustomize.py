@@ -39,7 +39,7 @@ def prepare_torch(torch):
     """Prepare PyTorch, which the program has just imported."""
     from emulated_gpu.inside import prepare
 
-    prepare()
+    prepare(torch)
 
 
 if "EMULATED_DEVICES" in os.environ:
