@@ -79,6 +79,22 @@ int main(void) {
   for (int i = 0; i < THREADS; i++)
     assert(!pthread_join(threads[i], NULL));
   assert(memory_used(0) == 0);
+  // Sizes are unsigned: nothing may begin at 0 again, or fall below it.
+  size_t sizes[] = {SIZE_MAX, SIZE_MAX - MIB, card.bytes + 1}, free_bytes, context = card.context;
+  void *large;
+  for (int i = 0; i < 3; i++)
+    assert(cudaMalloc(&large, sizes[i]) == cudaErrorMemoryAllocation && !memory_used(0));
+  assert(!memory_addresses(SIZE_MAX));
+  card.context = card.bytes + 1;
+  assert(!cudaMemGetInfo(&free_bytes, sizes) && free_bytes == 0);
+  assert(cudaMalloc(&large, 1) == cudaErrorMemoryAllocation);
+  card.context = context;
+  cudaMemPool_t pool;
+  uint64_t taken;
+  assert(!cudaMalloc(&large, 1) && !cudaFreeAsync(large, 0));
+  assert(!cudaDeviceGetDefaultMemPool(&pool, 0));
+  assert(!cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &taken) && taken == 0);
+  assert(ncclGroupEnd() == ncclInvalidUsage && !ncclGroupStart() && !ncclGroupEnd());
   uint16_t halves[] = {0x0001, 0x3c00, 0x7bff, 0x8400};  // subnormal, 1, the largest, negative
   ncclUniqueId id = {0};
   ncclComm_t c;

@@ -30,7 +30,8 @@ ENTRY bool emulator_untouched(const void *start, size_t bytes) {
   const size_t around = 16; // pages at the ends: neighbors share them, or were read with them
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
   uintptr_t at = (uintptr_t)start / page + around;
-  uintptr_t end = ((uintptr_t)start + bytes) / page - around;
+  uintptr_t end = ((uintptr_t)start + bytes) / page;
+  end -= around < end ? around : end;
   int map = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
   bool untouched = map >= 0;
   while (untouched && at < end) {

@@ -33,7 +33,10 @@ typedef struct chunk {
 } chunk;
 static chunk *newest, *highest;
 
-static size_t rounded(size_t bytes) { return (bytes + GRAIN - 1) / GRAIN * GRAIN; }
+static size_t rounded(size_t bytes) {
+  size_t most = SIZE_MAX / CHUNK * CHUNK; // above, the sum would begin at 0 again
+  return bytes > most ? most : (bytes + GRAIN - 1) / GRAIN * GRAIN;
+}
 
 static void reserve(void) {
   // Where addresses are limited (ulimit -v), a smaller range has to do.
@@ -247,8 +250,10 @@ ENTRY cudaError_t cudaFreeAsync(void *pointer, cudaStream_t stream) {
   pthread_mutex_lock(&lock);
   block **link;
   chunk *of = find((uintptr_t)pointer, &link);
-  if (of && of->on >= 0)
-    pool_used[of->on] -= (*link)->size;
+  if (of && of->on >= 0) { // it may have come from cudaMalloc(), and was not counted then
+    uint64_t *in = &pool_used[of->on];
+    *in -= (*link)->size < *in ? (*link)->size : *in;
+  }
   pthread_mutex_unlock(&lock);
   return cudaFree(pointer);
 }

@@ -63,6 +63,8 @@ unsigned long ranks_group(void) { return groups ? last_group : 0; }
 
 ENTRY ncclResult_t ncclGroupEnd(void) {
   ncclResult_t error = ncclSuccess;
+  if (!groups) // nothing has begun: below 0, no group would ever end
+    return ncclInvalidUsage;
   if (--groups)
     return error;
   for (call *s = calls; s; s = s->next)
