@@ -13,7 +13,10 @@ from torchvision.transforms.v2.functional import pil_to_tensor
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
 from shared import errors
 from shared.cli import Parser
+from shared.errors import UserError
 from shared.images import data, models
+
+SAVED = ("model", "image_px", "classes", "cropped")  # in config.json
 
 
 def load(folder):
@@ -21,10 +24,23 @@ def load(folder):
 
     The latter has the attributes model, image_px, classes (their names) and cropped (true if images
     are resized to more than image_px and then cropped to it).
+
+    Raises:
+        UserError: there is no such model.
     """
-    made = types.SimpleNamespace(**json.loads((folder / "config.json").read_text()))
-    model = models.vit(made, made)
-    model.load_state_dict(load_file(folder / "model.safetensors"))
+    if not (folder / "config.json").is_file():
+        holds = f"{folder} holds no model"
+        raise UserError(f"{holds}; pass a folder that a script of 01 to 10 has saved with --save")
+    try:
+        config = json.loads((folder / "config.json").read_text())
+        made = types.SimpleNamespace(**{name: config[name] for name in SAVED})
+        model = models.vit(made, made)
+        model.load_state_dict(load_file(folder / "model.safetensors"))
+    except Exception as error:  # damaged files raise those of json, safetensors or PyTorch
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        if isinstance(error, KeyError):
+            why = f"config.json has no {why}; 11_llm/classify.py reads models of texts"
+        raise UserError(f"{folder} holds no usable model of images ({why})") from None
     return model.eval(), made
 
 

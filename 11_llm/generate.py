@@ -70,6 +70,8 @@ def main(argv=None):
     parser.add_argument("--tokens", type=positive, default=40, metavar="N", help=most)
     parser.add_argument("--seed", type=int, default=123, help=drawn)
     args = parser.parse_args(argv)
+    if not 0 <= args.seed < 2**32:
+        parser.error(f"--seed {args.seed} is not from 0 to {2**32 - 1}")
     torch.manual_seed(args.seed)
     print("\n".join(generate(args.folder, args.texts, args.tokens)))
 

@@ -6,6 +6,7 @@ The exit code is 2, and there is no traceback.
 import importlib
 import json
 import re
+import runpy
 from types import SimpleNamespace
 from urllib.error import URLError
 
@@ -163,6 +164,37 @@ def test_a_job_that_is_started_again_after_its_end_has_succeeded(tmp_path, capsy
     assert not end.value.code
     assert f"{tmp_path} holds the model of a finished run" in capsys.readouterr().err
     assert [file.read_text() for file in tmp_path.iterdir()] == 2 * ["of a run"]
+
+
+IMAGES = '{"model": "vit_tiny", "image_px": 32, "classes": ["a", "b"], "cropped": false'
+CONFIGS = {  # config.json, and what the program for images says
+    "empty": ("{}", "config.json has no 'model'; 11_llm/classify.py reads models of texts"),
+    "texts": ('{"model_type": "bert"}', "config.json has no 'model'; 11_llm/classify.py reads"),
+    "broken": ('{"model', "Unterminated string starting at: line 1 column 2"),
+    "list": ("[1]", "list indices must be integers"),
+    "binary": ("\udcff", "can't decode byte 0xff"),
+    "unknown": (IMAGES.replace("tiny", "large") + "}", "Unknown model vit_large"),
+    "weights": (IMAGES + "}", "No such file or directory"),
+}
+PROGRAMS = ("10_offload/classify", "11_llm/classify", "11_llm/generate")
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("name", [*CONFIGS, "nothing"])
+def test_a_folder_that_holds_no_model_of_a_kind(name, program, tmp_path):
+    content, said = CONFIGS.get(name, ("", "holds no model; pass a folder that"))
+    if content:
+        (tmp_path / "config.json").write_text(content, errors="surrogateescape")
+    with pytest.raises(UserError) as error:
+        runpy.run_path(f"{program}.py")["main"]([str(tmp_path), "a picture"])
+    assert str(error.value).startswith(f"{tmp_path} holds no ") and "\n" not in str(error.value)
+    assert said in str(error.value) or program != PROGRAMS[0]
+
+
+@pytest.mark.parametrize("seed", ["-1", "99999999999999999999"])
+def test_a_seed_that_is_none(seed, tmp_path):
+    with pytest.raises(UserError, match=f"^--seed {seed} is not from 0 to 4294967295"):
+        runpy.run_path("11_llm/generate.py")["main"]([str(tmp_path), "a text", "--seed", seed])
 
 
 @pytest.mark.parametrize("precision, said", [("bf16-true", 1), ("32-true", 0)])
