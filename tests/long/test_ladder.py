@@ -10,6 +10,7 @@ from helpers.single_process import TINY
 
 from emulated_gpu import cards
 from shared.lab.ladder import command as ladder_command
+from shared.lab.ladder import fingerprint
 from shared.lab.predict.jobs import run_jobs
 from shared.lab.records.exercises import every
 from shared.lab.records.reading import by_script, read
@@ -62,6 +63,13 @@ def test_one_gpu_has_a_ladder_of_its_own(tmp_path):
     further = ["06_sgd/adam_on_host", "09_act_ckpt/one_gpu", "10_offload/activations_only"]
     assert sorted(records) == sorted([*NAMES[:7], *further])
     assert {r["world_size"] for r in records.values()} == {1}
+
+
+def test_a_measurement_depends_on_no_table():
+    """A change in one would repeat every measurement."""
+    files = {file.name for file in fingerprint._files(NAMES[0])}
+    assert {"train.py", "metrics.py", "ledger.py", "data.py", "running.py"} <= files
+    assert not {"markdown.py", "formats.py", "ladder_table.py", "__main__.py"} & files
 
 
 @NEEDS

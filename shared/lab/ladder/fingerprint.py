@@ -11,8 +11,9 @@ from emulated_gpu.launch import is_emulated
 from shared.lab.records import scripts
 from shared.record import ROOT, device_name, versions
 
-# The folders of modules that stages import, and of those that run stages.
-FOLDERS = ("memory", "images", "text", "lab/records")
+# Modules that stages import, and the one that runs stages. The door and the tables of records are
+# left out: a measurement need not be repeated for another word or column.
+MODULES = ("[a-z]*.py", "memory/*.py", "images/*.py", "text/*.py", "lab/records/running.py")
 EMULATOR = "emulator/emulated_gpu"
 SOURCES = (".py", ".c", ".h", ".csv")  # of the emulator; the last has the cards
 
@@ -30,7 +31,7 @@ def fingerprint(name, options, task):
     # Versions of the packages of this task only: another's do not change the result.
     settings = json.dumps([options, machine, versions(task, name)])
     code = hashlib.sha256(settings.encode())
-    # All of the shared code, since a change anywhere may change a measurement.
+    # All code of the heart, since a change anywhere may change a measurement.
     for file in _files(name):
         code.update(file.read_bytes())
     return code.hexdigest()[:16]  # 64 bits: enough for some hundred records
@@ -39,9 +40,9 @@ def fingerprint(name, options, task):
 def _files(name):
     """Return the files of a script and of all that it may import from this repository."""
     shared = ROOT / "shared"
-    files = [scripts.get(name).path, *sorted(shared.glob("*.py"))]
-    for folder in FOLDERS:
-        files += sorted((shared / folder).glob("*.py"))
+    files = [scripts.get(name).path]
+    for modules in MODULES:
+        files += sorted(shared.glob(modules))
     # On a real device the emulator takes no part.
     if is_emulated():
         emulator = (shared / EMULATOR).rglob("*")
