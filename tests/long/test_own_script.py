@@ -190,6 +190,7 @@ def test_advice_is_a_diff_of_the_technique_alone(category, devices):
         peak_at = {"train": {"phase": "step"}}
         train = {"device_reserved_gb": 10, "device_peak_gb": 9, "breakdown_gb": {category: 8}}
         r = {"precision": precision, "world_size": devices, "peak_at": peak_at, "train": train}
+        r["time"] = None
         (said,) = (line for line in advice.advice({**r, "load": train}) if "git diff" in line)
         before, after = (word.removesuffix(".py") for word in said.split()[-2:])
         assert scripts.get(after).parent == before
@@ -202,11 +203,19 @@ def test_with_room_nothing_has_to_be_saved():
     train = {"device_reserved_gb": 10, "device_peak_gb": 9}
     train["breakdown_gb"] = {"parameters": 3, "activations": 4, "temporaries": 1}
     r = {"precision": "bf16", "world_size": 1, "train": train, "load": train}
-    r |= {"batch_size": 8, "unit": "images"}
+    r |= {"batch_size": 8, "unit": "images", "time": None}
     _, line = advice.advice(r, free_gb=20)  # 18 GB for 5 GB of 8 images, once more and more
     assert line.endswith("room for about 4 times the images at once")
     for less in (r | {"batch_size": 0}, r):  # without inputs nothing grows; 6 GB are too few
         assert any("git diff" in line for line in advice.advice(less, free_gb=6))
+
+
+@pytest.mark.parametrize("busy_ms, price", [(20, "doubles an update"), (99, "a third more time")])
+def test_the_price_of_checkpointing_depends_on_who_sets_the_pace(busy_ms, price):
+    train = {"device_peak_gb": 9, "breakdown_gb": {"activations": 8}}
+    time = {"ms": 100, "busy_ms": busy_ms}
+    r = {"precision": "bf16", "world_size": 1, "train": train, "time": time}
+    assert price in advice.what_first(r)[0]
 
 
 def test_memory_that_grows_with_every_update_is_named(tmp_path):

@@ -1,7 +1,7 @@
 """Advice for a script: one technique for the largest part of its peak, and where to see it."""
 
 from emulated_gpu import cards
-from shared.lab.predict import tables
+from shared.lab.predict import tables, times
 from shared.lab.records import scripts
 
 LEAST = 0.2  # of the peak: less of it is not worth a technique
@@ -69,11 +69,11 @@ def what_first(r):
 
 def first(category, r):
     """Return the first technique for a category: its description, and a script that has it."""
-    # 16 bits come first, since they also save time; checkpointing computes forward passes twice.
+    # 16 bits come first, since they also save time; checkpointing takes more.
     if category in ACTIVATIONS and {*r["precision"].split(" and ")} <= {"fp32", "tf32"}:
         return "compute in 16 bits", "02_mixed_precision/train"
     if category in ACTIVATIONS:
-        return "checkpoint activations", "09_act_ckpt/one_gpu"
+        return f"checkpoint activations{_price(r['time'])}", "09_act_ckpt/one_gpu"
     if category in KEPT and r["world_size"] > 1:
         return "keep weights and states on the host", "10_offload/train"
     if category == "optimizer states":
@@ -88,3 +88,12 @@ def first(category, r):
     if r.get("unit") == "texts":
         return "compute the loss in parts", "11_llm/causal_chunked"
     return "take fewer inputs at once", "05_grad_accum/train"
+
+
+def _price(time):
+    """Return what checkpointing adds to an update, as measured (09_act_ckpt/README.md)."""
+    if not time:
+        return ""
+    if times.is_paced(time):
+        return ", which about doubles an update, as here the host sets the pace"
+    return ", for about a third more time"
