@@ -34,14 +34,14 @@ class Phase(TypedDict):
 
 
 class Record(TypedDict, total=False):
-    """The measurements of a script; one on images lacks the fields of texts, and vice versa."""
+    """The measurements of a script: those fields whose names do not say all.
+
+    One on images lacks the fields of texts, and the reverse. Instead of an accuracy, causal
+    language models have a perplexity, and completions a reward.
+    """
 
     script: str  # folder and file, such as 06_sgd/train
-    preset: str  # tiny or full
-    model: str  # its name, or a folder
     pretrained: bool  # the run started from pretrained weights
-    dataset: str  # its name
-    device: str  # name of the GPU, or of the processor
     world_size: int  # number of devices
     shares: int  # parts of a batch; fewer than devices where some of these share a part
     precision: str  # Fabric's name for it; for a user's script, that of its matrix products
@@ -49,8 +49,6 @@ class Record(TypedDict, total=False):
     micro_batch_size: int | None  # per device and forward pass
     image_px: int  # edge of the images, in pixels
     max_length: int  # tokens per text at most
-    seed: int  # of the order of the data and of random weights
-    epochs: int  # passes over the data, the last one maybe cut short
     steps: int  # updates
     resumed_at: int | None  # updates before the last --resume, which `steps` includes
     load: Phase
@@ -58,23 +56,11 @@ class Record(TypedDict, total=False):
     rank: int  # of a pipeline: the process whose peak `train` has
     input_shapes: list  # of the first input, for each update that the ledger has logged
     images_per_second: float | None  # after the updates that the ledger has logged
-    texts_per_second: float | None
     train_seconds: float  # of the updates since the last --resume
-    train_accuracy: float | None  # from 0 to 1, in the last epoch, while training
-    val_accuracy: float | None  # after it
-    test_accuracy: float  # at the end
-    train_perplexity: float | None  # of causal language models: exp of the mean loss per token
-    val_perplexity: float | None
-    test_perplexity: float
-    train_reward: float | None  # of completions: the mean, from 0 to 1
-    val_reward: float | None
-    test_reward: float
+    train_accuracy: float | None  # from 0 to 1, in the last epoch, while training; val_: after it
     first_loss: float  # of the first update, over all devices
-    last_loss: float  # of the last update, over all devices
-    versions: dict  # of Python and packages
     git_commit: str | None  # with -dirty if files differed from it
     command: str  # that made the record
-    date: str  # year, month and day
 
 
 def new(task, **fields):

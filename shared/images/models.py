@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import types
 from pathlib import Path
 
 import torch
@@ -25,13 +24,6 @@ def image_px(name):
     if name == "vit_tiny":
         return 32
     return torchvision.models.get_model_weights(name).DEFAULT.meta["min_size"][0]
-
-
-def patch_px(name):
-    """Return the edge, in pixels, of the patches into which a model divides an image."""
-    args = types.SimpleNamespace(model=name, image_px=image_px(name))
-    with torch.device("meta"):
-        return vit(args, types.SimpleNamespace(classes=["0", "1"])).patch_size
 
 
 def vit(args, loaders):

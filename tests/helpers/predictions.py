@@ -9,6 +9,7 @@ from helpers import on_gpu
 from helpers.versions import KEPT_GB
 from shared.lab.predict import command, stage
 from shared.lab.predict.jobs import Wanted, run_jobs
+from shared.lab.records import scripts
 from shared.lab.records.reading import by_script
 from shared.memory.blocks import summit
 from shared.memory.phases import Phases
@@ -25,10 +26,10 @@ def predict_all(names, *args, **sizes):
     Each also has "tensors", {phase: {category: bytes}}: see in_one_memory().
     """
     wanted = Wanted(*args, **sizes)
-    return by_script(run_jobs([(with_tensors, name, wanted) for name in names]))
+    return by_script(run_jobs([(with_tensors, scripts.get(name), wanted) for name in names]))
 
 
-def with_tensors(name, options):
+def with_tensors(script, options):
     """Return the prediction of a script, with its "tensors"."""
     found, end_phase = [], Phases._phase
 
@@ -37,7 +38,7 @@ def with_tensors(name, options):
         return end_phase(phases, since)
 
     with mock.patch.object(Phases, "_phase", watched):
-        record = stage.predict(name, options)
+        record = stage.predict(script, options)
     return {**record, "tensors": dict(zip(("load", "train"), found, strict=True))}
 
 

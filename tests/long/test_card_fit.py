@@ -12,6 +12,7 @@ from emulated_gpu import cards
 from shared.lab.predict import card_fit, command, sizes, stage, tables
 from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.predict.largest import largest
+from shared.lab.records import scripts
 
 pytestmark = NEEDS
 
@@ -26,7 +27,7 @@ def sized(script, *micro_batches):
         Wanted("tiny", micro_batch_size=n, batch_size=max(16, 2 * n * shares))
         for n in micro_batches
     ]
-    return run_jobs([(stage.predict, script, w) for w in wanted])
+    return run_jobs([(stage.predict, scripts.get(script), w) for w in wanted])
 
 
 def gb_of(records):
@@ -37,7 +38,7 @@ def test_the_largest_fits_and_one_more_would_not():
     """For a batch of any size, on each of four GPUs."""
     script = "08_fsdp/train"
     card = sum(gb_of(sized(script, 1, 24))) / 2 + BETWEEN + OUTSIDE + tables.NCCL_GB
-    (record,) = run_jobs([(sizes.with_fits, script, Wanted("tiny"), card)])
+    (record,) = run_jobs([(sizes.with_fits, scripts.get(script), Wanted("tiny"), card)])
     n = record["fits"]["largest_micro_batch"]
     assert [tables.needs(r) <= card for r in sized(script, n, n + 1)] == [True, False]
 
@@ -90,6 +91,7 @@ def test_the_cost_is_that_of_the_scripts_own_update():
 
 
 def test_a_run_that_fails_takes_no_others_with_it():
-    jobs = [("01_baseline/train", Wanted("tiny")), ("02_mixed_precision/train", Wanted("none"))]
+    names = "01_baseline/train", "02_mixed_precision/train"
+    jobs = [(scripts.get(n), Wanted(preset)) for n, preset in zip(names, ("tiny", "none"))]
     (record,), failed = card_fit.fits(jobs, cards.get("a100").gb)
     assert record["script"] == "01_baseline/train" and failed.failed == 1

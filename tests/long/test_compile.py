@@ -6,6 +6,7 @@ from emulated_gpu.cards import CARDS
 from shared.lab.evidence.variants import VARIANTS, emulate
 from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.predict.stage import predict
+from shared.lab.records import scripts
 
 
 @pytest.fixture(scope="module")
@@ -13,7 +14,7 @@ def compiled():
     """The peaks in GB of compiled scripts and of their counterparts, {script: peak}."""
     names = "05_grad_accum/train", "05_grad_accum/compile", "08_fsdp/train", "09_act_ckpt/train"
     names += ("09_act_ckpt/compile_budget",)
-    records = run_jobs([(predict, name, Wanted("full", "vit_b_16")) for name in names])
+    records = run_jobs([(predict, scripts.get(name), Wanted("full", "vit_b_16")) for name in names])
     return {r["script"]: r["train"]["device_peak_gb"] for r in records}
 
 
@@ -48,7 +49,7 @@ def test_without_its_limiter_a_fast_host_makes_fsdp1_reserve_more():
 
 def test_fp8_saves_no_memory():
     names, options = ("11_llm/before", "11_llm/fp8"), Wanted("full", card=CARDS["h100"])
-    before, fp8 = run_jobs([(predict, name, options) for name in names])
+    before, fp8 = run_jobs([(predict, scripts.get(name), options) for name in names])
     assert before["train"]["device_peak_gb"] < fp8["train"]["device_peak_gb"]
     assert fp8["train"]["breakdown_gb"]["activations"] == pytest.approx(
         before["train"]["breakdown_gb"]["activations"], rel=0.01

@@ -85,7 +85,7 @@ def text_records(tmp_path_factory):
 def predictions(records):
     same = {"model": "vit_b_16", "card": this_card()}
     jobs = [
-        (predict, name, Wanted("full", devices=r["world_size"], **same))
+        (predict, scripts.get(name), Wanted("full", devices=r["world_size"], **same))
         for name, r in records.items()
     ]
     return dict(zip(records, run_jobs(jobs)))
@@ -110,7 +110,7 @@ def test_as_predicted(records, predictions, stage):
 def test_text_as_predicted(text_records, run):
     record = text_records[run]
     wanted = Wanted("full", devices=record["world_size"], card=this_card())
-    (predicted,) = run_jobs([(predict, run, wanted)])
+    (predicted,) = run_jobs([(predict, scripts.get(run), wanted)])
     agree(record["train"], predicted["train"])
 
 

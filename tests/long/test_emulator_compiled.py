@@ -53,7 +53,7 @@ print(json.dumps(results))
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """What each of COMPILED ends with, {name: "runs" or the error}."""
+    """Return what each of COMPILED ends with, {name: "runs" or the error}."""
     folder = tmp_path_factory.mktemp("compiled")
     script = SCRIPT.replace("CASES", json.dumps(COMPILED))
     printed = emulate(script, folder, "--card", "h100", limit=400)

@@ -113,7 +113,7 @@ print(json.dumps(results))
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """What each of CASES ends with, {name: "fits" or the error}."""
+    """Return what each of CASES ends with, {name: "fits" or the error}."""
     script = SCRIPT.replace("CASES", json.dumps(CASES))
     printed = emulate(script, tmp_path_factory.mktemp("unknown"), "--card", "h200")
     return json.loads(next(line for line in printed.splitlines() if line.startswith("{")))

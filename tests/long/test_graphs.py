@@ -6,6 +6,7 @@ from helpers.emulated import NEEDS
 
 from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.predict.stage import predict
+from shared.lab.records import scripts
 
 pytestmark = NEEDS
 GRAPHED = "05_grad_accum/cuda_graphs"
@@ -15,7 +16,7 @@ GRAPHED = "05_grad_accum/cuda_graphs"
 def pair():
     """The records of stage 05, and of its side road with a graph."""
     names = "05_grad_accum/train", GRAPHED
-    return run_jobs([(predict, name, Wanted("full", "vit_b_16")) for name in names])
+    return run_jobs([(predict, scripts.get(name), Wanted("full", "vit_b_16")) for name in names])
 
 
 def test_the_host_starts_one_piece_instead_of_all_kernels_of_a_micro_batch(pair):

@@ -88,7 +88,9 @@ def together(tmp_path_factory):
 def test_ranks_alone_need_what_they_need_together(together, capsys):
     found, peaks = together
     ends = (0, DEVICES - 1)
-    alone = run_jobs([(predict, NAME, Wanted("full", "vit_b_16", rank=rank)) for rank in ends])
+    alone = run_jobs(
+        [(predict, scripts.get(NAME), Wanted("full", "vit_b_16", rank=rank)) for rank in ends]
+    )
     needs = [round(r["train"]["device_peak_gb"] * 1e9) for r in alone]
     assert needs == [peaks[rank] for rank in ends]
     assert peaks.index(max(peaks)) == found["rank"] == 0
@@ -110,4 +112,4 @@ def test_the_first_stage_holds_more_if_all_forward_passes_come_first():
 def test_a_card_that_is_too_small_for_one_rank():
     """The rank that fails is the one that is shown, by PyTorch's own error."""
     with pytest.raises(ValueError, match="out of memory"):
-        run_jobs([(predict, NAME, Wanted("full", card_gb=1.9))])
+        run_jobs([(predict, scripts.get(NAME), Wanted("full", card_gb=1.9))])

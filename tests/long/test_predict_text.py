@@ -13,7 +13,7 @@ from shared.lab.predict import techniques
 from shared.lab.predict.command import main
 from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.predict.stage import predict
-from shared.lab.records import stored
+from shared.lab.records import scripts, stored
 
 pytestmark = NEEDS
 
@@ -44,7 +44,7 @@ def test_every_technique_saves_what_it_is_for(steps):
 
 def test_the_way_starts_and_ends_at_the_scripts(steps):
     same = "script load train world_size batch_size micro_batch_size precision".split()
-    jobs = [(predict, run, Wanted("full")) for run in TEXT]
+    jobs = [(predict, scripts.get(run), Wanted("full")) for run in TEXT]
     for script, step in zip(run_jobs(jobs), (steps[0], steps[-1])):
         assert [script[key] for key in same] == [step[key] for key in same]
 
@@ -66,8 +66,8 @@ def test_the_page_shows_what_is_predicted_today(steps):
 def test_steps_on_one_device_are_ordinary_updates():
     """They run in one process, without shards, and hold what they do on an emulated GPU."""
     firsts = [techniques.in_order(1)[:n] for n in (2, 3, 4)]
-    wanted = [Wanted("tiny", max_length=32, devices=1, techniques=f) for f in firsts]
-    predicted = run_jobs([(with_tensors, TEXT[1], w) for w in wanted])
+    wanted = Wanted("tiny", max_length=32, devices=1)
+    predicted = run_jobs([(with_tensors, techniques.script(f), wanted) for f in firsts])
     argv = ["--preset", "tiny", "--max-length", "32", "--max-steps", "3"]
     measured = [techniques.script(chosen).load().main(argv) for chosen in firsts]
     assert not torch.distributed.is_initialized()

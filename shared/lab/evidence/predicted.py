@@ -37,8 +37,8 @@ def jobs(group):
     for options in OPTIONS[group]:
         jobs += [(predict, *run) for run in selection.runs(parse(options.split()))]
     if group == stored.SIDE_ROADS:  # the stages are a group of their own; an A100 has no FP8
-        jobs = [job for job in jobs if job[1] not in scripts.stages()]
-        jobs = [job for job in jobs if "fp8" not in job[1] or job[2].card.fp8]
+        jobs = [job for job in jobs if job[1].side_road]
+        jobs = [job for job in jobs if "fp8" not in job[1].name or job[2].card.fp8]
     return jobs
 
 

@@ -1,7 +1,7 @@
 """Large models on up to a thousand GPUs: 11_llm, one emulated rank of many, for its lesson page.
 
-`python -m shared records scale` emulates them, one after the other, and stores the records: the memory of
-a GPU, and the memory and seconds of this computer. Tensor, pipeline and context parallelism at this
+`python -m shared records scale` emulates them, one after the other, and stores the records: the
+memory of a GPU, and the memory and seconds of this computer. Tensor, pipeline and context parallelism at this
 scale are torchtitan's: see proof/published/sources.toml.
 """
 
@@ -13,12 +13,13 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from emulated_gpu.cards import CARDS
 from shared.cli import Parser
+from shared.lab.predict import techniques
 from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.predict.stage import predict
-from shared.lab.predict.techniques import in_order
 from shared.lab.records import stored
 
-SCRIPT = "11_llm/train"
+# All but the last, which is offloading: at this scale the shards are small without it.
+TECHNIQUES = techniques.TOGETHER[:-1]
 TOKENS = 8192  # of the one text of each GPU
 RUNS = (  # model, GPUs, and GPUs in a group that has all shards (HSDP), if they are not all
     ("meta-llama/Meta-Llama-3-8B", 8, None),
@@ -32,26 +33,24 @@ RUNS = (  # model, GPUs, and GPUs in a group that has all shards (HSDP), if they
 
 
 def wanted(model, gpus):
-    """Return the settings of a run: all techniques, but nothing on the host."""
-    # The last technique is offload; at this scale the shards are small without it.
-    *without_offload, _ = in_order(gpus)
+    """Return the settings of a run."""
     return Wanted(
         "full",
         model=model,
         max_length=TOKENS,
         batch_size=gpus,
         devices=gpus,
-        techniques=tuple(without_offload),
+        technique=TECHNIQUES[-1],
         card=CARDS["h100"],
         card_gb=CARDS["h100"].gb,  # all that PyTorch may reserve
     )
 
 
-def emulate(name, options, group):
+def emulate(options, group):
     """Return the record of a run, with the memory in GB that its process took on this host."""
     if group:
         _shard_within(group, options.devices)
-    record = predict(name, options)
+    record = predict(techniques.script(TECHNIQUES), options)
     kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts in KiB
     return {**record, "group": group, "here_gb": kib * 1024 / 1e9}
 
@@ -69,7 +68,5 @@ def _shard_within(group, gpus):
 def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
     # One after the other, so that the seconds are those of a run by itself.
-    records = [
-        run_jobs([(emulate, SCRIPT, wanted(model, gpus), group)])[0] for model, gpus, group in RUNS
-    ]
+    records = [run_jobs([(emulate, wanted(model, gpus), group)])[0] for model, gpus, group in RUNS]
     stored.write_made_by("scale", stored.SCALE, records)

@@ -12,7 +12,7 @@ from shared.cli import Parser
 from shared.images.cli import TASK
 from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.predict.stage import predict_work
-from shared.lab.records import measured, stored
+from shared.lab.records import measured, scripts, stored
 
 # 06 was measured with these: images per update, and in a micro-batch. Each has four micro-batches.
 MICRO_BATCHES = ((16, 4), (64, 16), (128, 32))
@@ -43,8 +43,9 @@ def main(argv=None):
         )
         for batch_size, size in MICRO_BATCHES
     ]
+    script = scripts.get(IN_BATCHES)
     entries = []
-    for options, pieces in zip(wanted, run_jobs([(predict_work, IN_BATCHES, w) for w in wanted])):
+    for options, pieces in zip(wanted, run_jobs([(predict_work, script, w) for w in wanted])):
         entry = {
             "script": IN_BATCHES,
             "card": options.card.title,

@@ -7,7 +7,6 @@
 import dataclasses
 import tomllib
 from pathlib import Path
-from unittest import mock
 
 from emulated_gpu.cards import CARDS
 from emulated_gpu.launch import HOST_US
@@ -74,9 +73,7 @@ def emulate(variant):
         expandable=variant.expandable,
         host_us=variant.host_us,
     )
-    # predict() finds a script by its name, so the changed one takes that name.
-    with mock.patch.dict(scripts.every(), {variant.script: variant.changed_script}):
-        return predict(variant.script, settings)
+    return predict(variant.changed_script, settings)
 
 
 def measure(variant):

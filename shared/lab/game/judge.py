@@ -7,7 +7,6 @@ import tempfile
 import traceback
 from pathlib import Path
 from typing import NamedTuple
-from unittest import mock
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -22,7 +21,7 @@ from shared.lab.grading.source import num_changed, parts
 from shared.lab.predict import tables
 from shared.lab.predict.jobs import Failed, Wanted, run_jobs
 from shared.lab.predict.stage import predict
-from shared.lab.records import reading, scripts
+from shared.lab.records import reading
 from shared.lab.records.scripts import Script
 
 LIMIT = 300  # seconds of a run at full size
@@ -83,13 +82,11 @@ def run(script, options):
     """
     steps = []  # one entry for each step: the number of the update that runs out of memory
     register_optimizer_step_post_hook(lambda *_: steps.append(1))
-    # predict() looks scripts up by name, and a player's file is none of the stages.
-    with mock.patch.dict(scripts.every(), {script.name: script}):
-        try:
-            return predict(script.name, options)
-        except torch.OutOfMemoryError as error:
-            line = line_of(error, script)
-            return {"said": str(error), "line": line, "update": len(steps) + 1}
+    try:
+        return predict(script, options)
+    except torch.OutOfMemoryError as error:
+        line = line_of(error, script)
+        return {"said": str(error), "line": line, "update": len(steps) + 1}
 
 
 def results(jobs, emulated, titles, of):

@@ -132,12 +132,6 @@ def measured(script):
 measured_once = functools.cache(measured)
 
 
-def emulate(name, options, script):
-    """Return the record of a script, the repository's or a learner's, on an emulated GPU."""
-    with mock.patch.dict(scripts.every(), {name: script}):
-        return predict(name, options)
-
-
 def check(attempt, reference):
     """Yield the results of all checks of a script, see check_results, as they are made."""
     yield form(attempt, reference)
@@ -157,7 +151,7 @@ def check(attempt, reference):
         yield uneven_losses(attempt, reference)
     if reference.load().DEVICES > 1:
         scripts_to_run = (attempt, reference, parent)
-        jobs = [(emulate, script.name, Wanted("tiny"), script) for script in scripts_to_run]
+        jobs = [(predict, script, Wanted("tiny")) for script in scripts_to_run]
         try:
             yield peak(*run_jobs(jobs))
         except UserError as error:  # such as tensors on different devices

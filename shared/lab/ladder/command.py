@@ -91,7 +91,7 @@ def prediction_jobs(args, chosen, card, devices):
             card=card,
             words=tuple(options),
         )
-        jobs.append((predict, name, wanted))
+        jobs.append((predict, scripts.get(name), wanted))
     return jobs
 
 

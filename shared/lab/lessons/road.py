@@ -50,7 +50,8 @@ def checked(name):
 def predictions(name):
     """Return the predictions of a road, {group: record}."""
     # job[1] is the script, after the function.
-    jobs = [(group, job) for group in GROUPS for job in predicted.jobs(group) if job[1] == name]
+    every = [(group, job) for group in GROUPS for job in predicted.jobs(group)]
+    jobs = [(group, job) for group, job in every if job[1].name == name]
     records = run_jobs([job for _, job in jobs])
     command = f"python -m shared road {name}"
     return {group: {**made, "command": command} for (group, _), made in zip(jobs, records)}

@@ -69,7 +69,8 @@ def _run(sender, job):
 
 def _name(job):
     """Return the name of a job for messages: its script, and the model of its options, if any."""
-    _, name, *further = job
+    _, script, *further = job
+    name = getattr(script, "name", script)
     model = getattr(further[0], "model", None) if further else None
     return f"{name} with {model}" if model else str(name)
 

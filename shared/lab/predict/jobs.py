@@ -28,8 +28,7 @@ class Wanted:
     micro_batch_size: int | None = None
     devices: int | None = None
     trust_remote_code: bool = False
-    # Of 11_llm/train: the techniques (see techniques.py) to apply; None for the script itself.
-    techniques: tuple | None = None
+    technique: str | None = None  # for the record: the last that the script has been given
     card: cards.Card = cards.DEFAULT
     card_gb: float | None = None  # what the card has; None: more than anything needs
     expandable: bool = False  # PyTorch's allocator under expandable_segments:True

@@ -1,10 +1,13 @@
 """The scripts that a command line names, and the runs of them that it asks for."""
 
 import dataclasses
+import types
 from pathlib import Path
 
+import torch
+
 from shared.errors import UserError
-from shared.images.models import patch_px
+from shared.images import models
 from shared.lab.predict import techniques
 from shared.lab.predict.jobs import Wanted
 from shared.lab.records import scripts
@@ -81,9 +84,16 @@ def suited(args):
     if args.image_px:
         presets = (scripts.get(name).load().TASK.presets[args.preset]["model"] for name in suitable)
         for name in dict.fromkeys([*presets] if args.models == [None] else args.models):
-            if args.image_px % (patch := patch_px(name)):
+            if args.image_px % (patch := _patch_px(name)):
                 raise UserError(f"--image-px {args.image_px}: {name} takes a multiple of {patch}")
     return suitable
+
+
+def _patch_px(name):
+    """Return the edge, in pixels, of the patches into which a model divides an image."""
+    args = types.SimpleNamespace(model=name, image_px=models.image_px(name))
+    with torch.device("meta"):
+        return models.vit(args, types.SimpleNamespace(classes=["0", "1"])).patch_size
 
 
 def _units(args, named):
@@ -100,7 +110,7 @@ def _units(args, named):
 
 
 def runs(args):
-    """Return the runs that options ask for: [(script, Wanted), ...]."""
+    """Return the runs that options ask for: [(Script, Wanted), ...]."""
     every = []
     for model in args.models:
         settings = Wanted(
@@ -115,16 +125,18 @@ def runs(args):
             card=args.card,
             expandable=args.expandable,
         )
-        for name in args.names:
-            every += _steps(name, settings) if args.one_by_one else [(name, settings)]
+        for script in map(scripts.get, args.names):
+            every += _steps(script, settings) if args.one_by_one else [(script, settings)]
     return every
 
 
-def _steps(name, settings):
+def _steps(script, settings):
     """Return the runs from the first script of a folder to the last, with a technique more each."""
-    if not techniques.has_steps(name):
+    if script.name != techniques.TRAIN:
         return []
-    devices = settings.devices or scripts.get(name).load().DEVICES
-    every = techniques.in_order(devices)
-    firsts = [every[:n] for n in range(len(every) + 1)]
-    return [(name, dataclasses.replace(settings, techniques=first)) for first in firsts]
+    every = techniques.in_order(settings.devices or script.load().DEVICES)
+    steps = [(techniques.script(()), settings)]
+    for number, technique in enumerate(every, 1):
+        wanted = dataclasses.replace(settings, technique=technique)
+        steps.append((techniques.script(every[:number]), wanted))
+    return steps

@@ -16,9 +16,8 @@ from emulated_gpu import launch
 from shared import metrics
 from shared.errors import UserError
 from shared.images import models
-from shared.lab.predict import history, tables, techniques
+from shared.lab.predict import history, tables
 from shared.lab.predict.module_tracker import Lines, plain
-from shared.lab.records import scripts
 from shared.lab.records.reading import unit
 from shared.memory.blocks import tensors
 from shared.memory.phases import Phases
@@ -88,9 +87,9 @@ class WatchedPhases(Phases):
 
 
 class Stage:
-    """A script as options (jobs.Wanted) ask for it, on an emulated card of this process."""
+    """A scripts.Script as options (jobs.Wanted) ask for it, on an emulated card of this process."""
 
-    def __init__(self, name, options, with_lines=False, further=None):
+    def __init__(self, script, options, with_lines=False, further=None):
         """Load the script, and set its constants.
 
         `further(stage, loader)`, if given, yields batches after those of the script.
@@ -98,10 +97,7 @@ class Stage:
         self.options = options
         self._with_lines = with_lines
         self._further = further
-        self.script = scripts.get(name).load()
-        # No techniques at all are a choice, too: before.py.
-        if options.techniques is not None:
-            self.script = techniques.load(options.techniques)
+        self.script = script.load()
         for constant in ("BATCH_SIZE", "MICRO_BATCH_SIZE"):
             # Options are for all scripts of a command, and some take their batch at once.
             size = getattr(options, constant.lower())
@@ -194,35 +190,34 @@ class Stage:
         torch.set_num_threads(1)
 
 
-def predicted(name, options, tries=None, with_lines=False):
+def predicted(script, options, tries=None, with_lines=False):
     """Return a script's record, its Trace and its Stage; `tries` are a sizes.Tries, or None."""
     from emulated_gpu import process
     from shared.lab.predict.trace import Trace
 
     started = time.perf_counter()
-    stage = Stage(name, options, with_lines, tries and tries.batches)
+    stage = Stage(script, options, with_lines, tries and tries.batches)
     if tries:
         tries.follow(stage)
     record = stage.run()
     if not isinstance(record, dict):  # of a script that somebody has changed
-        raise UserError(f"{name}: main() has to return what meter.test() returns")
+        raise UserError(f"{script.name}: main() has to return what meter.test() returns")
     phases, watch = stage.phases, stage.watch
     if len(phases.ends) < UPDATES:  # of the tiny preset, whose data are few
         most = f"make {len(phases.ends)} updates, not {UPDATES}; take a smaller --batch-size"
         raise UserError(
-            f"{name}: with {record['batch_size']} {unit(record)} at once, its data {most}"
+            f"{script.name}: with {record['batch_size']} {unit(record)} at once, its data {most}"
         )
     trace = Trace(watch)
     # The script's own updates: any that follow are those of a search for sizes.
     first, end = trace.index(phases.loaded), trace.index(phases.ends[UPDATES - 1])
-    chosen = options.techniques
     for field in MEANINGLESS:
         record.pop(field, None)
     if "rank" in record:  # the Meter has figures of this process alone
         record["rank"] = options.rank or 0
     record |= {
-        "script": f"{scripts.get(name).folder}/before" if chosen == () else name,
-        "technique": chosen[-1] if chosen else None,
+        "script": script.name,
+        "technique": options.technique,
         "device": f"emulated {options.card.title}",
         "peak_at": {"load": trace.peak_at(0, first), "train": trace.peak_at(first, end)},
         **stage.own,
@@ -232,27 +227,27 @@ def predicted(name, options, tries=None, with_lines=False):
     return record, trace, stage
 
 
-def with_most(name, options):
+def with_most(script, options):
     """Return options with the rank that needs most memory, of a script whose ranks differ.
 
     Each rank of a pipeline computes other blocks; of other scripts, rank 0 stands for all.
     """
-    stage = Stage(name, options)
+    stage = Stage(script, options)
     # A script that imports this name gives each rank a part of the model.
     if options.rank is not None or not hasattr(stage.script, "PipelineStage"):
         return options
     # A process becomes one rank, once, so each runs in a process of its own.
     every = [dataclasses.replace(options, rank=rank) for rank in range(stage.devices)]
-    return max(every, key=lambda one: _peak_in_fork(name, one))
+    return max(every, key=lambda one: _peak_in_fork(script, one))
 
 
-def _peak_in_fork(name, options):
+def _peak_in_fork(script, options):
     """Return the peak in GB of a run in a process of its own; if it fails, infinity."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
 
     def run():
-        sender.send(predicted(name, options)[0]["train"]["device_peak_gb"])
+        sender.send(predicted(script, options)[0]["train"]["device_peak_gb"])
 
     process = context.Process(target=run)
     process.start()
@@ -265,19 +260,19 @@ def _peak_in_fork(name, options):
         process.join()
 
 
-def predict(name, options):
-    """Return a record of a script's memory and cost."""
-    return predicted(name, with_most(name, options))[0]
+def predict(script, options):
+    """Return a record of the memory and cost of a scripts.Script."""
+    return predicted(script, with_most(script, options))[0]
 
 
-def predict_moments(name, options):
+def predict_moments(script, options):
     """Return the timeline of the last update's memory: the result of history.condensed()."""
-    record, trace, stage = predicted(name, with_most(name, options), with_lines=True)
+    record, trace, stage = predicted(script, with_most(script, options), with_lines=True)
     since, end = (trace.index(n) for n in (stage.phases.begins[-1], stage.phases.ends[-1]))
     return history.condensed(record, trace, since, end)
 
 
-def predict_work(name, options):
+def predict_work(script, options):
     """Return when the GPU is at work in the last update: [(begin, end)] in ms.
 
     No time of this machine is in the figures.
@@ -286,7 +281,7 @@ def predict_work(name, options):
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "work")
-        stage = Stage(name, options)
+        stage = Stage(script, options)
         process.log_work(file)
         stage.run()
         process.work_count()  # which writes the last one

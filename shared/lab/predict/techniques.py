@@ -7,7 +7,7 @@ Each step is one of the two scripts with a few lines changed, as the stages 03, 
 change them: before.py with more techniques, or train.py with fewer.
 """
 
-import linecache
+import dataclasses
 
 from shared.lab.records import scripts
 
@@ -93,11 +93,6 @@ LEFT_OUT = {
 }
 
 
-def has_steps(name):
-    """Return whether a script is the last step, with all techniques."""
-    return name == TRAIN
-
-
 def in_order(devices):
     """Return the names of the techniques for a number of devices, in order."""
     return ALONE if devices == 1 else TOGETHER
@@ -106,22 +101,14 @@ def in_order(devices):
 def script(chosen):
     """Return the Script with the chosen techniques.
 
-    That is before.py for none of them, and train.py for all. Shards are in bf16, in micro-batches,
-    and loaded without a second copy.
+    That is before.py for none of them, and a train.py otherwise. Shards are in bf16, in
+    micro-batches, and loaded without a second copy.
     """
     if SHARD in chosen:
         missing = [technique for technique in LEFT_OUT if technique not in chosen]
         return scripts.changed(TRAIN, _replacements(LEFT_OUT, missing))
-    return scripts.changed(BEFORE, _replacements(ADDED, chosen))
-
-
-def load(chosen):
-    """Import script(chosen) as a module whose lines inspect finds: see module_tracker.Lines."""
-    changed = script(chosen)
-    lines = changed.source.splitlines(keepends=True)
-    # Without a time of change, linecache never reads the file, which has other lines.
-    linecache.cache[str(changed.path)] = (len(changed.source), None, lines, str(changed.path))
-    return changed.load()
+    changed = scripts.changed(BEFORE, _replacements(ADDED, chosen))
+    return dataclasses.replace(changed, name=TRAIN) if chosen else changed
 
 
 def _replacements(changes, names):

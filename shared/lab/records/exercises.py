@@ -1,8 +1,8 @@
 """The exercises on the lesson pages: a question, a command that prints the answer, and the reason.
 
 All of that stands on the page, where a teacher edits it; only the table of the answer is generated.
-`python -m shared records exercises` stores the records that the commands make; lessons/exercises.py shows
-them.
+`python -m shared records exercises` stores the records that the commands make, for
+lessons/exercises.py.
 """
 
 import dataclasses

@@ -21,6 +21,7 @@ import ast
 import dataclasses
 import functools
 import importlib.util
+import linecache
 import re
 import tokenize
 
@@ -141,7 +142,10 @@ class Script:
         """
         spec = importlib.util.spec_from_file_location(self.name.replace("/", "_"), self.path)
         module = importlib.util.module_from_spec(spec)
-        # Not by its loader, which would read the file, where the source may be a changed one.
+        # Not by its loader, which would read the file, where the source may be a changed one. Its
+        # lines are those of the source: without a time of change, linecache never reads the file.
+        name = str(self.path)
+        linecache.cache[name] = len(self.source), None, self.source.splitlines(True), name
         exec(compile(self.source, self.path, "exec"), vars(module))
         module.TASK = task_of(module)
         return module

@@ -12,6 +12,7 @@ from shared.lab.evidence.calibrate.runs import of_record
 from shared.lab.predict import stage
 from shared.lab.predict.jobs import Failed, Wanted, run_jobs
 from shared.lab.proof.traces.compare_events import in_order
+from shared.lab.records import scripts
 
 HEADING = ("script", "allocated GB", "emulated", "reserved GB", "emulated", "events equal")
 TIMES = ("script", "images", "at a time", "ms", "emulated", "GPU busy, ms", "emulated")
@@ -89,7 +90,7 @@ def times(machine, runs):
             micro_batch_size=r["micro_batch_size"],
             host_us=statistics.median(r["launch_ms"]) / r["profile"]["kernels"] * 1e3,
         )
-        jobs.append((stage.predict, r["name"], wanted))
+        jobs.append((stage.predict, scripts.get(r["name"]), wanted))
     compared = []
     for r, record in zip(timed, run_jobs(jobs) if jobs else []):
         measured = {"ms": statistics.median(r["update_ms"]), "busy_ms": r["profile"]["busy_ms"]}
