@@ -26,6 +26,7 @@ import math
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
@@ -66,8 +67,6 @@ class Part(nn.Module):
         self.images = 3, vit.image_size, vit.image_size
         self.classes = vit.num_classes
         blocks = vit.encoder.layers
-        if parts > len(blocks):
-            raise UserError(f"--devices: {parts} devices, but only {len(blocks)} blocks to divide")
         start, end = (len(blocks) * i // parts for i in (index, index + 1))
         self.encoder = nn.Module()
         self.encoder.layers = blocks[start:end]
@@ -139,6 +138,10 @@ def parallelize(model, mesh):
 
 
 def make_fabric(args):
+    with torch.device("meta"):  # without memory: to count its blocks before processes start
+        n = len(models.vit(args, SimpleNamespace(classes=["any"])).encoder.layers)
+    if args.world_size > n:
+        raise UserError(f"--devices {args.devices}: {args.model} has only {n} blocks to divide")
     return Fabric(
         accelerator=args.accelerator,
         devices=args.devices,
@@ -146,7 +149,7 @@ def make_fabric(args):
         precision="bf16-true",  # bf16 for weights, gradients, optimizer states and computation
         strategy=ModelParallelStrategy(  # calls parallelize(); FSDPStrategy is the older FSDP1
             parallelize,
-            data_parallel_size=args.world_size,  # one shard for each process
+            data_parallel_size=args.world_size,
             tensor_parallel_size=1,
         ),
     )
@@ -158,7 +161,6 @@ def build(fabric, args, loaders):
     model = fabric.setup_module(model)  # calls parallelize()
     weights = torch.load(models.weights(args, loaders), weights_only=True, mmap=True)
     model.load_state_dict(weights, strict=False)  # the file has all parts
-    # created after sharding, so that it holds shards
     optimizer = torch.optim.SGD(model.parameters(), lr=LR[args.preset])
     optimizer = fabric.setup_optimizers(optimizer)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=loaders.updates)

@@ -49,8 +49,6 @@ DEVICES = 4  # GPUs, or processes on a CPU
 
 def part(tokens, labels):  # of this device: (texts, tokens) become (texts, own tokens)
     ids, n = tokens["input_ids"], dist.get_world_size()
-    if ids.shape[1] % n:
-        raise UserError(f"--max-length {ids.shape[1]}: {n} devices need a multiple of {n} tokens")
     positions = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)  # in the whole text
     ids, positions, labels = (t.chunk(n, 1)[dist.get_rank()] for t in (ids, positions, labels))
     return {"input_ids": ids, "position_ids": positions}, labels
@@ -62,9 +60,6 @@ def all_devices(kind):
 
 
 def exchange(tensor):  # dimension 1 is divided over the devices instead of dimension 2
-    n, size = dist.get_world_size(), tensor.shape[1]
-    if size % n:
-        raise UserError(f"--devices {n}: they have to divide the model's {size} heads")
     divided = DTensor.from_local(tensor, all_devices(tensor.device.type), [Shard(2)])
     return divided.redistribute(placements=[Shard(1)]).to_local()
 
@@ -110,6 +105,11 @@ def train_step(fabric, model, optimizer, tokens, labels, meter):
 
 def main(argv=None):
     args = causal.parse(__file__, argv, BATCH_SIZE, DEVICES, shares=1)
+    config, n = args.config.get_text_config(), args.world_size
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    if args.max_length % n or heads % n:  # before processes start
+        must = f"they have to divide --max-length {args.max_length} and the model's {heads} heads"
+        raise UserError(f"--devices {n}: {must}")
     fabric = make_fabric(args)
     fabric.launch()
     fabric.seed_everything(args.seed)

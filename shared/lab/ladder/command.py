@@ -108,9 +108,13 @@ def choose(args, names):
     if args.side_roads:
         wanted = scripts.with_side_roads(wanted)
     for name in wanted:
-        task = scripts.get(name).load().TASK
+        script = scripts.get(name).load()
+        task, devices = script.TASK, args.devices or 1
         if name not in (names or ()) and not suits(task, args.model, args.data):
             continue
+        if script.DEVICES > 1 and script.BATCH_SIZE % devices and devices < script.BATCH_SIZE:
+            batch = f"a batch of {script.BATCH_SIZE} {task.unit}"
+            raise UserError(f"{name}: {batch} is not divisible by {devices} devices")
         if task not in prepared:  # once: its scripts share the data and the weights
             prepared[task] = types.SimpleNamespace(**vars(args))
             # As the user wrote it: choose_model() replaces None by what suits the model.
