@@ -144,13 +144,10 @@ def try_writing(place, is_folder=False):
     folder = place if is_folder else place.parent
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
-        if folder.is_file():
-            raise UserError(f"{folder} cannot be written into: it is a file")
-        if place.is_dir() and not is_folder:
-            raise UserError(f"{place} cannot be written: it is a folder")
-        if place.is_file():
+        for path in reversed(missing):
+            path.mkdir()
+        if place.exists() and not is_folder:
             place.open("a").close()
-        folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as some:
             some.write(b"-")  # on a full disk, files can be made, but not filled
     except OSError as error:

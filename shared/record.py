@@ -1,7 +1,17 @@
-"""The record of a run: its fields, making and storing it, and the summary that a script prints.
+"""The record of a run: making and storing it, and the summary that a script prints.
 
 Scripts append records to a file, one JSON object per line; the predictor prints a list of them. A
-figure that was not measured is null, never 0.
+figure that was not measured is null, never 0. What the names of fields do not say:
+
+- `load` and `train` are the peaks of a phase in GB (1e9 bytes), of the process with the highest:
+  allocated on the device; reserved there by the caching allocator, and on the host, both null on a
+  CPU, where device and host are one; and by category, of the first three updates.
+- `batch_size` is over all `world_size` devices, `micro_batch_size` per device and forward pass;
+  `shares` are the parts of a batch: fewer than devices where some of these share a part.
+- `steps` are updates, `resumed_at` those before the last --resume; speed is after the updates that
+  the ledger has logged, and `input_shapes` are of these.
+- Losses are over all devices; `train_accuracy` is of the last epoch, while training.
+- `git_commit` ends in -dirty if files differed from it.
 """
 
 import datetime
@@ -12,7 +22,6 @@ import platform
 import re
 import subprocess
 from pathlib import Path
-from typing import TypedDict
 
 import torch
 from watermark import watermark
@@ -20,47 +29,6 @@ from watermark import watermark
 ROOT = Path(__file__).resolve().parents[1]
 NOTHING = "–"  # in place of a figure that is 0 or missing
 PACKAGES = ("torch", "torchvision", "lightning", "torchmetrics")  # that all scripts depend on
-
-
-class Phase(TypedDict):
-    """Peak memory while loading or training, in GB (1e9 bytes), of the process with the highest."""
-
-    device_peak_gb: float  # allocated
-    device_reserved_gb: float | None  # by the caching allocator; None on a CPU
-    host_peak_gb: float | None  # None on a CPU, where device and host are one
-    # Of the device's peak, by category, in the first three updates: less if a later one needs more.
-    breakdown_gb: dict
-    host_breakdown_gb: dict | None  # of the host's own peak; None on a CPU
-
-
-class Record(TypedDict, total=False):
-    """The measurements of a script: those fields whose names do not say all.
-
-    One on images lacks the fields of texts, and the reverse. Instead of an accuracy, causal
-    language models have a perplexity, and completions a reward.
-    """
-
-    script: str  # folder and file, such as 06_sgd/train
-    pretrained: bool  # the run started from pretrained weights
-    world_size: int  # number of devices
-    shares: int  # parts of a batch; fewer than devices where some of these share a part
-    precision: str  # Fabric's name for it; for a user's script, that of its matrix products
-    batch_size: int  # over all devices
-    micro_batch_size: int | None  # per device and forward pass
-    image_px: int  # edge of the images, in pixels
-    max_length: int  # tokens per text at most
-    steps: int  # updates
-    resumed_at: int | None  # updates before the last --resume, which `steps` includes
-    load: Phase
-    train: Phase
-    rank: int  # of a pipeline: the process whose peak `train` has
-    input_shapes: list  # of the first input, for each update that the ledger has logged
-    images_per_second: float | None  # after the updates that the ledger has logged
-    train_seconds: float  # of the updates since the last --resume
-    train_accuracy: float | None  # from 0 to 1, in the last epoch, while training; val_: after it
-    first_loss: float  # of the first update, over all devices
-    git_commit: str | None  # with -dirty if files differed from it
-    command: str  # that made the record
 
 
 def new(task, **fields):
