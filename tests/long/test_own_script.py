@@ -175,11 +175,32 @@ def test_torch_compile_is_real(tmp_path):
     assert record["train"]["device_peak_gb"] * 1e3 < 0.8 * eager
 
 
+def test_a_script_that_never_ends_has_a_line_and_ctrl_c_shows_what_is_known(tmp_path):
+    """It calls its model for ever, and has no backward pass."""
+    (tmp_path / "mine.py").write_text(
+        "import os, signal, time, torch\nmodel = torch.nn.Linear(4096, 4096).cuda()\n"
+        "end = time.time() + 4\nwhile True:\n    model(torch.ones(64, 4096).cuda())\n"
+        "    if time.time() > end:\n        os.kill(os.getppid(), signal.SIGINT)\n"
+        "        end += 1000\n"
+    )
+    sooner = (
+        "import sys\nfrom shared.__main__ import main\n"
+        "from shared.lab.predict.own_script import INSIDE\n"
+        "INSIDE[1:] = ['-c', 'import sys; from shared.lab.predict.own import script; '\n"
+        "    'script.LONG = 2; from shared.lab.predict import inside; inside.main(sys.argv[1])']\n"
+        "sys.argv = ['shared', 'predict', 'mine.py']\nsys.exit(main())"
+    )
+    said = run("-c", sooner, code=130, cwd=tmp_path)
+    assert re.search(r"still in mine.py:\d after 2 s, with no backward pass; Ctrl-C ends it", said)
+    assert "by Ctrl-C: what comes after it is not in the figures" in said
+    assert "parameters 67.1 MB" in said and said.rstrip().endswith("interrupted")
+
+
 @pytest.mark.parametrize("text", ENDS)
 def test_mistakes_are_the_script_s_own(text, tmp_path):
     code, last = ENDS[text]
     said = predicted(text, tmp_path, code=code).strip()
-    assert last in said.rpartition("\n")[2] and "shared/predict" not in said
+    assert last in said.rpartition("\n")[2] and "shared/lab" not in said
     assert ('mine.py", line 1' in said or 'mine.py", line 2' in said) == (code == 1)
 
 

@@ -51,7 +51,7 @@ def show(records, outcome, args):
 def draw(moments, args):
     """Draw what holds the memory during one update, and say where the pictures are."""
     if not moments:
-        print("- nothing is drawn: there are not two updates", file=sys.stderr)
+        print("- nothing is drawn: there are not two updates that allocate memory", file=sys.stderr)
         return
     from shared.lab.predict import timeline  # matplotlib takes a second to import
 

@@ -3,6 +3,7 @@
 `python -m shared.lab.predict.inside FILE` runs a script as own.settings.Settings in FILE say.
 """
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -41,7 +42,8 @@ def main(file):
     else:
         if error:
             failures.handle(run, error)
-        findings = find(run, settings)
+        interrupted = isinstance(error, KeyboardInterrupt)
+        findings = dataclasses.replace(find(run, settings), interrupted=interrupted)
     findings.write(settings.findings)
 
 
@@ -56,7 +58,8 @@ def find(run, settings):
     # The last watched update: it may differ from the first, which allocates optimizer states.
     if settings.with_timeline and len(starts) > 1:
         since, until = (trace.index(number) for number in starts[-2:])
-        moments = history.condensed(record, trace, since, until)
+        if since < until:  # else it has allocated nothing
+            moments = history.condensed(record, trace, since, until)
     kinds = run.updates.module_types
     return Findings(
         record=record,

@@ -37,18 +37,26 @@ def predict(args):
     began = time.perf_counter()
     findings = first = find(args, args.card_gb, is_first=True)
     too_small = shortage(findings)
-    if too_small:  # where memory is scarce, the peaks are those of the card, not of the script
-        findings = find(args, tables.PLENTY_GB)
-    findings, rank, ranks = compared_ranks(findings, args)
-    eager_gb = None
-    if findings.compile_seconds:
-        eager = find(args, tables.PLENTY_GB, WITHOUT_COMPILER, rank=rank)
-        eager_gb = eager.record["train"]["device_peak_gb"]
+    eager_gb = interrupted = None
+    ranks = []
+    try:
+        if first.interrupted:
+            raise KeyboardInterrupt
+        if too_small:  # where memory is scarce, the peaks are those of the card, not of the script
+            findings = find(args, tables.PLENTY_GB)
+        findings, rank, ranks = compared_ranks(findings, args)
+        if findings.compile_seconds:
+            eager = find(args, tables.PLENTY_GB, WITHOUT_COMPILER, rank=rank)
+            eager_gb = eager.record["train"]["device_peak_gb"]
+        if findings.record["kept_by"]:
+            # Of the same rank: the difference of two ranks is not one of two hosts.
+            both = [find(args, tables.PLENTY_GB, host_us=us, rank=rank) for us in launch.BOUNDS_US]
+            pace.add(findings.record, [other.record for other in both])
+    except KeyboardInterrupt as error:
+        if not findings.record:  # the first run has ended for want of memory
+            raise
+        interrupted = error  # what is known so far is shown
     record = findings.record
-    if record["kept_by"]:
-        # Of the same rank: the difference of two ranks is not one of two hosts.
-        others = [find(args, tables.PLENTY_GB, host_us=us, rank=rank) for us in launch.BOUNDS_US]
-        pace.add(record, [other.record for other in others])
     record["seconds"] = time.perf_counter() - began
     record["command"] = args.command
     moments = []
@@ -56,7 +64,7 @@ def predict(args):
         moments = [{**findings.moments, "record": record}]
     text = answer.lines(findings, too_small, eager_gb, ranks, args)
     text += answer.scarce(first)
-    return Outcome([record], moments, lambda _: text)
+    return Outcome([record], moments, lambda _: text, interrupted)
 
 
 def compared_ranks(findings, args):
@@ -172,6 +180,8 @@ class Run:
             if os.path.exists(settings.findings):
                 findings = Findings.read(settings.findings)
                 _add_notes(findings, reports)
+                if findings.interrupted and not is_shown:
+                    raise KeyboardInterrupt  # its figures are of a part of the script
             return Ended(code, findings, log.read_text(errors="replace"))
 
     def _settings(self, file):

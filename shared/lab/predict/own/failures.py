@@ -30,10 +30,14 @@ def handle(run, error):
     Raises:
         SystemExit: as the script ended itself, 1 after an error.
         UserError: a download failed, or a part of this repository has a message.
-        KeyboardInterrupt: Ctrl-C.
+        KeyboardInterrupt: Ctrl-C, before anything ran on the GPU.
     """
     if isinstance(error, KeyboardInterrupt):
-        raise error
+        if not run.watch.places:
+            raise error
+        # What was seen until then is shown: an update that never ends may have told enough.
+        run.limits.stopped = f"{line_of(run.source, error)}, by Ctrl-C"
+        return
     if isinstance(error, SystemExit):
         if error.code not in (None, 0) or not run.watch.places:
             raise error

@@ -4,6 +4,7 @@ import contextlib
 import os
 import runpy
 import sys
+import threading
 from unittest import mock
 
 import torch
@@ -19,6 +20,8 @@ from shared.lab.predict.own.updates import Updates, shape_of
 from shared.lab.predict.watch import Watch
 from shared.memory.blocks import tensors
 from shared.memory.torch_private import wrapped
+
+LONG = 60  # seconds, after which a script that does not end has a line
 
 
 class Run:
@@ -82,6 +85,10 @@ class Run:
             enter(mock.patch.object(sys, "argv", [str(self.source.file), *argv]))
             enter(mock.patch.object(sys, "path", [self.source.folder, *sys.path]))
             enter(self.watch.at_work())
+            timer = threading.Timer(LONG, self._say_where, [threading.get_ident()])
+            timer.daemon = True
+            timer.start()
+            stack.callback(timer.cancel)
             try:
                 runpy.run_path(str(self.source.file), run_name="__main__")
             except Enough:
@@ -89,6 +96,16 @@ class Run:
             except BaseException as error:
                 return error
         return None
+
+    def _say_where(self, thread):
+        """Say what a script that does not end waits for; `thread` runs it."""
+        line = self.source.line(sys._current_frames()[thread])
+        at = f"in {line[0]}:{line[1]} " if line else ""
+        seen = f"{self.updates.count} of {self.limits.watched} updates"
+        if not self.updates.backwards:
+            seen = "no backward pass"
+        how = "Ctrl-C ends it, and shows what is known so far"
+        print(f"- still {at}after {LONG} s, with {seen}; {how}", file=sys.stderr, flush=True)
 
 
 def _spawn(original, run, args=(), **_):

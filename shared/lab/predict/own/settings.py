@@ -43,6 +43,7 @@ class Findings:
     compile_seconds: float = 0  # of torch.compile()
     trained: bool = True  # whether a module was called in training mode
     has_convolutions: bool = False
+    interrupted: bool = False  # by Ctrl-C
     grows_gb: float = 0  # by which memory grows with each update; 0 unless all add some
 
     def write(self, file):

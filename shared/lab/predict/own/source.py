@@ -20,13 +20,15 @@ class Source:
         self.folder = f"{file.parent}{os.sep}"
         self.notes = {}
 
-    def line(self):
+    def line(self, frame=None):
         """Return (file, number, None) of the running line of the script, None outside of it.
+
+        `frame` is the innermost frame of a thread, by default of this one.
 
         The third element is the line that chose the running code, in scripts of this repository:
         see Watch.
         """
-        frame = sys._getframe(1)
+        frame = frame or sys._getframe(1)
         while frame:
             if self.contains(frame.f_code.co_filename):
                 return Path(frame.f_code.co_filename).name, frame.f_lineno, None
