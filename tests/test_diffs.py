@@ -117,6 +117,17 @@ def test_length_and_form(name):
     assert len(further) <= (most if name in ROADS else 0)
 
 
+def test_an_optimizer_has_the_same_rate_in_all_stages():
+    rates = {}
+    for name in NAMES + PLAIN:
+        text = scripts.get(name).path.read_text()
+        optimizer = re.search(r"torch\.optim\.(\w+)\(", text)[1]
+        rates.setdefault(optimizer, {}).setdefault(re.search(r"^LR = (.*?}) ", text, re.M)[1], name)
+    assert len(rates) == 2
+    for optimizer, first in rates.items():
+        assert len(first) == 1, f"the rates of {optimizer}, and the first stage with each: {first}"
+
+
 def python_files(*folders):
     return sorted(file for folder in folders for file in ROOT.glob(f"{folder}/**/*.py"))
 

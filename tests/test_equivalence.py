@@ -42,10 +42,29 @@ def test_micro_batches_give_the_gradients_of_the_full_batch(batch):
     images, labels = torch.randn(batch, 3, 32, 32, dtype=torch.double), torch.arange(batch) % 10
     names = ("04_batchsize/train", "05_grad_accum/train")
     whole, parts = (one_update(name, model, images, labels) for name in names)
-    torch.testing.assert_close(whole.loss, parts.loss)
     torch.testing.assert_close(whole.logits, parts.logits)
     assert max(g.abs().max() for g in whole.grads) > 1e-3
-    torch.testing.assert_close(whole.grads, parts.grads)
+    wrong = "05: a micro-batch's loss counts by its share of the images in this batch, "
+    wrong += f"which may be the last, smaller one (here {batch})"
+    torch.testing.assert_close(whole.loss, parts.loss, msg=wrong)
+    torch.testing.assert_close(whole.grads, parts.grads, msg=wrong)
+
+
+def test_the_gradients_of_02_are_scaled_and_unscaled_once():
+    """A power of two is multiplied and divided exactly."""
+    grads = []
+    for scaled in (False, True):
+        module = scripts.get("02_mixed_precision/plain").load()
+        module.SCALER = torch.amp.GradScaler("cpu", init_scale=2.0**16, enabled=scaled)
+        torch.manual_seed(0)
+        model = torch.nn.Linear(8, 10)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer.register_step_pre_hook(lambda *_: grads.append(model.weight.grad.clone()))
+        meter = SimpleNamespace(add=lambda *_: None)
+        module.train_step(model, optimizer, torch.randn(4, 8), torch.arange(4), meter)
+    wrong = "02/plain: SCALER.step() divides gradients by the scale, so SCALER.scale() must "
+    wrong += "multiply the loss before backward()"
+    assert torch.equal(*grads), wrong
 
 
 @pytest.mark.parametrize("updates", [5, 84])
@@ -66,9 +85,11 @@ def test_schedule_steps_once_per_update_and_ends_at_zero(monkeypatch, updates):
     module = scripts.get("06_sgd/train").load()
     module.train_step = update
     record = module.main([*TINY, "--epochs", "2", "--max-steps", str(updates)])
-    assert record["steps"] == updates == len(rates) - 1  # one more when it is made
+    steps = len(rates) - 1  # it has made one when it is new
+    assert record["steps"] == updates == steps, f"06: the schedule has made {steps} steps"
+    wrong = f"06: T_max is not the number of updates, {updates}: the rate ends at {rates[-1]}"
+    assert rates[0] == 0.05 and rates[-1] == pytest.approx(0, abs=1e-12), wrong
     assert rates == sorted(rates, reverse=True)
-    assert rates[0] == 0.05 and rates[-1] == pytest.approx(0, abs=1e-12)
 
 
 def test_empty_init_changes_no_loss():
