@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import ROOT, cpu_only
@@ -171,6 +172,9 @@ def test_python_gets_an_answer(folder):
     assert sum(held.values()) == pytest.approx(gpu.active, rel=0.01)
     assert held[f"{folder / 'train.py'}:7"] >= 8192 * 1024 * 4  # what the backward pass needs
     assert emulated_gpu.run(command, memory_gb=0.9, cwd=folder).code == 1
+    with ThreadPoolExecutor() as threads:  # only the main thread can have handlers of signals
+        in_thread = threads.submit(emulated_gpu.run, command, card="l4", cwd=folder).result()
+    assert in_thread.peaks == answer.peaks
 
 
 def test_two_pythons_are_compared_line_by_line(folder):

@@ -34,6 +34,8 @@ MISTAKES = {
     "--json . train.py": ". is a folder",
     "--snapshot nowhere/x.pickle train.py": "nowhere/x.pickle: it cannot be written",
     "--crad t4 train.py": "unrecognized arguments: --crad",
+    "cards t4": "unrecognized arguments: t4",
+    "compare --python /bin/true --python /bin/true train.py": "/bin/true is no Python",
 }
 
 

@@ -24,6 +24,17 @@ def test_a_line_says_what_is_missing(words, tmp_path):
     assert "Traceback" not in said
 
 
+@pytest.mark.parametrize(
+    "compiler, said",
+    [("'x", "No closing quotation"), ("false", "false ended with exit code 1")],
+)
+def test_a_compiler_that_is_none_is_named(compiler, said, tmp_path):
+    environment = {"XDG_CACHE_HOME": tmp_path, "CC": compiler}
+    printed = run("-m", "emulated_gpu", ROOT / "06_sgd" / "train.py", code=2, **environment)
+    (line,) = printed.strip().splitlines()
+    assert line.startswith("emulator: ") and said in line
+
+
 def test_stages_are_measured_on_a_cpu(tmp_path):
     words = [
         "-m",

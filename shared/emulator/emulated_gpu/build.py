@@ -51,7 +51,10 @@ def library():
         raise BuildError(f"the emulated GPU needs Linux, not {platform.system()}; {elsewhere}")
     torch = torch_folder()
     # CC may be more than a name, such as "ccache gcc".
-    compiler = shlex.split(os.environ.get("CC") or "cc")
+    try:
+        compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    except ValueError as error:
+        raise BuildError(f"CC={os.environ['CC']}: {error}") from None
     if not shutil.which(compiler[0]) or not shutil.which("nm"):
         install = "install gcc and libc6-dev (apt-get install gcc libc6-dev)"
         raise BuildError(f"the emulated GPU needs a C compiler and nm, and here is none; {install}")
@@ -149,7 +152,8 @@ def _compile(command):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         lines = done.stderr.splitlines()
-        first = next((line for line in lines if "error" in line), "".join(lines[-1:]))
+        ended = f"{command[0]} ended with exit code {done.returncode}"
+        first = next((line for line in lines if "error" in line), "".join(lines[-1:]) or ended)
         hint = "; libc6-dev has it" if "No such file" in first and "cuda" not in first else ""
         raise BuildError(f"the emulated GPU cannot be compiled: {first.strip()}{hint}")
 

@@ -53,7 +53,7 @@ class Card:
     capability: tuple  # (major, minor): https://developer.nvidia.com/cuda-gpus
     multiprocessors: int
     threads: int  # resident on each of them at most
-    rates: Rates | None = None  # None if they are not known
+    rates: Rates
 
     @property
     def gb(self):
@@ -83,16 +83,17 @@ class Card:
 
 def _read(row):
     """Return the card of a row of cards.csv."""
-    card = Card(
+    rates = [float(row[name]) if row[name] else None for name in RATES]
+    capability = tuple(map(int, row["capability"].split(".")))
+    return Card(
         title=row["title"],
         name=row["cuda_name"],
         gib=float(row["gib"]),
-        capability=tuple(map(int, row["capability"].split("."))),
+        capability=capability,
         multiprocessors=int(row["multiprocessors"]),
         threads=int(row["threads"]),
+        rates=Rates(*rates),
     )
-    rates = [float(row[name]) if row[name] else None for name in RATES]
-    return dataclasses.replace(card, rates=Rates(*rates))
 
 
 with Path(__file__).with_name("cards.csv").open(newline="") as file:

@@ -201,8 +201,9 @@ def ended(code):
     return f"ended with exit code {code}" if code else None
 
 
-def list_cards():
-    """Print the cards that can be emulated; return the exit code."""
+def list_cards(words):
+    """Print the cards that can be emulated; return the exit code. It takes no words."""
+    Parser(prog="emulated-gpu cards", description="List the GPUs of --card.").parse_args(words)
     rows = [("name", "card", "GB", "capability")]
     for name, card in CARDS.items():
         rows.append((name, card.title, f"{card.gb:.2f}", ".".join(map(str, card.capability))))
@@ -218,7 +219,7 @@ def main(argv=None):
     """
     words = sys.argv[1:] if argv is None else argv
     if words[:1] == ["cards"]:
-        return list_cards()
+        return list_cards(words[1:])
     if words[:1] == ["compare"]:
         return compare.main(words[1:])
     return run(parse(words[1:] if words[:1] == ["run"] else words))

@@ -84,6 +84,9 @@ def run(python, words):
         code = subprocess.run([python, "-m", "emulated_gpu", *options, *words], env=env).returncode
         if code:
             return code, None
+        if not report.exists():
+            print(f"\nemulator: --python {python} is no Python", file=sys.stderr)
+            return 2, None
         peaks = programs.peaks(json.loads(report.read_text()))
         if not peaks:
             print("\nemulator: nothing was allocated on a GPU", file=sys.stderr)

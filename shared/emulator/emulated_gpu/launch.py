@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 from emulated_gpu import build
@@ -101,6 +102,9 @@ def settings(
         memory_gb: the memory of each GPU in GB (1e9 bytes); None: what the card has.
         context_gb: GB of it that PyTorch's allocator does not get.
     """
+    rates = card.rates
+    flops = (1e3 * (rate or 0) for rate in (rates.fp32, rates.tf32, rates.half))
+    per_ns = (*flops, rates.memory, rates.host, rates.gpus or rates.host, card.cycles)
     memory = int(card.gib * 2**30) if memory_gb is None else int(memory_gb * 1e9)
     variables = {
         "EMULATED_FOLDER": "-emulated",  # ends the name of a folder that nothing else should read
@@ -110,16 +114,13 @@ def settings(
         "EMULATED_CAPABILITY": str(10 * card.capability[0] + card.capability[1]),
         "EMULATED_MULTIPROCESSORS": str(card.multiprocessors),
         "EMULATED_THREADS": str(card.threads),
-        "EMULATED_CACHE": str(int(card.rates.cache * 2**20)),
+        "EMULATED_CACHE": str(int(rates.cache * 2**20)),
+        "EMULATED_RATES": " ".join(map(str, per_ns)),
         # More are allowed only with alone=True, where a process uses one.
         "EMULATED_DEVICES": str(1 if devices > MOST else devices),
         "EMULATED_LAUNCH": str(round(host_us * 1e3)),
         "EMULATED_ALONE": str(int(alone)),
     }
-    if rates := card.rates:
-        flops = (1e3 * (rate or 0) for rate in (rates.fp32, rates.tf32, rates.half))
-        per_ns = (*flops, rates.memory, rates.host, rates.gpus or rates.host, card.cycles)
-        variables["EMULATED_RATES"] = " ".join(map(str, per_ns))
     return variables | _variables_of_torchrun(devices, rank) if alone else variables
 
 
@@ -169,8 +170,11 @@ def run(command, variables, snapshot=None, **output):
         if snapshot:
             variables["EMULATED_SNAPSHOT"] = str(Path(snapshot).resolve())
         process = start(command, variables, **output)
-        # Without a handler, SIGTERM would end this process before it ends the program.
-        before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        # Without a handler, SIGTERM would end this process before it ends the program. Only the
+        # main thread can have one.
+        in_main = threading.current_thread() is threading.main_thread()
+        if in_main:
+            before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         try:
             code = process.wait()
         except KeyboardInterrupt:
@@ -183,7 +187,8 @@ def run(command, variables, snapshot=None, **output):
                 os.killpg(process.pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-            signal.signal(signal.SIGTERM, before)
+            if in_main:
+                signal.signal(signal.SIGTERM, before)
         reports = [json.loads(file.read_text()) for file in Path(folder).glob("*.json")]
         uncounted = {file.stem for file in Path(folder).glob("*.uncounted")}
         if uncounted - {file.stem for file in Path(folder).glob("*.json")}:
