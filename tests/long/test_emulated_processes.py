@@ -123,6 +123,13 @@ def test_one_process_shares_memory_with_its_copies(tmp_path):
     assert "right\n" in emulate(SYMMETRIC, tmp_path, *options)
 
 
+def test_groups_are_counted(tmp_path):
+    """As FSDP2 makes one more for each fully_shard() that keeps parameters within a machine."""
+    code = SHARDS.replace("fully_shard(model)", "fully_shard(model, reshard_after_forward=2)")
+    assert "2 groups of processes" in emulate(code, tmp_path, "--devices", "4", "--alone")
+    assert "groups of" not in emulate(SHARDS, tmp_path, "--devices", "4", "--alone")
+
+
 def test_work_ends_even_if_the_host_only_asks(tmp_path):
     """As the thread does that watches NCCL's work, when a process group is destroyed."""
     assert "right\n" in emulate(SHARDS, tmp_path, "--devices", "2", "--alone")

@@ -24,7 +24,7 @@ for _ in range(2):
     model(torch.ones(8192, width, device="cuda")).square().mean().backward()
     optimizer.step()
 """
-FIELDS = {"rank", "peaks", "lines", "called", "kept", "retries", "errors"}
+FIELDS = {"rank", "peaks", "lines", "called", "kept", "groups", "retries", "errors"}
 TESTS = """
 import pytest, torch
 

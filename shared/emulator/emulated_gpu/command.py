@@ -24,7 +24,7 @@ from pathlib import Path
 from emulated_gpu import compare, launch, programs
 from emulated_gpu.build import BuildError
 from emulated_gpu.cards import CARDS, CONTEXT_GB, DEFAULT, NCCL_GB, get
-from emulated_gpu.texts import Parser, amount, columns
+from emulated_gpu.texts import Parser, amount, columns, groups
 
 KINDS = ("allocated", "active", "reserved")
 # Options that take the next word. split() has to know them before argparse does.
@@ -182,6 +182,9 @@ def notes(reports):
             "reserved memory can depend on the host's pace, since blocks wait for other streams: "
             f"{', '.join(kept)}; --host {fast} and --host {slow} show the bounds"
         )
+    most = max(report["groups"] for report in reports)
+    if most > 1:
+        yield groups(most)
     retries, errors = (sum(report[name] for report in reports) for name in ("retries", "errors"))
     if retries:
         yield f"PyTorch gave its cache back to make room, which takes time: {times(retries)}"

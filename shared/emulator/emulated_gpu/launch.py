@@ -159,8 +159,9 @@ def run(command, variables, snapshot=None, **output):
         report is {"rank": number, "peaks": {device: {"allocated", "active", "reserved": bytes}},
         "lines": {"file:line" that read a value that no kernel computed: its kind}, "called": names
         of functions whose results are assumptions, "kept": what recorded other streams on tensors,
-        "file:line" or in words, so that memory depends on the host's pace, "retries": how often
-        PyTorch gave its cache back to make room, "errors": allocations that failed}.
+        "file:line" or in words, so that memory depends on the host's pace, "groups": communicators
+        of NCCL at once, "retries": how often PyTorch gave its cache back to make room, "errors":
+        allocations that failed}.
 
     Raises:
         UncountedError: a process used a GPU, and its memory was not counted.

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from emulated_gpu import cards, launch
 from emulated_gpu.build import BuildError
+from emulated_gpu.texts import groups
 from shared.errors import UserError
 from shared.lab.predict import pace, tables
 from shared.lab.predict.outcome import Outcome
@@ -204,6 +205,8 @@ def _add_notes(findings, reports):
     if not findings.record or not reports:
         return
     notes = findings.record["notes"]
+    if reports[0]["groups"] > 1:  # first, since not all notes are shown
+        notes.insert(0, groups(reports[0]["groups"]))
     for line, what in reports[0]["lines"].items():
         notes.append(f"{line} reads {what} that no kernel computed")
     for name in reports[0]["called"]:

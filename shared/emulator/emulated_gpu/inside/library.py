@@ -32,6 +32,7 @@ times = _function("emulator_times", None, ctypes.POINTER(ctypes.c_int64))
 has_kept = _function("emulator_kept", ctypes.c_bool)
 end = _function("emulator_end", None)
 # In ranks.c.
+communicators = _function("emulator_communicators", ctypes.c_int)
 set_split_ranks = _function("emulator_split", None, ctypes.c_int)
 # In host.c; a pointer, and the bytes from there on.
 is_untouched = _function("emulator_untouched", ctypes.c_bool, ctypes.c_void_p, ctypes.c_size_t)

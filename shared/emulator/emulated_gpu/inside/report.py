@@ -133,7 +133,7 @@ def write():
     if not folder or not peaks():
         return
     report = {"rank": rank, "peaks": peaks(), "lines": reads.lines, "called": called()}
-    report |= {"kept": streams.kept_by(), **failures()}
+    report |= {"kept": streams.kept_by(), "groups": library.communicators(), **failures()}
     path = os.path.join(folder, f"{os.getpid()}.json")
     # The launcher reads all *.json at the end, also of processes that it has killed meanwhile.
     with open(f"{path}.part", "w") as part:
