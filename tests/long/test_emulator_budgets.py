@@ -133,6 +133,65 @@ def test_a_process_that_is_not_counted_is_no_process_without_memory(folder, word
     assert "used the GPU without being counted" in done.stderr.splitlines()[-1]
 
 
+BROKEN = """
+import sys, torch
+from emulated_gpu import process
+class Broken:
+    def begins(self, func):
+        pass
+    def ends(self, *_):
+        eval(sys.argv[1])
+with process.watching(Broken()):
+    torch.ones(3, device="cuda")
+"""
+CAUGHT = """
+try:
+    exec(open("broken.py").read())
+except Exception:
+    print("caught")
+"""
+RIGHT = """
+import torch
+
+def deep(x):
+    return deep(x + 1)
+
+x = torch.ones(3, device="cuda")
+for wrong in (lambda: x @ x[:2], lambda: deep(x), lambda: torch.empty(2**40, device="cuda"),
+              lambda: torch.linalg.inv(x), lambda: x[5], lambda: torch.cat([x, x[None]])):
+    try:
+        wrong()
+    except (RuntimeError, RecursionError, IndexError):
+        continue
+    raise SystemExit("no error")
+torch.nn.Linear(2, 3, device="cuda")(x)
+"""
+
+
+@pytest.mark.parametrize(
+    "code, said",
+    [
+        ("{}['a key']", "KeyError: 'a key'"),
+        ("torch.ones(3, device='cuda')", "recursion depth"),
+    ],
+)
+@pytest.mark.parametrize("script", ["broken.py", "caught.py"])
+def test_a_failure_of_the_emulator_is_not_the_programs(folder, script, code, said):
+    (folder / "broken.py").write_text(BROKEN)
+    (folder / "caught.py").write_text(CAUGHT)
+    done = run(folder, "-m", "emulated_gpu", "--max-gb", 5, script, code)
+    line = done.stderr.splitlines()[-1]
+    assert done.returncode == 2 and "the emulator failed, not your script, in aten::" in line
+    assert said in line and ("Traceback" in done.stderr) == (script == "broken.py")
+
+
+def test_a_failure_of_the_program_is_not_the_emulators(folder):
+    (folder / "right.py").write_text(RIGHT)
+    done = run(folder, "-m", "emulated_gpu", "right.py")
+    assert done.returncode == 1 and "the emulator failed" not in done.stderr, done.stderr
+    assert "mat1 and mat2" in done.stderr or "shapes" in done.stderr
+
+
 def test_a_card_smaller_than_cudas_context_has_no_room(folder):
     code = """
 import torch

@@ -106,6 +106,14 @@ def set_aside(devices):
     return CONTEXT_GB + NCCL_GB if devices > 1 else CONTEXT_GB
 
 
+def groups(count):
+    """Return a line on so many groups of processes, of which the memory of one is counted."""
+    return (
+        f"{count} groups of processes communicate by NCCL, and each takes memory outside of "
+        f"PyTorch's allocator; {NCCL_GB} GB are counted, as of one"
+    )
+
+
 def get(name):
     """Return the card of a name, such as "h100", "H100" or "RTX 4090".
 

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from emulated_gpu import compare, launch, programs
 from emulated_gpu.build import BuildError
-from emulated_gpu.cards import CARDS, CONTEXT_GB, DEFAULT, NCCL_GB, get
-from emulated_gpu.texts import Parser, amount, columns, groups
+from emulated_gpu.cards import CARDS, CONTEXT_GB, DEFAULT, NCCL_GB, get, groups
+from emulated_gpu.texts import Parser, amount, columns
 
 KINDS = ("allocated", "active", "reserved")
 # Options that take the next word. split() has to know them before argparse does.
@@ -236,16 +236,16 @@ def run(args):
         print(f"\nemulator: {error}", file=sys.stderr)
         return 2
     # The report goes to standard error, so that the program's output can be piped.
-    uncounted = None
+    wrong = None
     try:
         code, reports = launch.run(args.program, variables, args.snapshot)
-    except launch.UncountedError as error:
-        uncounted, code, reports = error, error.code, error.reports
+    except launch.EmulatorError as error:
+        wrong, code, reports = error, error.code, error.reports
     count = f"{args.devices} x " if args.devices > 1 else ""
     alone = ", rank 0 alone" if args.alone else ""
-    if reports or not uncounted:
+    if reports or not wrong:
         print(f"\nemulated {count}{args.card.title}{alone}, peaks:", file=sys.stderr)
-    if not reports and not uncounted:
+    if not reports and not wrong:
         print("nothing was allocated on a GPU", file=sys.stderr)
     for line in [*table(reports), *notes(reports)] if reports else ():
         print(line, file=sys.stderr)
@@ -258,8 +258,8 @@ def run(args):
         except OSError as error:
             print(f"\nemulator: --json {args.json}: {error.strerror}", file=sys.stderr)
             return 2
-    if uncounted:
-        print(f"\nemulator: {uncounted}", file=sys.stderr)
+    if wrong:
+        print(f"\nemulator: {wrong}", file=sys.stderr)
         return 2
     needs = programs.needs_gb(reports, args.devices)
     if args.max_gb:

@@ -26,15 +26,18 @@ MOST = 64  # GPUs that a process sees; DEVICES in emulator.h
 STARTUP = Path(__file__).with_name("startup")
 
 
-class UncountedError(RuntimeError):
-    """A process used a GPU, and nothing counted its memory, so that no peak can be told."""
+UNCOUNTED = (
+    "a process used the GPU without being counted; start Python without -I, -E and -S, and leave "
+    "PYTHONPATH in the environment of child processes, or add to it"
+)
 
-    def __init__(self, code, reports):
+
+class EmulatorError(RuntimeError):
+    """A run without figures: a process was not counted, or an operation of the emulator failed."""
+
+    def __init__(self, text, code, reports):
         """Keep what run() would have returned: the exit code, and reports of other processes."""
-        super().__init__(
-            "a process used the GPU without being counted; start Python without -I, -E and -S, and "
-            "leave PYTHONPATH in the environment of child processes, or add to it"
-        )
+        super().__init__(text)
         self.code, self.reports = code, reports
 
 
@@ -164,7 +167,8 @@ def run(command, variables, snapshot=None, **output):
         allocations that failed}.
 
     Raises:
-        UncountedError: a process used a GPU, and its memory was not counted.
+        EmulatorError: a process used a GPU, and its memory was not counted, or an operation failed
+            by a mistake of the emulator, also if the program went on.
     """
     with tempfile.TemporaryDirectory(prefix="emulated-") as folder:
         variables = {**variables, "EMULATED_REPORTS": folder}
@@ -193,7 +197,9 @@ def run(command, variables, snapshot=None, **output):
         reports = [json.loads(file.read_text()) for file in Path(folder).glob("*.json")]
         uncounted = {file.stem for file in Path(folder).glob("*.uncounted")}
         if uncounted - {file.stem for file in Path(folder).glob("*.json")}:
-            raise UncountedError(code, reports)
+            raise EmulatorError(UNCOUNTED, code, reports)
+        if failed := [*Path(folder).glob("*.failed")]:
+            raise EmulatorError(failed[0].read_text(), code, reports)
     return code, sorted(reports, key=lambda report: report["rank"])
 
 

@@ -21,7 +21,7 @@ import pytest
 
 from emulated_gpu import cards, launch, programs
 from emulated_gpu.build import BuildError
-from emulated_gpu.launch import UncountedError
+from emulated_gpu.launch import EmulatorError
 from emulated_gpu.texts import amount
 
 MARKER = "gpu_memory(max_gb, card='a100'): run on an emulated GPU, with at most so many GB of it"
@@ -71,7 +71,7 @@ def _outcome(item, max_gb=None, card="a100", *others, **unknown):
         results = Path(folder, "results.xml")
         try:
             run, printed = _run(_command(item, results), card, item.config)
-        except (BuildError, UncountedError) as error:
+        except (BuildError, EmulatorError) as error:
             return "failed", f"emulator: {error}"
         if not results.exists():
             return "failed", f"the test's process ended with exit code {run.code}\n{printed}"

@@ -2,8 +2,6 @@
 
 import argparse
 
-from emulated_gpu.cards import NCCL_GB
-
 
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, without the usage before it."""
@@ -15,14 +13,6 @@ class Parser(argparse.ArgumentParser):
 def amount(size):
     """Return bytes as a text, in GB or MB."""
     return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
-
-
-def groups(count):
-    """Return a line on so many groups of processes, of which the memory of one is counted."""
-    return (
-        f"{count} groups of processes communicate by NCCL, and each takes memory outside of "
-        f"PyTorch's allocator; {NCCL_GB} GB are counted, as of one"
-    )
 
 
 def columns(rows):

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from emulated_gpu import cards, launch
 from emulated_gpu.build import BuildError
-from emulated_gpu.texts import groups
 from shared.errors import UserError
 from shared.lab.predict import pace, tables
 from shared.lab.predict.outcome import Outcome
@@ -175,7 +174,7 @@ class Run:
                     code, reports = launch.run(
                         words, self._variables, self._snapshot, cwd=ROOT, **output
                     )
-                except launch.UncountedError as error:
+                except launch.EmulatorError as error:
                     raise UserError(str(error)) from None
             findings = None
             if os.path.exists(settings.findings):
@@ -206,7 +205,7 @@ def _add_notes(findings, reports):
         return
     notes = findings.record["notes"]
     if reports[0]["groups"] > 1:  # first, since not all notes are shown
-        notes.insert(0, groups(reports[0]["groups"]))
+        notes.insert(0, cards.groups(reports[0]["groups"]))
     for line, what in reports[0]["lines"].items():
         notes.append(f"{line} reads {what} that no kernel computed")
     for name in reports[0]["called"]:

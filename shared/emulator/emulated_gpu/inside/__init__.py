@@ -3,8 +3,30 @@
 import os
 
 
+def write_failure(where, error):
+    """Tell the launcher of an error that is no mistake of the program, once."""
+    folder = os.environ.get("EMULATED_REPORTS")
+    file = os.path.join(folder or "", f"{os.getpid()}.failed")
+    if not folder or os.path.exists(file):
+        return
+    text = f"{type(error).__name__}: {error}".partition("\n")[0]
+    with open(file, "w") as out:
+        out.write(
+            f"the emulator failed, not your script, in {where}: {text}; please report this line, "
+            "the traceback above and the version of PyTorch"
+        )
+
+
 def prepare(torch):
     """Prepare PyTorch, the module, which has just been imported."""
+    try:
+        _prepare(torch)
+    except Exception as error:
+        write_failure("import torch", error)
+        raise
+
+
+def _prepare(torch):
     from emulated_gpu.imports import once_imported
     from emulated_gpu.inside import alone, dynamo, host, kernels, report, sizes, streams, work
 

@@ -4,12 +4,13 @@ A replacement runs the original, which allocates, launches kernels that do nothi
 """
 
 import re
+import traceback
 import warnings
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from emulated_gpu.inside import library, sizes, values, work
+from emulated_gpu.inside import library, reads, sizes, values, work, write_failure
 from emulated_gpu.inside.counts import NMS_COUNT
 from emulated_gpu.inside.host import is_needless
 
@@ -24,6 +25,7 @@ WITHOUT_KERNEL = ("aten::copy_", "aten::lift_fresh", "aten::_linalg_check_errors
 NMS = "torchvision::nms"
 TENSOR = ("Tensor", "Optional[Tensor]")  # types of arguments in schemas
 NUMBER = (bool, int, float, complex)
+DEEP = 20  # kernels that call each other; PyTorch's are five at most
 # Operations in place, by which optimizers update weights; those of an offloaded model on the host.
 UPDATES = re.compile(
     r"_foreach_\w+_(\.|$)|_fused_\w+_(\.|$)|::(add|mul|lerp|addcmul|addcdiv)_(\.|$)"
@@ -105,6 +107,19 @@ def category(dtype):
     return 0 if dtype == torch.bool else 1
 
 
+def is_ours(error, kernel, run):
+    """Return whether an error came up in the emulator, or in kernels that call themselves.
+
+    Args:
+        error: the exception, at the edge of a replaced kernel.
+        kernel, run: the code of all replacements, and that which calls PyTorch's own kernel.
+    """
+    codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    # A recursion of the script's own may end anywhere, also in ctypes, which has another error.
+    is_anyones = run in codes or "recursion depth" in str(error)
+    return not is_anyones or codes.count(kernel) > DEEP
+
+
 def _library(namespace):
     if namespace not in _libraries:
         _libraries[namespace] = torch.library.Library(namespace, "IMPL")
@@ -136,15 +151,20 @@ def _replace(name, key, handler):
 
         args = with_tensors(args, places)
         watcher = watchers[-1] if watchers else None
-        seen = watcher and watcher.begins(func)
-        out, begun = None, library.begin_operation()
         try:
-            out = handler(func, run, args, kwargs)
-        finally:
-            # After an error, too: a watcher counts all that runs until then as parts of this.
-            work.end(begun, func, args, kwargs, out)
-            if watcher:
-                watcher.ends(seen, func, args, kwargs, out)
+            seen = watcher and watcher.begins(func)
+            out, begun = None, library.begin_operation()
+            try:
+                out = handler(func, run, args, kwargs)
+            finally:
+                # After an error, too: a watcher counts all that runs until then as parts of this.
+                work.end(begun, func, args, kwargs, out)
+                if watcher:
+                    watcher.ends(seen, func, args, kwargs, out)
+        except Exception as error:
+            if is_ours(error, kernel.__code__, run.__code__):
+                write_failure(f"{func.name()} at {reads.line_at_work()}", error)
+            raise
         return out
 
     # With the keyset of the call, by which the original is called in turn:
