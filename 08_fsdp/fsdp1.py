@@ -63,7 +63,7 @@ def build(device, args, loaders):
     mesh = dist.init_device_mesh(device.type, (args.world_size,), mesh_dim_names=("data_parallel",))
     model = parallelize(model, mesh)
     weights = torch.load(models.weights(args, loaders), weights_only=True, mmap=True)
-    whole = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)  # it has all
+    whole = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)  # which sends shards
     set_model_state_dict(model, weights, options=whole)
     optimizer = torch.optim.SGD(model.parameters(), lr=LR[args.preset])
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=loaders.updates)

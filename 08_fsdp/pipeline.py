@@ -158,7 +158,7 @@ def make_fabric(args):
 def build(fabric, args, loaders):
     with fabric.init_module(empty_init=True):  # no random weights: the file has them all
         model = Part(models.vit(args, loaders), fabric.global_rank, fabric.world_size)
-    model = fabric.setup_module(model)  # calls parallelize()
+    model = fabric.setup_module(model)  # calls parallelize(): so far, nothing has memory
     weights = torch.load(models.weights(args, loaders), weights_only=True, mmap=True)
     model.load_state_dict(weights, strict=False)  # the file has all parts
     optimizer = torch.optim.SGD(model.parameters(), lr=LR[args.preset])

@@ -32,7 +32,7 @@ def parallelize(model, mesh):
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
     for unit in [*models.blocks(model), model]:  # the root last, for parameters outside the blocks
         fully_shard(unit, mesh=mesh["data_parallel"], offload_policy=offload)
-    return model.to_empty(device="cpu")  # memory for the shards of this process, on the host
+    return model.to_empty(device="cpu")  # shards on the host, where the optimizer works, too
 
 
 def make_fabric(args):
@@ -52,7 +52,7 @@ def make_fabric(args):
 def build(fabric, args, loaders):
     with fabric.init_module(empty_init=True):  # no random weights: the file has them all
         model = models.classifier(args, loaders)
-    model = fabric.setup_module(model)  # calls parallelize()
+    model = fabric.setup_module(model)  # calls parallelize(): so far, nothing has memory
     fabric.load_raw(models.weights(args, loaders), model, weights_only=True)  # fills the shards
     models.restore_buffers(model, fabric.device)  # what the file lacks, such as positions
     # created after sharding, so that it holds shards
