@@ -11,7 +11,6 @@ from helpers.predictions import predict_all, tensors_gb
 from helpers.sharded import TENSOR_PARALLEL
 from helpers.versions import made_here, only_here
 
-from emulated_gpu.cards import CARDS
 from shared.lab.evidence import lost_updates, variants
 from shared.lab.lessons import side_roads
 from shared.lab.predict.jobs import run_jobs
@@ -19,12 +18,8 @@ from shared.lab.records import scripts, stored
 
 QUANTIZED = dict.fromkeys(("06_sgd/adam_8bit", "06_sgd/adam_8bit_bnb"), 1 + 4 / 256)
 QUANTIZED["06_sgd/adam_4bit"] = 1 / 2 + 4 / 128
-IN_BACKWARD, MIXED = "06_sgd/adam_in_backward", "05_grad_accum/fp16_mixed"
-COUNTED = ["04_batchsize/patch_dropout", "06_sgd/adam_on_host", "06_sgd/ema", "08_fsdp/no_sync"]
-COUNTED += ["11_llm/eager_attention"]
+IN_BACKWARD = "06_sgd/adam_in_backward"
 DEVICES = [name for name in ROADS if name.startswith("08_fsdp/")]
-CAUSAL = ("11_llm/causal", "11_llm/causal_chunked")
-SCALAR_GB = 4.1e-9  # one number, and what rounding of records adds
 PEAKS = ("device_peak_gb", "device_reserved_gb", "host_peak_gb")
 # These run here; all of them at full size would take long.
 RUN = ["06_sgd/adafactor", "10_offload/activations_only", "08_fsdp/hsdp", "08_fsdp/zero1"]
@@ -41,20 +36,6 @@ def test_the_pages_show_what_is_predicted_today():
         for phase in ("load", "train"):
             for peak in PEAKS:
                 assert now[phase][peak] == pytest.approx(then[name][phase][peak], abs=1e-9), name
-
-
-def test_scalars_by_hand():
-    """The bytes by which memory is only nearly the same."""
-    records = side_roads.records()
-    mixed, scaled = (records[f"02_mixed_precision/{n}"]["train"] for n in ("bf16_mixed", "train"))
-    # The scaler's scale, counter and flag for infinite gradients, 512 bytes each.
-    for peak, scaler in zip(PEAKS, (3 * 512, 0, 0)):
-        assert round((scaled[peak] - mixed[peak]) * 1e9) == scaler
-    # Accelerate divides the loss by a number, into another tensor.
-    for name, parent in (("05_grad_accum", "plain"), ("11_llm", "before")):
-        trains = (records[f"{name}/{n}"]["train"] for n in ("hf_accelerate", parent))
-        sums = [sum(tensors_gb(train).values()) for train in trains]
-        assert sums[0] == pytest.approx(sums[1], abs=SCALAR_GB)
 
 
 @pytest.mark.parametrize("name", QUANTIZED)
@@ -95,33 +76,6 @@ def test_several_devices_by_hand():
     assert held["08_fsdp/one_unit"]["gathered"] > 1.9 * whole
 
 
-def test_fp16_mixed_by_hand():
-    both = (
-        side_roads.records()[n]["train"]["breakdown_gb"] for n in (MIXED, "05_grad_accum/train")
-    )
-    mixed, half = both
-    for label in ("parameters", "gradients", "optimizer states"):
-        assert mixed[label] == pytest.approx(2 * half[label], rel=1e-3)
-    # 36 in place of 32 bytes per value (page 02), and the copies of the weights.
-    kept = 36 / 32 * half["activations"] + half["parameters"]
-    assert mixed["activations"] == pytest.approx(kept, rel=0.02)
-
-
-def test_what_fits_on_a_t4():
-    mine = [v for v in variants.VARIANTS if v.table == "T4"]
-    found = {v.script: variants.recorded()[v.title]["train"] for v in mine}  # of two, if both
-    too_large = [n for n, its in found.items() if its["device_peak_gb"] > CARDS["t4"].gb]
-    assert too_large == ["01_baseline/train", "02_mixed_precision/train", "03_bf16/train"]
-
-
-def test_muon_by_hand():
-    muon, adam = (side_roads.records()[n]["train"] for n in ("06_sgd/muon", "05_grad_accum/train"))
-    matrices = 24 * 12 * 1024**2 + 10 * 1024  # of 24 layers, and the last
-    assert muon["breakdown_gb"]["optimizer states"] == 2 * matrices / 1e9  # in bf16
-    saved = adam["breakdown_gb"]["optimizer states"] - 2 * matrices / 1e9
-    assert adam["device_peak_gb"] - muon["device_peak_gb"] == pytest.approx(saved, rel=0.04)
-
-
 def test_selective_checkpointing_by_hand():
     """Two peaks are where the backward pass begins, two where most gradients are in memory."""
     held, at = {}, {}
@@ -139,30 +93,6 @@ def test_selective_checkpointing_by_hand():
     assert held["every_second"] == pytest.approx((12 + 11 * 16) * vector, rel=0.01)
     # 23 blocks: the input; queries, keys and values; attention; its projection; the MLP's layers.
     assert held["selective"] == pytest.approx(23 * (1 + 3 + 1 + 1 + 4 + 1) * vector, rel=0.03)
-
-
-def test_what_stays_or_grows_by_hand():
-    """The scripts of COUNTED, in this order."""
-    stages = ["04_batchsize/train", "06_sgd/train", "08_fsdp/train", "11_llm/before"]
-    train = {name: side_roads.records()[name]["train"] for name in (*COUNTED, *stages)}
-    held = {name: its["breakdown_gb"] for name, its in train.items()}
-    activations = {name: its["activations"] for name, its in held.items()}
-    half = (1 + 196 // 2) / (1 + 196)  # of the tokens
-    assert activations[COUNTED[0]] == pytest.approx(half * activations[stages[0]], rel=0.02)
-    # Without states on the device, Adam needs what SGD does; they are on the host.
-    sgd, weights = train[stages[1]], held[stages[1]]["parameters"] / 2
-    assert train[COUNTED[1]]["device_peak_gb"] == pytest.approx(sgd["device_peak_gb"], rel=2e-3)
-    assert train[COUNTED[1]]["host_peak_gb"] == pytest.approx((2 + 2 + 4) * weights, rel=0.01)
-    # The average is in fp32; its count is a number on the host.
-    more = sum(tensors_gb(train[COUNTED[2]]).values()) - sum(tensors_gb(sgd).values())
-    assert more == pytest.approx(4 * weights, abs=1e-12)
-    # One image in place of four, and whole gradients, which count as gathered.
-    assert activations[COUNTED[3]] == pytest.approx(activations[stages[2]] / 4, rel=0.05)
-    more = held[COUNTED[3]]["gathered"] - held[stages[2]]["gathered"]
-    assert more == pytest.approx(2 * weights, rel=0.06)
-    # Per layer and head, tensors of tokens x tokens: two in fp32, and the mask of dropout.
-    more = activations[COUNTED[4]] - activations[stages[3]]
-    assert more == pytest.approx(6 * 12 * 12 * 512**2 * (4 + 4 + 1) / 1e9, rel=0.05)
 
 
 def test_lora_by_hand():
@@ -183,17 +113,6 @@ def test_lora_by_hand():
     less = held["lora"]["parameters"] - held["qlora"]["parameters"]
     # Half a byte per weight, and a scale of one byte per 64 weights.
     assert less == pytest.approx((4 - 1 / 2 - 1 / 64) * linear / 1e9, rel=0.001)
-
-
-def test_logits_by_hand():
-    """At the peak, the loss still keeps one tensor like the logits; one text at a time, none."""
-    whole, chunked = (side_roads.records()[name]["train"] for name in CAUSAL[:2])
-    logits = 12 * 512 * 151_936 * 4 / 1e9
-    less = whole["breakdown_gb"]["activations"] - chunked["breakdown_gb"]["activations"]
-    # In PyTorch 2.14 the peak is at another moment, with two.
-    assert round(less / logits) in (1, 2)
-    assert less == pytest.approx(round(less / logits) * logits, rel=0.01)
-    assert whole["device_peak_gb"] - chunked["device_peak_gb"] > 3 * logits
 
 
 def test_small_updates_are_lost_in_bf16():

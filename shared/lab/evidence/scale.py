@@ -1,8 +1,8 @@
 """Large models on up to a thousand GPUs: 11_llm, one emulated rank of many, for its lesson page.
 
 `python -m shared records scale` emulates them, one after the other, and stores the records: the
-memory of a GPU, and the memory and seconds of this computer. Tensor, pipeline and context parallelism at this
-scale are torchtitan's: see proof/published/sources.toml.
+memory of a GPU, and the memory and seconds of this computer. Tensor, pipeline and context
+parallelism at this scale are torchtitan's: see proof/published/sources.toml.
 """
 
 import functools
