@@ -47,8 +47,3 @@ def test_as_many_type_it_and_read_it():
     command = f"{sys.executable} -mshared --help | head -1"
     done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.startswith("The door") and not done.stderr
-
-
-def test_what_the_ladder_no_longer_does(tmp_path):
-    said = run("-m", "shared", "ladder", "06", "--card", "a100", code=2)
-    assert "ladder: the ladder measures; python -m shared predict 01-11 --card CARD" in said

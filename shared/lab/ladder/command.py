@@ -231,12 +231,9 @@ def make_parser():
 
 def main(argv=None):
     parser = make_parser()
-    arguments = sys.argv[1:] if argv is None else argv
-    if "--card" in arguments:  # until the next release: it was an option of the ladder
-        parser.error("the ladder measures; python -m shared predict 01-11 --card CARD predicts")
     args = parser.parse_args(argv)
     if args.one_gpu:
-        if args.stages or args.further or args.side_roads:
+        if args.stages or args.side_roads:
             parser.error("--one-gpu names the scripts; leave out the stages and --side-roads")
         args.stages = [*scripts.ONE_GPU]
         args.devices = 1

@@ -24,7 +24,6 @@ USAGE = """python -m shared predict [SCRIPT ...] [option ...]
 UPDATES = 3  # of a script of the user's
 # {name of an option's value: the option}, for those that apply to one kind of scripts.
 OF_REPOSITORY = {
-    "further": "--stages",
     "side_roads": "--side-roads",
     "one_gpu": "--one-gpu",
     "plain": "--plain",
@@ -101,8 +100,6 @@ def _add_for_repository(group):
     model = "01 to 10: one of torchvision's vit_*; 11: a folder, or a Hugging Face id; or several"
     length = "cut texts off after N tokens (default: 512, or what the model takes)"
     code = "run the Python code that comes with some models; without this they are refused"
-    # Kept for older commands; names now stand without an option.
-    add("--stages", dest="further", action="append", default=[], help=argparse.SUPPRESS)
     add("--side-roads", "--all", action="store_true", help=beside)
     add("--one-gpu", action="store_true", help=f"{one_gpu} of 08")
     add("--plain", action="store_true", help="01 to 10: plain.py, without Fabric")
@@ -184,7 +181,7 @@ def _complete_for_repository(args):
         raise UserError("what follows -- is for a script of yours; name its path (see --help)")
     args.fits = args.fits and not args.timeline  # which draws the scripts' own updates
     if args.one_gpu:
-        if args.stages or args.further or args.side_roads:
+        if args.stages or args.side_roads:
             raise UserError("--one-gpu names the scripts; leave out the others and --side-roads")
         args.stages = [*scripts.ONE_GPU]
         # One of these scripts takes several GPUs by default.

@@ -16,7 +16,6 @@ LOSSES has all kinds of losses. Of memory, AMOUNT has the forms; N is the number
 ", about 8N bytes more on the host" may follow.
 """
 
-import argparse
 import ast
 import dataclasses
 import functools
@@ -284,17 +283,14 @@ def select(texts, option):
 def add_stages(parser):
     """Add the arguments that select scripts for a command; selected() reads them.
 
-    Spaces or commas separate stages. --stages is kept for older commands.
+    Spaces or commas separate stages.
     """
     which = "which, such as 06, 01-06,08 or 06_sgd/plain (default: all stages that --model suits)"
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=which)
-    older = {"dest": "further", "action": "append", "default": [], "help": argparse.SUPPRESS}
-    parser.add_argument("--stages", metavar="LIST", **older)
     beside = "add the side roads in their folders, other techniques, each with its parent"
     parser.add_argument("--side-roads", "--all", action="store_true", help=beside)
 
 
 def selected(args):
     """Return the scripts that the arguments of add_stages() select, None without arguments."""
-    texts = [*args.stages, *args.further]
-    return select(texts, "stage") if texts else None
+    return select(args.stages, "stage") if args.stages else None
