@@ -61,7 +61,7 @@ MISTAKES = [
     ("11_llm/before", "--model=", "--data or --model is empty; is a variable of the shell not"),
     ("shared ladder", "08 --devices 100000", "--devices 100000: there is memory for"),
     ("shared ladder", "01 --out {tmp}/tweets.csv", "ladder.jsonl cannot be written: Not a dir"),
-    ("shared report", "--out {tmp}/tweets.csv", "tweets.csv cannot be written: Not a directory"),
+    ("shared report", "--out {tmp}/tweets.csv", "index.html cannot be written: Not a directory"),
     ("shared report", "--out /proc/mine", "/proc/mine/index.html cannot be written: No such file"),
     ("shared predict", "06 --timeline {tmp}/tweets.csv", "tweets.csv cannot be written: Not a dir"),
     ("shared predict", "06 --timeline /proc/mine", "/proc/mine cannot be written: No such file"),

@@ -71,7 +71,7 @@ def test_the_last_measurement_counts(tmp_path, monkeypatch):
 
 
 def test_each_road_is_predicted_once_in_a_group():
-    names = [job[1] for job in road.predicted.jobs(stored.SIDE_ROADS)]
+    names = [job[1].name for job in road.predicted.jobs(stored.SIDE_ROADS)]
     assert NAME in names and len(names) == len({*names})
 
 
