@@ -49,7 +49,6 @@ LEFT_OUT = "micro_batch_size technique pretrained dataset seed test_accuracy res
 
 # GB reserved, with Fabric, in the article of 2023 that the ladder follows, by the script of the
 # same step.
-ARTICLE_RUNS = "Raschka 2023, one GPU"  # its title in proof/published/sources.toml
 ARTICLE = {
     "01_baseline/train": 26.84,
     "02_mixed_precision/train": 18.21,
