@@ -152,12 +152,11 @@ def shown(loader, updates, done, title, losses, hidden):
 class Meter:
     """Meter of a run: measures, prints and records memory in two phases, speed, losses, metric."""
 
-    phases = Phases  # the class that measures memory; a predictor replaces it
-
-    def __init__(self, args, fabric, precision=None):
+    def __init__(self, args, fabric, precision=None, phases=Phases):
         """Print the run's settings.
 
-        Without Fabric, `fabric` is the torch.device, and `precision` the script's own.
+        Without Fabric, `fabric` is the torch.device, and `precision` the script's own. `phases` is
+        the class that measures memory; a predictor has another one.
         """
         self.args = args
         self.device = fabric if precision else fabric.device
@@ -169,7 +168,7 @@ class Meter:
             plugin = fabric.strategy.precision  # lightning.fabric.plugins.Precision
             self.precision, self.scaler = plugin.precision, getattr(plugin, "scaler", None)
         self.rank = this_process(args)[0]
-        self.memory = self.phases(self.device)
+        self.memory = phases(self.device)
         self.losses = Losses()
         self.speed = Speed(self.device)
         self.evaluator = Evaluator(args, self.device)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import math
 import multiprocessing
 import tempfile
@@ -98,6 +99,8 @@ class Stage:
         self._with_lines = with_lines
         self._further = further
         self.script = script.load()
+        # A constant of the script, too: the name that its main() calls.
+        self.script.Meter = functools.partial(metrics.Meter, phases=self._new_phases)
         for constant in ("BATCH_SIZE", "MICRO_BATCH_SIZE"):
             # Options are for all scripts of a command, and some take their batch at once.
             size = getattr(options, constant.lower())
@@ -132,8 +135,6 @@ class Stage:
         self._take_card()
         self.watch = Watch(self._line() if self._with_lines else lambda: None)
         with contextlib.ExitStack() as stack:
-            # On the class, since the Meter is made by the script.
-            stack.enter_context(mock.patch.object(metrics.Meter, "phases", self._new_phases))
             # A bar that is drawn reads a loss from the GPU, and waits for it.
             stack.enter_context(mock.patch.object(metrics, "tqdm", _drawn_with_every_update))
             # Scripts have no such option, since pretrained weights fit one size of images.
