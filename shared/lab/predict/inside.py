@@ -66,7 +66,7 @@ def find(run, settings):
         moments=moments,
         **process.allocation_failures(),
         compile_seconds=_compile_seconds(),
-        trained=run.segments.loaded is not None,
+        trained=run.updates.loaded is not None,
         has_convolutions=any(issubclass(kind, LIBRARY) for kind in kinds),
         grows_gb=run.updates.growth() / 1e9,
     )

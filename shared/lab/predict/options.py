@@ -22,26 +22,10 @@ nothing, and everything that decides about memory is PyTorch itself.
 USAGE = """python -m shared predict [SCRIPT ...] [option ...]
        python -m shared predict yours.py [option ...] [-- option of yours.py ...]"""
 UPDATES = 3  # of a script of the user's
-# {name of an option's value: the option}, for those that apply to one kind of scripts.
-OF_REPOSITORY = {
-    "side_roads": "--side-roads",
-    "one_gpu": "--one-gpu",
-    "plain": "--plain",
-    "one_by_one": "--one-by-one",
-    "preset": "--preset",
-    "model": "--model",
-    "image_px": "--image-px",
-    "max_length": "--max-length",
-    "trust_remote_code": "--trust-remote-code",
-    "batch_size": "--batch-size",
-    "micro_batch_size": "--micro-batch-size",
-}
-OF_USER = {
-    "updates": "--updates",
-    "input": "--input",
-    "snapshot": "--snapshot",
-    "details": "--details",
-}
+# The options that apply to one kind of scripts, by the names of their values.
+OF_REPOSITORY = ["side_roads", "one_gpu", "plain", "one_by_one", "preset", "model", "image_px"]
+OF_REPOSITORY += ["max_length", "trust_remote_code", "batch_size", "micro_batch_size"]
+OF_USER = ["updates", "input", "snapshot", "details"]
 
 
 def at_most(most):
@@ -92,7 +76,7 @@ def _add_for_all(parser):
 
 def _add_for_repository(group):
     add = group.add_argument
-    positive = cli.positive
+    positive, size = cli.positive, at_most(largest.MOST)
     beside = "add the side roads in their folders, other techniques, each with its parent"
     one_gpu = "the scripts for those who have one GPU: 01 to 07, then what they can do in place"
     one_by_one = "11: add the techniques to before.py one by one; with --devices 1, no sharding"
@@ -109,18 +93,8 @@ def _add_for_repository(group):
     add("--image-px", type=positive, metavar="N", help="edge of the images (default: the model's)")
     add("--max-length", type=positive, metavar="N", help=length)
     add("--trust-remote-code", action="store_true", help=code)
-    add(
-        "--batch-size",
-        type=at_most(largest.MOST),
-        metavar="N",
-        help="per update (default: the script's)",
-    )
-    add(
-        "--micro-batch-size",
-        type=at_most(largest.MOST),
-        metavar="N",
-        help="per device and pass, from 05 on",
-    )
+    add("--batch-size", type=size, metavar="N", help="per update (default: the script's)")
+    add("--micro-batch-size", type=size, metavar="N", help="per device and pass, from 05 on")
 
 
 def _add_for_user(group):
@@ -200,6 +174,6 @@ def _complete_for_repository(args):
 
 def _refuse(args, options, kind):
     """Raise a UserError if an option was given that is for another kind of script."""
-    for name, option in options.items():
+    for name in options:
         if getattr(args, name):
-            raise UserError(f"{option} is for {kind} (see --help)")
+            raise UserError(f"--{name.replace('_', '-')} is for {kind} (see --help)")

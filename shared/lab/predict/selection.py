@@ -68,7 +68,7 @@ def suited(args):
     Raises:
         UserError: an option is for images, but a named script trains on texts, or the reverse.
     """
-    named = scripts.selected(args)
+    named = scripts.select(args.stages, "stage") if args.stages else None
     chosen = scripts.plain(named) if args.plain else named or scripts.stages()
     if args.side_roads:
         chosen = scripts.with_side_roads(chosen)

@@ -23,11 +23,10 @@ def make_record(run, trace, settings):
     """
     card = cards.get(settings.card)
     updates = run.updates
-    segments = run.segments
-    first = 0 if segments.loaded is None else trace.index(segments.loaded)
-    load, load_at = trace.phase(segments.load_peaks, 0, first)
+    first = 0 if updates.loaded is None else trace.index(updates.loaded)
+    load, load_at = trace.phase(updates.load_peaks, 0, first)
     end = trace.index(len(run.watch.places))
-    train, train_at = trace.phase(segments.end(), first, end)
+    train, train_at = trace.phase(process.restart_peaks(), first, end)
     operations = updates.operations or run.watch.cost.operations
     shape, is_floating = updates.batches.shape or ((), True)
     sizes = updates.batches.last

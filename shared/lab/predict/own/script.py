@@ -14,7 +14,6 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from shared.lab.predict.own import files, hub, inputs, stand_in_tokenizer
 from shared.lab.predict.own.limits import Enough, Limits
-from shared.lab.predict.own.segments import Segments
 from shared.lab.predict.own.source import Source
 from shared.lab.predict.own.updates import Updates, shape_of
 from shared.lab.predict.watch import Watch
@@ -27,9 +26,8 @@ LONG = 60  # seconds, after which a script that does not end has a line
 class Run:
     """A running script, and the objects that observe it.
 
-    `source` finds the script's lines, `watch` observes its operations, `segments` has the beginning
-    of training, `updates` counts updates, `limits` stop the script, and `files` replaces the files
-    that it loads and saves.
+    `source` finds the script's lines, `watch` observes its operations, `updates` counts updates,
+    `limits` stop the script, and `files` replaces the files that it loads and saves.
     """
 
     def __init__(self, file, updates):
@@ -38,9 +36,8 @@ class Run:
         self.note = self.source.note
         self.watch = Watch(self.source.line)
         self.files = files.Files(self.note)
-        self.segments = Segments(self.watch)
         self.limits = Limits(updates)
-        self.updates = Updates(self.watch, self.segments, self.limits)
+        self.updates = Updates(self.watch, self.limits)
 
     def batches(self, batches):
         """Yield a loader's first batches: as many as the limits allow, or a few for evaluation."""

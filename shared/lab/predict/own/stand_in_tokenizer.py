@@ -44,7 +44,7 @@ def _replace(note, name, module):
         except Exception as error:
             problem = error
         # ... or is empty.
-        if not problem and (_has_stand_in(tokenizer) or not _is_empty(tokenizer)):
+        if not problem and (getattr(tokenizer, "is_stand_in", False) or not _is_empty(tokenizer)):
             return tokenizer
         found = _config(model, kwargs)
         if found is None:
@@ -58,10 +58,6 @@ def _replace(note, name, module):
 def _is_empty(tokenizer):
     """Return whether a tokenizer has no words besides special tokens."""
     return not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)
-
-
-def _has_stand_in(tokenizer):
-    return getattr(tokenizer, "is_stand_in", False)
 
 
 def _config(model, options):

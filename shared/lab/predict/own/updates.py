@@ -65,6 +65,8 @@ class Updates:
 
     Attributes:
         count: updates so far.
+        loaded: the number of operations when training began, None before.
+        load_peaks: the peaks of PyTorch's counters until then, in bytes.
         backwards: backward passes so far.
         model_name, module_types: of the first module that trained; None and () before.
         starts: numbers of operations: where each watched update began, and where the last ended.
@@ -73,8 +75,10 @@ class Updates:
         batches: a Batches.
     """
 
-    def __init__(self, watch, segments, limits):
+    def __init__(self, watch, limits):
         self.count = 0
+        self.loaded = None
+        self.load_peaks = dict.fromkeys(process.PEAKS, 0)
         self.backwards = 0
         self.model_name = None
         self.module_types = ()
@@ -84,7 +88,6 @@ class Updates:
         self.time = None
         self.batches = Batches()
         self._watch = watch
-        self._segments = segments
         self._limits = limits
         # Weak references: a script may train several models, one after the other, and a model that
         # is kept here would take memory that the script has freed.
@@ -108,7 +111,7 @@ class Updates:
             return
         trains = module.training and torch.is_grad_enabled()
         self._find_update_by_hand()
-        if trains and self._segments.loaded is None:
+        if trains and self.loaded is None:
             self._take_model(module)
             self._begin_training()
         # A model called as model(**batch) has no positional inputs. Then the first module inside of
@@ -123,7 +126,7 @@ class Updates:
             self._limits.check_backwards(self.backwards)
         if not self.batches.sizes:  # it has no loader, as in reinforcement learning
             self.batches.add(self._forward_shape)
-        if self._segments.loaded is None:  # no module was called, only a compiled function
+        if self.loaded is None:  # no module was called, only a compiled function
             self._begin_training()
         return original(*args, **kwargs)
 
@@ -171,8 +174,10 @@ class Updates:
         self._watch.weights = {address(p) for p in allocated}
 
     def _begin_training(self):
-        self._segments.begin_training()
-        self.starts.append(self._segments.loaded)
+        self._watch.building = False
+        self.loaded = len(self._watch.places)
+        self.load_peaks = process.restart_peaks()
+        self.starts.append(self.loaded)
 
     def _end_update(self):
         self.count += 1
