@@ -239,15 +239,32 @@ def test_the_price_of_checkpointing_depends_on_who_sets_the_pace(busy_ms, price)
     assert price in advice.what_first(r)[0]
 
 
-def test_memory_that_grows_with_every_update_is_named(tmp_path):
-    loop = "import torch\nmodel = torch.nn.Linear(1024, 1024, device='cuda')\n"
-    loop += "optimizer, kept = torch.optim.Adam(model.parameters()), []\n"
+def test_memory_that_grows_with_every_update_is_named_with_its_line(tmp_path):
+    loop = "import collections, torch\nmodel = torch.nn.Linear(1024, 1024, device='cuda')\n"
+    loop += "kept, few = [], collections.deque(maxlen=4)\n"
+    loop += "optimizer = torch.optim.Adam(model.parameters())\n"
     loop += "for n in range(9):\n    loss = model(torch.ones({}, 1024, device='cuda')).mean()\n"
     loop += "    loss.backward()\n    optimizer.step()\n    optimizer.zero_grad()\n"
-    keeps = loop + "    kept.append(torch.empty(3 << 20, device='cuda'))\n"
-    assert "Memory grows by 12.6 MB with every update" in predicted(keeps.format(64), tmp_path)
-    for innocent in (loop.format(64), loop.format("4096 * (n + 1)")):
-        assert "Memory grows" not in predicted(innocent, tmp_path)
+    new = "torch.empty({} << 10, device='cuda')"
+    for ending, what in (
+        (f"    kept.append({new.format(3 << 10)})\n", "Memory grows by 12.6 MB"),
+        (f"    kept.append({new.format(32)})\n", "Memory grows by 0.1 MB"),
+        # Each stream has memory of its own, which the allocator keeps for it.
+        (
+            f"    with torch.cuda.stream(torch.cuda.Stream()): {new.format(3 << 10)}\n",
+            "Reserved mem",
+        ),
+        (f"    few.append({new.format(3 << 10)})\n", None),  # it grows four times
+        ("", None),
+    ):
+        said = predicted((loop + ending).format(64), tmp_path)
+        assert ("emory grows" in said) == bool(what)
+        if what:
+            assert what in said and "with every update, most of it allocated in mine.py:10:" in said
+            assert "Nothing has to be saved" not in said
+        if what == "Reserved mem":
+            assert "Reserved memory grows by 12.6 MB" in said
+    assert "emory grows" not in predicted(loop.format("4096 * (n + 1)"), tmp_path)
 
 
 def test_large_temporaries_of_texts_are_logits():

@@ -61,6 +61,7 @@ def find(run, settings):
         if since < until:  # else it has allocated nothing
             moments = history.condensed(record, trace, since, until)
     kinds = run.updates.module_types
+    grows, grows_by = run.updates.growth()
     return Findings(
         record=record,
         moments=moments,
@@ -68,7 +69,9 @@ def find(run, settings):
         compile_seconds=_compile_seconds(),
         trained=run.updates.loaded is not None,
         has_convolutions=any(issubclass(kind, LIBRARY) for kind in kinds),
-        grows_gb=run.updates.growth() / 1e9,
+        grows=grows,
+        grows_gb=grows_by / 1e9,
+        grows_at=trace.grown_at(grows, *run.updates.grown()) if grows else None,
     )
 
 

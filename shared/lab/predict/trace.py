@@ -1,5 +1,7 @@
 """The allocator's own history as a log of blocks, with the category and origin of each."""
 
+import collections
+
 import torch
 
 from shared.lab.predict.watch import BETWEEN
@@ -30,6 +32,7 @@ class Trace:
         numbers: of each event, the number of the operation that led to it.
         phases: of each event, the phase.
         watched: of each event, (module, line of the script, None).
+        segments: (number of the operation, line, bytes) of memory that the allocator has taken.
     """
 
     def __init__(self, watch):
@@ -38,6 +41,7 @@ class Trace:
         self.numbers = []
         self.phases = []
         self.watched = []
+        self.segments = []
         self._live = {}  # {address: its block}
         # In the order of operations; the last one is never reached.
         self._labels = iter([*watch.labels, (float("inf"), None, None, None)])
@@ -62,6 +66,9 @@ class Trace:
             tensor = results.get(event["addr"], (None, None))
             block = TracedBlock(change, category, phase, module, line, tensor)
             self._live[event["addr"]] = block
+        elif event["action"] == "segment_alloc":
+            self.segments.append((number, line, event["size"]))
+            return
         # By then PyTorch counts a block as no longer allocated; while another stream uses it, it is
         # active. https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.memory_stats.html
         # A block from before the history began is not among the live ones.
@@ -124,6 +131,26 @@ class Trace:
             of_category = sizes.setdefault(block.label, {})
             of_category[key(block)] = of_category.get(key(block), 0) + nbytes / 1e9
         return sizes
+
+    def grown_at(self, name, first, until, end):
+        """Return the line, FILE:LINE, that has added most to the memory that grows with updates.
+
+        Args:
+            name: "allocated" or "reserved".
+            first, until, end: numbers of operations at the end of the first, the second last and
+                the last update. What an update leaves for the next one alone is not counted.
+        """
+        added = [(line, size) for number, line, size in self.segments if first <= number < end]
+        if name == "allocated":
+            since, until, end = map(self.index, (first, until, end))
+            freed = {block for block, change in self.events[:end] if change < 0}
+            kept = (block for block, _ in self.events[since:until] if block not in freed)
+            added = [(block.line, block.nbytes) for block in kept]
+        sizes = collections.Counter()
+        for line, size in added:
+            if line:
+                sizes["{}:{}".format(*line)] += size
+        return max(sizes, key=sizes.get, default=None)
 
     def peak_at(self, since, until):
         """Return the place of the peak in a part of the events, as in a record."""

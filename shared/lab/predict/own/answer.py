@@ -50,11 +50,8 @@ def lines(findings, too_small, eager_gb, ranks, args):
             "It has convolutions: workspaces of cuDNN are those of an H200, where networks "
             f"reserved what was predicted within {tables.CUDNN:.0%}; another card may need more"
         )
-    if findings.grows_gb:
-        text.append(
-            f"Memory grows by {formats.size(findings.grows_gb)} with every update: something keeps "
-            "tensors, as a sum of losses does; loss.item() keeps a number"
-        )
+    if findings.grows:
+        text.append(growth(findings))
     elif findings.trained:
         text += advice(r, findings.has_convolutions, 0 if too_small else gb - needs)
     room = max(LINES - 1 - len(text), 1)
@@ -63,6 +60,16 @@ def lines(findings, too_small, eager_gb, ranks, args):
     if more := len(r["notes"]) - len(shown):
         text.append(f"- and {more} more: --details, which also prints tables")
     return text
+
+
+def growth(findings):
+    """Return a line on the memory that grows with every update of a script."""
+    what, why = "Memory", "something keeps tensors, as a sum of losses does; loss.item() does not"
+    if findings.grows == "reserved":
+        what = "Reserved memory"
+        why = "it is not used again, as that of a stream which each update makes anew"
+    by = f"{what} grows by {formats.size(findings.grows_gb)} with every update"
+    return f"{by}, most of it allocated in {findings.grows_at or 'no line of it'}: {why}"
 
 
 def where_it_is(r):

@@ -11,11 +11,12 @@ class Enough(BaseException):
 class Limits:
     """The number of updates of a script to watch, and the limits after which it is stopped.
 
-    `stopped` is the place, such as "update 9", None if the script was not stopped.
+    `stopped` is the place, such as "update 9", None if the script was not stopped. `wanted` is the
+    number of updates after which a loop over batches ends.
     """
 
     def __init__(self, watched):
-        self.watched = watched
+        self.watched = self.wanted = watched
         self.stopped = None
         self._epochs = 0  # that were cut short
 
@@ -29,9 +30,13 @@ class Limits:
         self.stopped = where
         raise Enough
 
+    def take_more(self):
+        """Want further updates, which show if memory goes on growing."""
+        self.wanted = self.watched + FURTHER
+
     def check_updates(self, updates):
-        """Stop a script that goes on after the watched updates."""
-        if updates >= self.watched + FURTHER:
+        """Stop a script that goes on after the wanted updates."""
+        if updates >= self.wanted + FURTHER:
             self.stop(f"update {updates}")
 
     def check_backwards(self, backwards):

@@ -54,7 +54,7 @@ class Run:
             yield batch
             count += 1
             trains = updates.backwards > backwards_before
-            if trains and updates.count >= limits.watched:
+            if trains and updates.count >= limits.wanted:
                 limits.end_epoch(updates.count)
                 return
             if not trains and count >= limits.batches(is_training):

@@ -44,7 +44,9 @@ class Findings:
     trained: bool = True  # whether a module was called in training mode
     has_convolutions: bool = False
     interrupted: bool = False  # by Ctrl-C
-    grows_gb: float = 0  # by which memory grows with each update; 0 unless all add some
+    grows: str | None = None  # "allocated" or "reserved" memory, to which each update adds ...
+    grows_gb: float = 0  # ... so much
+    grows_at: str | None = None  # FILE:LINE that allocated most of it
 
     def write(self, file):
         """Write the findings into a file as JSON."""

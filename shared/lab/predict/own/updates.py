@@ -9,7 +9,8 @@ from emulated_gpu import process
 from emulated_gpu.process import address, on_gpu
 from shared.memory.blocks import tensors
 
-LEAST_GROWTH = 2**20  # bytes with each update
+LEAST_GROWTH = 100_000  # bytes with each update
+STEADY = 1.5  # the largest growth of an update is at most so many times the smallest
 
 
 def shape_of(batch):
@@ -95,7 +96,8 @@ class Updates:
         self._steps = weakref.WeakKeyDictionary()  # {optimizer: its steps}
         self._updates_by_hand = 0  # without an optimizer
         self._ends = None  # process.times() of the last update that was watched
-        self._left = []  # bytes that are allocated when each update has ended
+        # When each update has ended: operations so far, and the bytes that are then in use.
+        self._left = {"operations": [], "allocated": [], "reserved": []}
         self._forward_shape = None  # of the inputs of the last forward pass
 
     @property
@@ -140,15 +142,27 @@ class Updates:
         if steps > self.count:
             self._end_update()
 
-    def growth(self):
-        """Return the bytes by which memory grows with each update, 0 unless all updates add some.
+    def growth(self, confirmed=True):
+        """Return what grows with each update, and by how many bytes; None, 0 if nothing does.
 
-        With batches of different shapes memory varies anyway, so the result is 0.
+        That is "allocated" or "reserved" memory, to which all updates add about the same. Reserved
+        memory also grows for a while before it suffices, so it has to be `confirmed` by updates
+        after the watched ones. With batches of different shapes memory varies anyway.
         """
-        more = [after - before for before, after in zip(self._left, self._left[1:])]
-        # One increase proves nothing: a moving average of the weights is allocated once, too.
-        grows = len(more) > 1 and min(more) >= LEAST_GROWTH
-        return min(more) if grows and len(self.batches.shapes) == 1 else 0
+        for name in ("allocated", "reserved") if len(self.batches.shapes) < 2 else ():
+            left = self._left[name]
+            more = [after - before for before, after in zip(left, left[1:])]
+            # One increase proves nothing: a moving average of the weights is allocated once, too.
+            if len(more) < 2 or not LEAST_GROWTH <= min(more) >= max(more) / STEADY:
+                continue
+            if name == "allocated" or not confirmed or self.count > self._limits.watched:
+                return name, min(more)
+        return None, 0
+
+    def grown(self):
+        """Return the numbers of operations at the end of the first, second last and last update."""
+        first, *_, until, end = self._left["operations"]
+        return first, until, end
 
     def _find_update_by_hand(self):
         """Count an update if weights have changed since a backward pass, without an optimizer."""
@@ -181,7 +195,9 @@ class Updates:
 
     def _end_update(self):
         self.count += 1
-        self._left.append(torch.cuda.memory_allocated())
+        self._left["operations"].append(len(self._watch.places))
+        self._left["allocated"].append(torch.cuda.memory_allocated())
+        self._left["reserved"].append(torch.cuda.memory_reserved())
         if self.count <= self._limits.watched:
             self.starts.append(len(self._watch.places))
             self.totals = self._watch.cost.totals()
@@ -191,5 +207,8 @@ class Updates:
             if self._ends:
                 self.time = process.passed(self._ends, ends)
             self._ends = ends
+        self._watch.place()  # what comes after, such as the end of the script, is not of the update
         self._watch.cost.start()
+        if self.count == self._limits.watched and self.growth(confirmed=False)[0]:
+            self._limits.take_more()
         self._limits.check_updates(self.count)
