@@ -48,6 +48,49 @@ for _ in range(4):
     model(**batch.to("cuda"), labels=torch.ones(8).long().cuda()).loss.backward()
     optimizer.step()
 """
+# Four layers without a module: each keeps a result of 64 MiB. When the last one's gradient is there,
+# three are left.
+OWN_LOOP = """
+import torch
+weight = torch.zeros(2048, 2048, device="cuda", requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=0.1)
+inputs = torch.ones(8192, 2048, device="cuda")
+def loss():
+    x = inputs
+    for _ in range(4):
+        x = (x @ weight).sigmoid()
+    return x.sum()
+for _ in range(4):
+    optimizer.zero_grad()
+    loss().backward()
+    optimizer.step()
+"""
+# The optimizer's step calls what computes gradients, as Lightning's does.
+CLOSURE = (
+    OWN_LOOP.partition("for _ in range(4):\n    optimizer")[0]
+    + """
+def closure():
+    optimizer.zero_grad()
+    value = loss()
+    value.backward()
+    return value
+for _ in range(4):
+    optimizer.step(closure)
+"""
+)
+# Its results in evaluation are 64 MiB.
+EVALUATES = """
+import torch
+model = torch.nn.Linear(2048, 2048, device="cuda")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    model(torch.ones(64, 2048, device="cuda")).sum().backward()
+    optimizer.step()
+model.eval()
+inputs = torch.ones(8192, 2048).cuda()
+with torch.no_grad():
+    hidden = model(model(inputs))
+"""
 ON_THE_CPU = """
 import torch
 model = torch.nn.Linear(4, 4)
@@ -71,6 +114,23 @@ def test_types_stand_beside_the_bytes_and_the_host_apart(tmp_path):
     assert record["process"]["peak_gb"] * 1e9 > 256 * MIB  # kept memory has been written
     said = predicted(TYPES, tmp_path)
     assert "bf16" in said and "; pinned 268.4 MB" in said
+
+
+@pytest.mark.parametrize(
+    ("script", "line", "place", "held"),
+    [
+        (OWN_LOOP, "    loss().backward()", "backward; ", "activations 201.3 MB fp32"),
+        (CLOSURE, "    value.backward()", "backward; ", "activations 201.3 MB fp32"),
+        (EVALUATES, "    hidden =", "evaluation; ", "temporaries 134.2 MB fp32"),
+    ],
+)
+def test_the_peak_has_its_phase_and_line_whoever_writes_the_loop(
+    script, line, place, held, tmp_path
+):
+    said = predicted(script, tmp_path)
+    number = script[: script.index(line)].count("\n") + 1
+    assert f"The peak: {place}line mine.py:{number}; " in said
+    assert held in said
 
 
 def test_ranks_that_differ_are_told(tmp_path):

@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 
 MARK = {"marker": "v", "color": "black", "ms": 6, "linestyle": "none"}  # at the peak
 PEAK = matplotlib.lines.Line2D([], [], label="peak", **MARK)
-SHADES = {"forward": "#ffffff", "backward": "#eeeeee", "step": "#dcdcdc"}
+SHADES = {"forward": "#ffffff", "backward": "#eeeeee", "step": "#dcdcdc", "evaluation": "#ffffff"}
 APART = 5  # peaks that differ by this factor are not shown on one scale
 ABOVE = {"textcoords": "offset points", "fontsize": 9}  # a text above a point
 

@@ -5,6 +5,7 @@ reports each operation; its number goes into the allocator's own history (see tr
 """
 
 import contextlib
+import functools
 
 import torch
 from torch.nn.parameter import is_lazy
@@ -35,6 +36,7 @@ class Watch:
         building: true until training begins.
         inputs: addresses of a batch on the host.
         weights: addresses of weights; has_changed is true once an operation has written there.
+        evaluates: true where a model in evaluation mode was called last, without gradients.
     """
 
     def __init__(self, line):
@@ -52,9 +54,11 @@ class Watch:
         self.names = {}  # {parameter: name}
         self.inputs = set()
         self.weights = set()
-        self.has_changed = False
+        self.has_changed = self.evaluates = False
         self._stepping = False  # whether an optimizer's step() runs
-        self._backward_at = None  # the line that called backward(), while it runs
+        self._in_call = False  # whether a call of backward() runs
+        self._nodes = torch.autograd._get_sequence_nr()  # of autograd, so far
+        self._graph_at = None  # number of the first operation of a graph, while building
         self._running = False  # whether an operation runs: those within it are a part of it
         self._gathering = False  # whether FSDP2 gathers weights
         self._recording = False  # whether the allocator keeps its history
@@ -98,14 +102,20 @@ class Watch:
     def place(self):
         """Note the place in the script; blocks that PyTorch allocates from here on belong to it."""
         phase = self.phase()
-        line = self.line()
-        # Autograd runs the backward pass in a thread of its own, which no line has called.
-        if not line and phase == "backward":
-            line = self._backward_at
+        if self.building and self._graph_at is None:
+            if torch.autograd._get_sequence_nr() > self._nodes:
+                self._graph_at = len(self.places)
         category = self._category(phase)
-        self.places.append((phase, self._whereabouts.module(), line, category))
+        self.places.append((phase, self._whereabouts.module(), self.line(), category))
         self.results.append({})
         _tell(f"{len(self.places) - 1}{BETWEEN}")
+
+    def begin_training(self, in_backward):
+        """End building; in a backward pass, a forward pass has come before, by no known module."""
+        self.building = False
+        if in_backward and self._graph_at is not None:
+            for n, (_, module, line, _) in enumerate(self.places[self._graph_at :], self._graph_at):
+                self.places[n] = "forward", module, line, "activations"
 
     def _category(self, phase):
         """Return the category of a tensor that an operation of a phase allocates."""
@@ -117,12 +127,14 @@ class Watch:
         return "activations" if phase == "forward" else "temporaries"
 
     def phase(self):
-        """Return the current phase: "load", "forward", "backward" or "step"."""
+        """Return the current phase: "load", "forward", "backward", "step" or "evaluation"."""
         if self.building:
             return "load"
         if self._stepping:
             return "step"
-        return "backward" if self._backward_at or in_backward() else "forward"
+        if self._in_call or in_backward():
+            return "backward"
+        return "evaluation" if self.evaluates else "forward"
 
     def is_between_modules(self):
         """Return whether no module's forward pass is running."""
@@ -132,7 +144,8 @@ class Watch:
         if source.device.type != "cpu" or self._stepping:
             return False
         # Copies to the GPU outside of modules are those of a batch.
-        outside = self.phase() == "forward" and self._whereabouts.module() is None
+        is_forward = self.phase() in ("forward", "evaluation")
+        outside = is_forward and self._whereabouts.module() is None
         return outside or source.data_ptr() in self.inputs
 
     # Tensors whose category the script shows.
@@ -152,11 +165,30 @@ class Watch:
             if p.grad is not None:
                 self.label(p.grad, "gradients", self.names.get(p))
 
-    def _before_step(self, optimizer, *_):
+    def _before_step(self, optimizer, args, kwargs):
+        """Begin a step; return its arguments, of which the only one to be called is a closure."""
+
+        def told(argument):
+            if not callable(argument):
+                return argument
+            return functools.partial(self._outside_step, optimizer, argument)
+
+        self._begin_step(optimizer)
+        return (*args[:1], *map(told, args[1:])), {key: told(kwargs[key]) for key in kwargs}
+
+    def _begin_step(self, optimizer):
         for group in optimizer.param_groups:
             self.note_group(group)
         self._stepping = True
         self.place()
+
+    def _outside_step(self, optimizer, closure):
+        """Call a closure, with which step() computes the gradients itself."""
+        self._stepping = False
+        self.place()
+        loss = closure()
+        self._begin_step(optimizer)
+        return loss
 
     def _after_step(self, optimizer, *_):
         self._stepping = False
@@ -166,13 +198,12 @@ class Watch:
         self.place()
 
     def _backward(self, original, *args, **kwargs):
-        # Not None, even outside of the script's lines: phase() goes by it.
-        self._backward_at = self.line() or ("", 0, None)
+        self._in_call = True
         self.place()
         try:
             return original(*args, **kwargs)
         finally:
-            self._backward_at = None
+            self._in_call = False
             self.place()
 
     def _free(self, original, *args, **kwargs):

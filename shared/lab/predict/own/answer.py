@@ -74,7 +74,8 @@ def growth(findings):
 
 def where_it_is(r):
     """Return lines on the place of a script's peak, and its categories, with their types."""
-    where = r["peak_at"]["train"]["line"]
+    line = r["peak_at"]["train"]["line"]
+    where = formats.where(r) + (f"; line {line}" if line else "")
     active = formats.size(r["train"]["device_active_gb"])
     held = sorted(r["train"]["breakdown_gb"].items(), key=lambda item: -item[1])
     peak = r["train"]["device_peak_gb"]
@@ -83,7 +84,7 @@ def where_it_is(r):
         if gb > SMALL * peak:
             parts.append(f"{label} {formats.size(gb)}{types(r['types_gb'].get(label, {}), gb)}")
     return [
-        f"The peak: {formats.where(r)}; line {where}; {active} active",
+        f"The peak: {where}; {active} active",
         f"It holds: {', '.join(parts)}",
     ]
 

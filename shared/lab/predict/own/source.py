@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 from pathlib import Path
 
 from shared.lab import EMULATOR
@@ -23,12 +24,17 @@ class Source:
     def line(self, frame=None):
         """Return (file, number, None) of the running line of the script, None outside of it.
 
-        `frame` is the innermost frame of a thread, by default of this one.
+        `frame` is the innermost frame of a thread, by default of this one; if it has no line, such
+        as autograd's thread in a backward pass, of the main thread, which waits for it.
 
         The third element is the line that chose the running code, in scripts of this repository:
         see Watch.
         """
-        frame = frame or sys._getframe(1)
+        if line := self._line_of(frame or sys._getframe(1)):
+            return line
+        return self._line_of(sys._current_frames()[threading.main_thread().ident])
+
+    def _line_of(self, frame):
         while frame:
             if self.contains(frame.f_code.co_filename):
                 return Path(frame.f_code.co_filename).name, frame.f_lineno, None

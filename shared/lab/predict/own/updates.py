@@ -113,6 +113,8 @@ class Updates:
             return
         trains = module.training and torch.is_grad_enabled()
         self._find_update_by_hand()
+        if self._watch.is_between_modules():
+            self._watch.evaluates = not (module.training or torch.is_grad_enabled())
         if trains and self.loaded is None:
             self._take_model(module)
             self._begin_training()
@@ -128,8 +130,8 @@ class Updates:
             self._limits.check_backwards(self.backwards)
         if not self.batches.sizes:  # it has no loader, as in reinforcement learning
             self.batches.add(self._forward_shape)
-        if self.loaded is None:  # no module was called, only a compiled function
-            self._begin_training()
+        if self.loaded is None:  # no module that trains was called, such as in a compiled function
+            self._begin_training(in_backward=True)
         return original(*args, **kwargs)
 
     def after_step(self, optimizer, *_):
@@ -187,8 +189,8 @@ class Updates:
         allocated = (p for p in module.parameters() if not is_lazy(p) and on_gpu(p))
         self._watch.weights = {address(p) for p in allocated}
 
-    def _begin_training(self):
-        self._watch.building = False
+    def _begin_training(self, in_backward=False):
+        self._watch.begin_training(in_backward)
         self.loaded = len(self._watch.places)
         self.load_peaks = process.restart_peaks()
         self.starts.append(self.loaded)
