@@ -91,6 +91,38 @@ inputs = torch.ones(8192, 2048).cuda()
 with torch.no_grad():
     hidden = model(model(inputs))
 """
+# 8,192 tokens of 8,192 symbols: logits of 256 MiB in fp32.
+LOGITS = """
+import torch
+model = torch.nn.Sequential(torch.nn.Embedding(8192, 64), torch.nn.Linear(64, 8192)).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(4):
+    tokens = torch.zeros(16, 512, dtype=torch.long, device="cuda")
+    torch.nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+# Four results of 64 MiB, of two blocks.
+BLOCKS = """
+import torch
+from torch.utils.checkpoint import checkpoint
+def block():
+    return torch.nn.Sequential(*({} for _ in range(4)))
+blocks = torch.nn.ModuleList([block(), block()]).cuda().bfloat16()
+optimizer = torch.optim.SGD(blocks.parameters(), lr=0.1)
+for _ in range(4):
+    x = torch.ones({}, device="cuda", dtype=torch.bfloat16)
+    for each in blocks:
+        x = {}
+    x.sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+LINEAR = "torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Sigmoid())", "524288, 64"
+CONVOLUTION = (
+    "torch.nn.Sequential(torch.nn.Conv2d(16, 16, 1), torch.nn.Sigmoid())",
+    "32, 16, 256, 256",
+)
 ON_THE_CPU = """
 import torch
 model = torch.nn.Linear(4, 4)
@@ -131,6 +163,28 @@ def test_the_peak_has_its_phase_and_line_whoever_writes_the_loop(
     number = script[: script.index(line)].count("\n") + 1
     assert f"The peak: {place}line mine.py:{number}; " in said
     assert held in said
+
+
+@pytest.mark.parametrize(
+    ("script", "first", "diff"),
+    [
+        (LOGITS, "logits. First compute the loss in parts", "11_llm/causal_chunked.py"),
+        (BLOCKS.format(*LINEAR, "each(x)"), "First checkpoint", "09_act_ckpt/one_gpu.py"),
+        (
+            BLOCKS.format(*LINEAR, "checkpoint(each, x, use_reentrant=False)"),
+            "First take fewer",
+            "05",
+        ),
+        (BLOCKS.format(*CONVOLUTION, "each(x)"), "First checkpoint", None),
+        (EVALUATES, "The peak is in evaluation: take fewer inputs", None),
+    ],
+)
+def test_what_comes_first_is_what_a_script_does_not_do_yet(script, first, diff, tmp_path):
+    said = predicted(script, tmp_path, "--card", 2)
+    assert first in said and "Nothing has to be saved" not in said
+    assert f" {diff}" in said if diff else "git diff" not in said
+    if script is LOGITS:  # what the model returns, its logarithms, and their gradient
+        assert "logits, tokens x 8,192, 805.3 MB fp32" in said
 
 
 def test_ranks_that_differ_are_told(tmp_path):

@@ -7,6 +7,12 @@ from shared.lab.records import scripts
 LEAST = 0.2  # of the peak: less of it is not worth a technique
 ACTIVATIONS = "activations", "recomputed"
 KEPT = "parameters", "gradients", "optimizer states"
+EVALUATION = (
+    "The peak is in evaluation: take fewer inputs at once there, and keep no results on the GPU"
+)
+CHUNKED = "11_llm/causal_chunked"
+# Scripts whose techniques are for a network of blocks that are alike.
+BLOCKWISE = "08_fsdp/train", "09_act_ckpt/one_gpu", "10_offload/train"
 WITH_INPUTS = (*ACTIVATIONS, "inputs", "temporaries", "workspaces")  # they grow with the inputs
 
 
@@ -19,6 +25,8 @@ def advice(r, convolutions=False, free_gb=0):
         free_gb: GB of the card that the script leaves free. With room for twice the inputs,
             nothing has to be saved.
     """
+    if r["peak_at"]["train"]["phase"] == "evaluation":  # which the inputs of training do not change
+        return [smallest_card(r, convolutions), EVALUATION]
     return [smallest_card(r, convolutions), *(room(r, free_gb) or what_first(r))]
 
 
@@ -51,43 +59,56 @@ def room(r, free_gb):
 
 
 def what_first(r):
-    """Return lines with a technique for the largest category of the peak, none if it is small."""
+    """Return lines with a technique for the largest part of the peak, none if there is none."""
     breakdown = r["train"]["breakdown_gb"]
-    peak = r["train"]["device_peak_gb"]
     # A technique reduces each of these; nothing that a script does reduces workspaces or rounding.
-    reducible = [name for name in breakdown if name in (*ACTIVATIONS, *KEPT, "temporaries")]
-    largest = max(reducible, key=breakdown.get, default=None)
-    if not largest or breakdown[largest] <= LEAST * peak:
+    parts = {name: breakdown.get(name, 0) for name in (*ACTIVATIONS, *KEPT, "temporaries")}
+    parts["logits"] = 0
+    for name, of_types in r.get("logits_gb", {}).items():
+        gb = sum(of_types.values())
+        parts["logits"] += gb
+        parts[name] = parts.get(name, 0) - gb
+    largest = max(parts, key=parts.get)
+    share = parts[largest] / r["train"]["device_peak_gb"]
+    if share <= LEAST or not (chosen := first(largest, r)):
         return []
-    technique, after = first(largest, r)
-    before = scripts.get(after).parent
-    return [
-        f"{breakdown[largest] / peak:.0%} of the peak is {largest}. First {technique}:",
-        f"  git diff --no-index {before}.py {after}.py",
-    ]
+    technique, after = chosen
+    said = f"{share:.0%} of the peak is {largest}. First {technique}"
+    if after in BLOCKWISE and r.get("convolutional"):
+        return [said]
+    return [f"{said}:", f"  git diff --no-index {scripts.get(after).parent}.py {after}.py"]
 
 
 def first(category, r):
-    """Return the first technique for a category: its description, and a script that has it."""
+    """Return the first technique for a category that a script does not have yet, None without one.
+
+    It is a description, and a script of this repository that has it.
+    """
+    several = r.get("micro_batch_size") != 1
+    fewer = ("take fewer inputs at once", "05_grad_accum/train") if several else None
+    if category == "logits":
+        return "compute the loss in parts, so that logits never exist as a whole", CHUNKED
     # 16 bits come first, since they also save time; checkpointing takes more.
     if category in ACTIVATIONS and {*r["precision"].split(" and ")} <= {"fp32", "tf32"}:
         return "compute in 16 bits", "02_mixed_precision/train"
-    if category in ACTIVATIONS:
+    if category in ACTIVATIONS and not r.get("recomputes"):
         return f"checkpoint activations{_price(r['time'])}", "09_act_ckpt/one_gpu"
+    if category in ACTIVATIONS:
+        return fewer or ("keep activations on the host", "10_offload/activations_only")
     if category in KEPT and r["world_size"] > 1:
         return "keep weights and states on the host", "10_offload/train"
-    if category == "optimizer states":
+    in_8_bits = r.get("types_gb", {}).get(category, {}).get("uint8", 0)
+    if category == "optimizer states" and not in_8_bits:
         return "keep Adam's states in 8 bits", "06_sgd/adam_8bit_bnb"
     if category in KEPT:
         return "shard them over several GPUs", "08_fsdp/train"
-    # An optimizer that updates all weights at once needs temporaries as large as these:
+    # An optimizer that updates all weights at once needs temporaries as large as these, unless
+    # gradients of several passes add up:
     # https://docs.pytorch.org/docs/stable/generated/torch.optim.Adam.html
+    at_once = (r.get("micro_batch_size") or 0) * r["world_size"] in (0, r.get("batch_size", 0))
     if r["peak_at"]["train"]["phase"] == "step":
-        return "update as gradients arrive", "06_sgd/adam_in_backward"
-    # Logits, their gradient and copies of them, of a word list that is longer than texts are wide.
-    if r.get("unit") == "texts":
-        return "compute the loss in parts", "11_llm/causal_chunked"
-    return "take fewer inputs at once", "05_grad_accum/train"
+        return ("update as gradients arrive", "06_sgd/adam_in_backward") if at_once else None
+    return fewer
 
 
 def _price(time):

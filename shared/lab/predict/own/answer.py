@@ -83,6 +83,11 @@ def where_it_is(r):
     for label, gb in held:
         if gb > SMALL * peak:
             parts.append(f"{label} {formats.size(gb)}{types(r['types_gb'].get(label, {}), gb)}")
+    of_types = [part for sizes in r["logits_gb"].values() for part in sizes.items()]
+    if (gb := sum(gb for _, gb in of_types)) > SMALL * peak:
+        sizes = {kind: sum(gb for other, gb in of_types if other == kind) for kind, _ in of_types}
+        logits = f"logits, tokens x {r['vocabulary']:,}, {formats.size(gb)}{types(sizes, gb)}"
+        parts.append(f"of all that {logits}")
     return [
         f"The peak: {where}; {active} active",
         f"It holds: {', '.join(parts)}",

@@ -3,10 +3,12 @@
 from types import SimpleNamespace
 
 import torch
+from torch.nn.modules.conv import _ConvNd
 
 from emulated_gpu import cards, process
 from shared import record as records
 from shared.lab.predict import cost
+from shared.memory.blocks import KNOWN
 
 NAMES = {**cost.NAMES, torch.float32: "fp32", torch.float64: "fp64"}
 # The unit of a script's inputs, by their (number of dimensions, whether floating-point).
@@ -23,6 +25,7 @@ def make_record(run, trace, settings):
     """
     card = cards.get(settings.card)
     updates = run.updates
+    kinds = updates.module_types
     first = 0 if updates.loaded is None else trace.index(updates.loaded)
     load, load_at = trace.phase(updates.load_peaks, 0, first)
     end = trace.index(len(run.watch.places))
@@ -31,6 +34,10 @@ def make_record(run, trace, settings):
     shape, is_floating = updates.batches.shape or ((), True)
     sizes = updates.batches.last
     in_all = sum(sizes) or sum(updates.batches.sizes)
+
+    def layers(of_type):
+        return sum(kinds[kind] for kind in kinds if issubclass(kind, of_type))
+
     # Attention is named by no precision of its own: it computes in that of its inputs.
     precisions = sorted({o.kind for o in operations if o.flop} - {"attention"})
     fields = {
@@ -55,6 +62,10 @@ def make_record(run, trace, settings):
         "kept_by": process.kept_by(),
         "stopped": run.limits.stopped,
         "types_gb": trace.at_peak(first, end, type_of),
+        "logits_gb": logits(trace.at_peak(first, end, shape_and_type), updates.vocabulary),
+        "vocabulary": updates.vocabulary,
+        "convolutional": layers(_ConvNd) > layers(torch.nn.Linear),
+        "recomputes": any(category == "recomputed" for *_, category in run.watch.places),
         "process": {"peak_gb": host_peak() / 1e9, "pinned_gb": pinned() / 1e9},
     }
     return records.new(SimpleNamespace(packages=()), **fields)
@@ -63,6 +74,25 @@ def make_record(run, trace, settings):
 def type_of(block):
     """Return the name of the type of a block's tensor, such as "fp32"; "" if it is not known."""
     return NAMES.get(block.dtype) or str(block.dtype or "").removeprefix("torch.")
+
+
+def shape_and_type(block):
+    """Return the shape of a block's tensor, None if it is not known, and the name of its type."""
+    return block.shape, type_of(block)
+
+
+def logits(at_peak, vocabulary):
+    """Return the memory of logits at the peak, {category: {type: GB}}.
+
+    They are tensors of (..., words), and so are their gradients, and what a loss makes of them.
+    """
+    found = {}
+    for category, sizes in at_peak.items():
+        for (shape, kind), gb in sizes.items():
+            if shape and shape[-1] == vocabulary and category not in KNOWN:
+                of_category = found.setdefault(category, {})
+                of_category[kind] = of_category.get(kind, 0) + gb
+    return found
 
 
 def host_peak():

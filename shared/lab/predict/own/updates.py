@@ -1,5 +1,6 @@
 """The updates of a script, found by hooks: a script may write its training loop in any way."""
 
+import collections
 import weakref
 
 import torch
@@ -70,6 +71,7 @@ class Updates:
         load_peaks: the peaks of PyTorch's counters until then, in bytes.
         backwards: backward passes so far.
         model_name, module_types: of the first module that trained; None and () before.
+        vocabulary: the number of symbols of its largest embedding, None without one.
         starts: numbers of operations: where each watched update began, and where the last ended.
         totals, operations: the cost of the last update that was watched.
         time: of the last update that was watched, {"ms", "busy_ms", "pieces"}; None before two.
@@ -83,6 +85,7 @@ class Updates:
         self.backwards = 0
         self.model_name = None
         self.module_types = ()
+        self.vocabulary = None
         self.starts = []
         self.totals = None
         self.operations = []
@@ -184,7 +187,11 @@ class Updates:
             module = inner  # what DistributedDataParallel and others wrap
         self._model = weakref.ref(module)
         self.model_name = type(module).__name__
-        self.module_types = {type(part) for part in module.modules()}
+        self.module_types = collections.Counter(type(part) for part in module.modules())
+        words = [part for part in module.modules() if isinstance(part, torch.nn.Embedding)]
+        self.vocabulary = max((part.num_embeddings for part in words), default=None)
+        if any(self.vocabulary == part.embedding_dim for part in words):
+            self.vocabulary = None  # logits would look like anything else
         self._watch.note_group({"params": module.parameters()})
         allocated = (p for p in module.parameters() if not is_lazy(p) and on_gpu(p))
         self._watch.weights = {address(p) for p in allocated}
