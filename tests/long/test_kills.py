@@ -116,20 +116,8 @@ def test_an_interrupted_ladder_goes_on_where_it_stopped(tmp_path):
 # The process that gets the signal: the ladder, or the one whose forks run scripts.
 @pytest.mark.parametrize("how, victim", [("HUP", 0), ("KILL", 2)])
 def test_a_killed_ladder_leaves_no_process_behind(how, victim, tmp_path):
-    command = [
-        "-m",
-        "shared",
-        "ladder",
-        "08",
-        *TINY,
-        "--devices",
-        2,
-        "--epochs",
-        9,
-        "--out",
-        tmp_path,
-    ]
-    with started(*command) as process:
+    options = [*TINY, "--devices", 2, "--epochs", 9, "--out", tmp_path]
+    with started("-m", "shared", "ladder", "08", *options) as process:
         family = until_training(process, tmp_path)
         assert len(family) >= 4
         os.kill(

@@ -36,19 +36,8 @@ def test_a_compiler_that_is_none_is_named(compiler, said, tmp_path):
 
 
 def test_stages_are_measured_on_a_cpu(tmp_path):
-    words = [
-        "-m",
-        "shared",
-        "ladder",
-        "06",
-        "--preset",
-        "tiny",
-        "--max-steps",
-        4,
-        "--out",
-        tmp_path,
-    ]
-    assert "06_sgd/train" in run(*words, **ELSEWHERE)
+    words = "-m shared ladder 06 --preset tiny --max-steps 4 --out".split()
+    assert "06_sgd/train" in run(*words, tmp_path, **ELSEWHERE)
 
 
 def test_the_page_is_made_from_stored_records(tmp_path):

@@ -24,9 +24,8 @@ from pathlib import Path
 from emulated_gpu import compare, launch, programs
 from emulated_gpu.build import BuildError
 from emulated_gpu.cards import CARDS, CONTEXT_GB, DEFAULT, NCCL_GB, get, groups
-from emulated_gpu.texts import Parser, amount, columns
+from emulated_gpu.texts import KINDS, Parser, amount, columns
 
-KINDS = ("allocated", "active", "reserved")
 # Options that take the next word. split() has to know them before argparse does.
 WITH_VALUE = ("--card", "--devices", "--host", "--max-gb", "--snapshot", "--json")
 TOO_MUCH = 3  # the exit code of a program that needs more than --max-gb
@@ -53,27 +52,19 @@ def devices(text):
     return int(text)
 
 
-def microseconds(text):
-    """Return the microseconds in which the host starts a piece of work, at most a second."""
-    try:
-        # "nan" is a float, too, but it is in no range.
-        if 0 < float(text) <= 1e6:
-            return float(text)
-    except ValueError:
-        pass
-    raise argparse.ArgumentTypeError(
-        f"{text} is not a number of microseconds, such as {launch.HOST_US}"
-    )
+def number(of, example):
+    """Return a function that reads a number above 0, at most a million, from a text."""
 
+    def read(text):
+        try:
+            # "nan" is a float, too, but it is in no range.
+            if 0 < float(text) <= 1e6:
+                return float(text)
+        except ValueError:
+            pass
+        raise argparse.ArgumentTypeError(f"{text} is not a number of {of}, such as {example}")
 
-def gigabytes(text):
-    """Return a size in GB (1e9 bytes)."""
-    try:
-        if 0 < float(text) < 1e6:
-            return float(text)
-    except ValueError:
-        pass
-    raise argparse.ArgumentTypeError(f"{text} is not a number of GB, such as 20")
+    return read
 
 
 def new_file(text):
@@ -118,8 +109,8 @@ def make_parser():
     add("--card", type=get, default=DEFAULT, metavar="NAME")
     add("--devices", type=devices, default=1, metavar="N")
     add("--alone", action="store_true")
-    add("--host", type=microseconds, default=launch.HOST_US, metavar="US")
-    add("--max-gb", type=gigabytes, metavar="GB")
+    add("--host", type=number("microseconds", launch.HOST_US), default=launch.HOST_US, metavar="US")
+    add("--max-gb", type=number("GB", 20), metavar="GB")
     add("--snapshot", type=new_file, metavar="FILE")
     add("--json", type=new_file, metavar="FILE")
     return p

@@ -22,6 +22,15 @@ from emulated_gpu.inside import (
 )
 
 PEAKS = tuple(report.COUNTERS)  # "allocated", "active", "reserved"
+on_gpu = memory.on_gpu
+address = memory.start
+restart_peaks = report.restart
+records_history = report.records_history
+allocation_failures = report.failures
+kept_by = streams.kept_by
+work_count = library.work_count  # until now; the log of log_work() has them all by then
+leave_out_of_compile = dynamo.leave_out
+write_safetensors = host.write_safetensors
 
 
 def become(variables):
@@ -41,21 +50,6 @@ def become(variables):
         alone.begin()
 
 
-def on_gpu(tensor):
-    """Return whether the memory of a tensor is on an emulated GPU; sparse tensors have none."""
-    return memory.on_gpu(tensor)
-
-
-def address(tensor):
-    """Return the address at which the memory that a tensor is a view of begins.
-
-    The allocator's history names blocks by it. It is not data_ptr() where a view begins later, and
-    unlike untyped_storage().data_ptr() it makes no Python object of the storage, which would change
-    how autograd adds gradients up, and with it the memory.
-    """
-    return memory.start(tensor)
-
-
 @contextlib.contextmanager
 def watching(watcher):
     """Report every operation on the GPU, and copies on the host, to a watcher in this context.
@@ -72,27 +66,6 @@ def watching(watcher):
         yield
     finally:
         kernels.watchers.remove(watcher)
-
-
-def restart_peaks():
-    """Return the peaks of the current GPU since the last call, {name of PEAKS: bytes}; start anew.
-
-    The program's own peaks, such as torch.cuda.max_memory_allocated(), do not change by that.
-    """
-    return report.restart()
-
-
-def records_history():
-    """Return whether the allocator keeps its history already, for a snapshot at the end."""
-    return report.records_history()
-
-
-def work_count():
-    """Return the number of pieces of work that were given to the GPU so far.
-
-    The log of log_work() has them all by then.
-    """
-    return library.work_count()
 
 
 def times():
@@ -123,40 +96,9 @@ def log_work(file):
     library.log_work(os.fsencode(file))
 
 
-def kept_by():
-    """Return the reasons why memory here depends on the host's pace, [] if it does not.
-
-    Lines, "file:line", that recorded a stream on a tensor whose memory the allocator has then kept
-    for that stream; or in words, where PyTorch did that itself.
-    """
-    return streams.kept_by()
-
-
-def allocation_failures():
-    """Return {"retries": how often PyTorch gave its cache back, "errors": failed allocations}."""
-    return report.failures()
-
-
 def leave_out_of_lines(folder):
     """Exclude the files of a folder from the lines that the report names.
 
     Such code runs the program; a value that it reads is reported for a line of the program.
     """
     reads.NOT_THE_PROGRAM.append(str(folder))
-
-
-def leave_out_of_compile(module):
-    """Keep torch.compile() from tracing functions of a module, such as those of a watcher."""
-    dynamo.leave_out(module)
-
-
-def write_safetensors(file, tensors, dtype):
-    """Write a file of weights without values, which takes no room on the disk.
-
-    https://huggingface.co/docs/safetensors/index#format
-
-    Args:
-        tensors: {name: tensor}; those on the meta device are enough.
-        dtype: of the floating-point ones in the file.
-    """
-    host.write_safetensors(file, tensors, dtype)

@@ -2,6 +2,8 @@
 
 import argparse
 
+KINDS = ("allocated", "active", "reserved")  # peaks of a process
+
 
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, without the usage before it."""

@@ -106,7 +106,15 @@ def _sparse(function):
 
 
 def write_safetensors(file, tensors, dtype):
-    """Write a file of weights without values; see process.py."""
+    """Write a file of weights without values, which takes no room on the disk.
+
+    https://huggingface.co/docs/safetensors/index#format
+
+    Args:
+        file: its path.
+        tensors: {name: tensor}; those on the meta device are enough.
+        dtype: of the floating-point ones in the file.
+    """
     header = {"__metadata__": {"format": "pt"}}
     end = 0
     for name, t in tensors.items():

@@ -50,7 +50,10 @@ def is_large(t):
 
 
 def start(t):
-    """Return the address of the first byte of the memory that a tensor is a view of."""
+    """Return the address at which the memory that a tensor is a view of begins.
+
+    The allocator's history names blocks by it.
+    """
     return t.data_ptr() - t.storage_offset() * t.element_size()
 
 

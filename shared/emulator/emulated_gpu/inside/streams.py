@@ -32,7 +32,10 @@ def _noted(original):
 
 
 def kept_by():
-    """Return the lines that made the allocator keep memory for other streams, or [OF_PYTORCH]."""
+    """Return the lines that made the allocator keep memory for other streams, or [OF_PYTORCH].
+
+    It is [] where memory does not depend on the host's pace.
+    """
     if not library.has_kept():
         return []
     lines = [line for line in _lines if line != "?"]
