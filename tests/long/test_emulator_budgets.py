@@ -24,6 +24,12 @@ for _ in range(2):
     model(torch.ones(8192, width, device="cuda")).square().mean().backward()
     optimizer.step()
 """
+CASTS = """
+import os, torch
+x = torch.ones(8192, 1024, device="cuda", dtype=torch.bfloat16)
+torch.cuda.reset_accumulated_memory_stats()  # counts of allocations, which types are found by
+kept = x.float() if os.environ["CAST"] else x.abs()
+"""
 FIELDS = {"rank", "peaks", "lines", "called", "kept", "groups", "retries", "errors"}
 TESTS = """
 import pytest, torch
@@ -236,24 +242,40 @@ def test_python_gets_an_answer(folder):
     assert in_thread.peaks == answer.peaks
 
 
-def test_two_pythons_are_compared_line_by_line(folder):
-    for name, width in (("old", 1024), ("new", 2048)):
-        lines = 'ls "${PYTHONPATH%%:*}" >> seen', f'WIDTH={width} exec {sys.executable} "$@"'
+def pythons(folder, old, new):
+    """Return the options of `compare` for two Pythons that differ in a variable, "NAME=text"."""
+    for name, variable in (("old", old), ("new", new)):
+        lines = 'ls "${PYTHONPATH%%:*}" >> seen', f'{variable} exec {sys.executable} "$@"'
         (folder / name).write_text("\n".join(("#!/bin/sh", *lines)) + "\n")
         (folder / name).chmod(0o755)
-    pythons = ["--python", folder / "old", "--python", folder / "new"]
-    done = run(folder, "-m", "emulated_gpu", "compare", *pythons, "--card", "l4", "train.py")
+    return "--python", folder / "old", "--python", folder / "new"
+
+
+def test_two_pythons_are_compared_line_by_line(folder):
+    two = pythons(folder, "WIDTH=1024", "WIDTH=2048")
+    done = run(folder, "-m", "emulated_gpu", "compare", *two, "--card", "l4", "train.py")
     assert done.returncode == 0, done.stderr
     # Each finds this package, and nothing else of the other's.
     assert {*(folder / "seen").read_text().split()} == {"emulated_gpu"}
     heading, allocated, *_ = done.stdout.splitlines()
     assert heading.split()[::2][:2] == ["torch", "torch"] and "+" in allocated
     (weights,) = [line for line in done.stdout.splitlines() if "train.py:4" in line]
-    assert weights.split()[1:] == ["4.2", "MB", "16.8", "MB", "+12.6", "MB"]
-    assert run(folder, "-m", "emulated_gpu", "compare", *pythons).returncode == 2
+    assert weights.split()[1:] == ["float32", "4.2", "MB", "16.8", "MB", "+12.6", "MB"]
+    assert run(folder, "-m", "emulated_gpu", "compare", *two).returncode == 2
     same = ["--python", sys.executable] * 2
     done = run(folder, "-m", "emulated_gpu", "compare", *same, "train.py")
     assert done.stdout.count("the same") == 3 and "train.py:" not in done.stdout
+
+
+def test_a_cast_that_one_python_makes_has_its_line(folder):
+    (folder / "casts.py").write_text(CASTS)
+    two = pythons(folder, "CAST=", "CAST=1")
+    done = run(folder, "-m", "emulated_gpu", "compare", *two, "casts.py")
+    changed = [line.split("casts.py:")[1] for line in done.stdout.splitlines() if ".py:" in line]
+    assert [" ".join(line.split()) for line in changed] == [
+        "5, float32 cast from bfloat16 0.0 MB 33.6 MB +33.6 MB",
+        "5, bfloat16 16.8 MB 0.0 MB -16.8 MB",
+    ], done.stdout + done.stderr
 
 
 def test_a_test_has_a_budget(folder):

@@ -1,7 +1,8 @@
 """Compare the memory of a program under two Pythons, such as two versions of PyTorch.
 
-Both run it on the same emulated card. The lines that hold memory at the peak are compared; in a
-package that also has another version, their numbers may differ.
+Both run it on the same emulated card. The lines that hold memory at the peak are compared, from
+PyTorch 2.9 on with the types of their tensors, and from which types these were cast. In a package
+that also has another version, the numbers of lines may differ.
 
   emulated-gpu compare --python old/bin/python --python new/bin/python --card l4 train.py
 """
@@ -16,12 +17,11 @@ import tempfile
 from pathlib import Path
 
 from emulated_gpu import peak, programs
-from emulated_gpu.texts import Parser, amount, columns
+from emulated_gpu.texts import KINDS, Parser, amount, columns
 
 VERSION = "from importlib.metadata import version; print(version('torch'))"
 MOST = 12  # lines of the program that are shown
 LEAST = 1_000_000  # bytes: what differs by less is not shown
-KINDS = ("allocated", "active", "reserved")
 
 
 def main(argv):
@@ -101,7 +101,9 @@ def table(old, new):
         # The largest, of several GPUs.
         sizes = [max(getattr(p, kind) for p in answer[1]) for answer in (old, new)]
         rows.append((kind, *_compared(*sizes)))
-    before, after = (answer[2].held for answer in (old, new))
+    # By type, too, which PyTorch tells from 2.9 on.
+    typed = all(at.typed.keys() - at.held.keys() for *_, at in (old, new))
+    before, after = (at.typed if typed else at.held for *_, at in (old, new))
     changes = {line: after.get(line, 0) - before.get(line, 0) for line in {**before, **after}}
     grown = sorted(changes, key=lambda line: -abs(changes[line]))
     shown = [line for line in grown if abs(changes[line]) >= LEAST][:MOST]

@@ -20,6 +20,7 @@ class AtPeak:
 
     line: str  # "file:line" that allocated last before it, or NOWHERE
     held: dict  # {"file:line": bytes that are still there}, the largest first
+    typed: dict  # the same by {"file:line, type"}, where PyTorch has told the type
 
 
 class _Plain(pickle.Unpickler):
@@ -41,17 +42,19 @@ def read(file):
     size, index, trace = max(peaks, key=lambda peak: peak[0], default=(0, 0, ()))
     if not size:
         return None
-    held = {}  # address -> (line, bytes)
+    held = {}  # address -> (line, type, bytes)
     for event in trace[: index + 1]:
         if event["action"] == "alloc":
-            held[event["addr"]] = _line(event["frames"]), event["size"]
+            held[event["addr"]] = _line(event["frames"]), event.get("type"), event["size"]
         elif event["action"] == "free_completed":
             held.pop(event["addr"], None)
-    by_line = {}
-    for line, nbytes in held.values():
+    by_line, by_type = {}, {}
+    for line, name, nbytes in held.values():
+        label = f"{line}, {name}" if name else line
         by_line[line] = by_line.get(line, 0) + nbytes
+        by_type[label] = by_type.get(label, 0) + nbytes
     largest = dict(sorted(by_line.items(), key=lambda item: -item[1]))
-    return AtPeak(_line(trace[index]["frames"]), largest)
+    return AtPeak(_line(trace[index]["frames"]), largest, by_type)
 
 
 def _highest(trace):

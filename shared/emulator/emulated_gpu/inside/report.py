@@ -1,13 +1,18 @@
 """The report of a process: PyTorch's own counts, and the lines and results that are assumptions."""
 
 import atexit
+import bisect
 import ctypes
 import json
 import os
+import pickle
+import types
 
 import torch
 
-from emulated_gpu.inside import library, reads, streams
+from emulated_gpu.inside import kernels, library, reads, streams
+from emulated_gpu.inside.memory import on_gpu, start
+from emulated_gpu.inside.trees import tensors_of
 
 # The counters of PyTorch's allocator that are reported, by their names in the report.
 COUNTERS = {"allocated": "allocated_bytes", "active": "active_bytes", "reserved": "reserved_bytes"}
@@ -23,6 +28,7 @@ _peaks = {}  # device -> {name of COUNTERS: bytes}, over all that the script has
 _unseen_peaks = {}  # device -> {counter: bytes}, that restart() has reset, and not the script
 _failures = dict.fromkeys(FAILURES, 0)  # of all devices, those that the script has reset
 _memory_stats = torch._C._cuda_memoryStats
+_types = {}  # (device, allocations on it so far, address) -> type of what an operation returned
 _reporter = None  # id of the process that has written its report; a fork writes its own
 
 
@@ -34,19 +40,49 @@ def begin():
     atexit.register(library.end)
     os._exit = _after(lambda *_: write(), os._exit)  # some programs end like this
     torch._C._cuda_memoryStats = _stats_for_the_script
-    for name in ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats"):
-        if hasattr(torch._C, name):
-            setattr(torch._C, name, _after(_before_reset, getattr(torch._C, name)))
-    for name in ("_cuda_resetAccumulatedMemoryStats", "_accelerator_resetAccumulatedStats"):
-        if hasattr(torch._C, name):
-            setattr(torch._C, name, _after(_keep_failures, getattr(torch._C, name)))
+    for kind, first in (("Peak", _before_reset), ("Accumulated", _keep_counts)):
+        for name in (f"_cuda_reset{kind}MemoryStats", f"_accelerator_reset{kind}Stats"):
+            if hasattr(torch._C, name):
+                setattr(torch._C, name, _after(first, getattr(torch._C, name)))
     if records_history():
         torch.cuda.memory._record_memory_history(max_entries=EVENTS, stacks="python")
+        kernels.watchers.append(types.SimpleNamespace(begins=lambda func: None, ends=_note_types))
 
 
 def records_history():
     """Return whether the allocator keeps its history, for a snapshot at the end."""
     return bool(os.environ.get("EMULATED_SNAPSHOT"))
+
+
+def _note_types(_, func, args, kwargs, out):
+    """Note the types of the tensors that an operation has made, and from what it cast them."""
+    copies = func._schema.name == "aten::copy_"
+    if func._schema.name.endswith("_") and not copies:
+        return  # it makes none
+    for t in filter(on_gpu, tensors_of(out)):
+        count = _memory_stats(t.device.index)["allocation"]["all"]["allocated"]
+        key, name = (t.device.index, count, start(t)), str(t.dtype).removeprefix("torch.")
+        if not copies:
+            _types.setdefault(key, name)
+        elif key in _types and args[1].dtype != t.dtype:  # nothing else was allocated since
+            _types[key] = f"{name} cast from {args[1].dtype}".replace("torch.", "")
+
+
+def _snapshot():
+    """Return PyTorch's snapshot, in which events have also the type of what they allocate."""
+    snapshot = torch.cuda.memory._snapshot()
+    for device, trace in enumerate(snapshot["device_traces"]):
+        made = [event for event in trace if event["action"] == "alloc"]
+        places = {}  # address -> numbers of the allocations there, in order
+        # The script may have begun the history anew.
+        first = 1 + _memory_stats(device)["allocation"]["all"]["allocated"] - len(made)
+        for number, event in enumerate(made, first):
+            places.setdefault(event["addr"], []).append(number)
+        for (where, count, address), name in _types.items():
+            numbers = places.get(address, ()) if where == device else ()
+            if last := bisect.bisect(numbers, count):
+                made[numbers[last - 1] - first].setdefault("type", name)
+    return snapshot
 
 
 def _after(first, original):
@@ -73,8 +109,9 @@ def _before_reset(device=0):
     _unseen_peaks.pop(device, None)
 
 
-def _keep_failures(device=0):
-    """Keep the counts of failures of a device, before the script resets them."""
+def _keep_counts(device=0):
+    """Keep the counts of failures of a device, before the script resets them and all others."""
+    _types.clear()  # they are found by a count, too
     stats = _memory_stats(device)
     for name, counter in FAILURES.items():
         _failures[name] += stats[counter]
@@ -102,7 +139,10 @@ def peaks():
 
 
 def restart():
-    """Return the peaks of the current device in bytes since the last call, and begin anew."""
+    """Return the peaks of the current device in bytes since the last call, and begin anew.
+
+    The program's own peaks, such as torch.cuda.max_memory_allocated(), do not change by that.
+    """
     device = torch.cuda.current_device()
     keep(device)
     kept = _peaks.pop(device)
@@ -128,7 +168,8 @@ def write():
     _reporter = os.getpid()
     rank = int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0)))
     if file := os.environ.get("EMULATED_SNAPSHOT"):
-        torch.cuda.memory._dump_snapshot(f"{file}.rank{rank}" if rank else file)
+        with open(f"{file}.rank{rank}" if rank else file, "wb") as out:
+            pickle.dump(_snapshot(), out)
     folder = os.environ.get("EMULATED_REPORTS")
     if not folder or not peaks():
         return
