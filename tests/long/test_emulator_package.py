@@ -72,9 +72,10 @@ def emulate(elsewhere, *words):
 
 @NEEDS
 def test_it_runs_without_the_repository(elsewhere):
+    (elsewhere[0] / "numpy.py").write_text("raise ModuleNotFoundError")  # it is not needed
     done = emulate(elsewhere, "--card", "rtx3090", "train.py", str(ROOT / "shared"))
     assert done.stdout == "NVIDIA GeForce RTX 3090\n", done.stderr
-    assert "emulated RTX 3090, peaks:" in done.stderr
+    assert done.stderr.startswith("\nemulated RTX 3090, peaks:")  # and no warning
     assert len([*elsewhere[0].parent.glob("cache/emulated-gpu/*/libcuda.so.1")]) == 1
 
 

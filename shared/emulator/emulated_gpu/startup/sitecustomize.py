@@ -8,6 +8,7 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+import warnings
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -43,6 +44,8 @@ def prepare_torch(torch):
 
 
 if "EMULATED_DEVICES" in os.environ:
+    # PyTorch's warning where NumPy is not installed, which it does not need.
+    warnings.filterwarnings("ignore", "Failed to initialize NumPy")
     load_package()
 run_the_users_sitecustomize()
 if "EMULATED_DEVICES" in os.environ:
