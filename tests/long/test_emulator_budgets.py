@@ -214,7 +214,7 @@ torch.empty(1, device="cuda")
 def test_a_report_that_cannot_be_written_is_printed(folder):
     done = run(folder, "-m", "emulated_gpu", "--json", "/dev/full", "train.py")
     assert done.returncode == 2 and "rank 0" in done.stderr
-    assert done.stderr.splitlines()[-1] == "emulator: --json /dev/full: No space left on device"
+    assert done.stderr.splitlines()[-1] == "emulated-gpu: --json /dev/full: No space left on device"
 
 
 def test_the_fields_of_the_report_stay(folder):

@@ -83,7 +83,7 @@ def test_it_runs_without_the_repository(elsewhere):
 def test_mistakes_are_one_line(words, elsewhere):
     done = emulate(elsewhere, *words.split())
     (line,) = done.stderr.strip().splitlines()
-    assert done.returncode == 2 and line.startswith("emulator: ") and MISTAKES[words] in line
+    assert done.returncode == 2 and line.startswith("emulated-gpu: ") and MISTAKES[words] in line
 
 
 def test_help_names_every_option(elsewhere):

@@ -32,7 +32,7 @@ def test_a_compiler_that_is_none_is_named(compiler, said, tmp_path):
     environment = {"XDG_CACHE_HOME": tmp_path, "CC": compiler}
     printed = run("-m", "emulated_gpu", ROOT / "06_sgd" / "train.py", code=2, **environment)
     (line,) = printed.strip().splitlines()
-    assert line.startswith("emulator: ") and said in line
+    assert line.startswith("emulated-gpu: ") and said in line
 
 
 def test_stages_are_measured_on_a_cpu(tmp_path):

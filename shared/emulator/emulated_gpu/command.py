@@ -224,7 +224,7 @@ def run(args):
     try:
         variables = launch.environment(args.card, args.devices, host_us=args.host, alone=args.alone)
     except BuildError as error:
-        print(f"\nemulator: {error}", file=sys.stderr)
+        print(f"\nemulated-gpu: {error}", file=sys.stderr)
         return 2
     # The report goes to standard error, so that the program's output can be piped.
     wrong = None
@@ -247,10 +247,10 @@ def run(args):
         try:
             args.json.write_text(json.dumps(reports))
         except OSError as error:
-            print(f"\nemulator: --json {args.json}: {error.strerror}", file=sys.stderr)
+            print(f"\nemulated-gpu: --json {args.json}: {error.strerror}", file=sys.stderr)
             return 2
     if wrong:
-        print(f"\nemulator: {wrong}", file=sys.stderr)
+        print(f"\nemulated-gpu: {wrong}", file=sys.stderr)
         return 2
     needs = programs.needs_gb(reports, args.devices)
     if args.max_gb:

@@ -76,7 +76,7 @@ def run(python, words):
         env = {**os.environ, "PYTHONPATH": path}
         asked = subprocess.run([python, "-c", VERSION], env=env, capture_output=True, text=True)
         if asked.returncode:
-            print(f"\nemulator: --python {python} has no PyTorch", file=sys.stderr)
+            print(f"\nemulated-gpu: --python {python} has no PyTorch", file=sys.stderr)
             return 2, None
         report, snapshot = Path(folder, "peaks.json"), Path(folder, "snapshot.pickle")
         options = ["run", "--json", report, "--snapshot", snapshot]
@@ -85,11 +85,11 @@ def run(python, words):
         if code:
             return code, None
         if not report.exists():
-            print(f"\nemulator: --python {python} is no Python", file=sys.stderr)
+            print(f"\nemulated-gpu: --python {python} is no Python", file=sys.stderr)
             return 2, None
         peaks = programs.peaks(json.loads(report.read_text()))
         if not peaks:
-            print("\nemulator: nothing was allocated on a GPU", file=sys.stderr)
+            print("\nemulated-gpu: nothing was allocated on a GPU", file=sys.stderr)
             return 2, None
         return 0, (asked.stdout.strip(), peaks, peak.read(snapshot))
 

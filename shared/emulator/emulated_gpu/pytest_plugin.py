@@ -72,7 +72,7 @@ def _outcome(item, max_gb=None, card="a100", *others, **unknown):
         try:
             run, printed = _run(_command(item, results), card, item.config)
         except (BuildError, EmulatorError) as error:
-            return "failed", f"emulator: {error}"
+            return "failed", f"emulated-gpu: {error}"
         if not results.exists():
             return "failed", f"the test's process ended with exit code {run.code}\n{printed}"
         case = ElementTree.parse(results).find(".//testcase")

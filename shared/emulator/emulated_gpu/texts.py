@@ -9,7 +9,7 @@ class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, without the usage before it."""
 
     def error(self, message):
-        self.exit(2, f"\nemulator: {message} (see --help)\n")
+        self.exit(2, f"\nemulated-gpu: {message} (see --help)\n")
 
 
 def amount(size):

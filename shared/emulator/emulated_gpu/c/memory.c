@@ -49,7 +49,7 @@ static void reserve(void) {
     last_address = ((uintptr_t)at + span) / CHUNK * CHUNK;
     return;
   }
-  fprintf(stderr, "emulator: no addresses for the GPU's memory; ulimit -v has to be above 70 GB\n");
+  fprintf(stderr, "emulated-gpu: no addresses for the GPU; ulimit -v has to be above 70 GB\n");
 }
 
 static pthread_once_t reserved = PTHREAD_ONCE_INIT;
