@@ -303,3 +303,6 @@ def test_a_test_has_a_budget(folder):
 def test_cards_are_listed(folder):
     printed = run(folder, "-m", "emulated_gpu", "cards").stdout
     assert len(printed.splitlines()) == 1 + len(CARDS)
+    command = f"{sys.executable} -um emulated_gpu cards | head -0"
+    done = subprocess.run(command, shell=True, cwd=PACKAGE, capture_output=True, text=True)
+    assert not done.stderr

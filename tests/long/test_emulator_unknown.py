@@ -81,6 +81,9 @@ CASES = {
         assert not m.any()
         m |= wide > 0
         assert bool(m.any()) == bool(len(m.nonzero()))
+        for x in (wide, ids().float()):
+            assert not x.isnan().all() and not x.isnan().all(1).any()
+            assert not x.isnan().any(1).any() and not len(x.isnan().any(1).nonzero())
     """,
 }
 SCRIPT = """

@@ -198,6 +198,7 @@ def ended(code):
 def list_cards(words):
     """Print the cards that can be emulated; return the exit code. It takes no words."""
     Parser(prog="emulated-gpu cards", description="List the GPUs of --card.").parse_args(words)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # cards | head
     rows = [("name", "card", "GB", "capability")]
     for name, card in CARDS.items():
         rows.append((name, card.title, f"{card.gb:.2f}", ".".join(map(str, card.capability))))

@@ -44,8 +44,8 @@ VALUELESS = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_str
 # Operations that do not read the tensor that they change.
 OVERWRITES = {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_"}
 COPIES = ("_to_copy", "copy_")
-# Operations that join masks.
-EITHER = ("bitwise_or", "logical_or")
+# Operations that join masks, or the elements of one: where nothing is true, their result is not.
+JOIN = ("bitwise_or", "logical_or", "bitwise_and", "logical_and", "any", "all")
 # Operations that read each value many times: convolutions, products of matrices.
 PRODUCTS = re.compile(r"conv|(^|_|add|b)mm(_|$)|attention|rnn|linalg")
 # Operations that count what is true in a mask.
@@ -171,7 +171,7 @@ def assumed_state(func, args, operands):
     """Return the State of a result that is an assumption: NEVER_TRUE or ASSUMED."""
     # isinf() has no kernel of its own: it compares absolute values with infinity.
     is_infinity = func is aten.eq.Scalar and args[1] == math.inf
-    is_joined = base_name(func).rstrip("_") in EITHER
+    is_joined = base_name(func).rstrip("_") in JOIN
     if is_joined and all(state_of(t) is State.NEVER_TRUE for t in operands):
         return State.NEVER_TRUE
     return State.NEVER_TRUE if func is aten.isnan.default or is_infinity else State.ASSUMED
