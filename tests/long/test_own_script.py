@@ -92,6 +92,30 @@ for n in range(5):
     chain(torch.ones(65536, 512, device="cuda")).backward()
     optimizer.step()
 """
+# The prediction of mine.py, which says after 2 s where it is.
+SOONER = """
+import sys
+from shared.__main__ import main
+from shared.lab.predict.own_script import INSIDE
+INSIDE[1:] = ["-c", "import sys; from shared.lab.predict.own import script; script.LONG = 2; "
+    "from shared.lab.predict import inside; inside.main(sys.argv[1])"]
+sys.argv = ["shared", "predict", "mine.py"]
+sys.exit(main())
+"""
+# It compiles for long, and fails after its updates.
+COMPILES_AND_FAILS = """
+import sys, time, torch
+def compiled(graph, inputs):
+    time.sleep(5)
+    return graph.forward
+model = torch.nn.Linear(4096, 4096).cuda()
+fast = torch.compile(model, backend=compiled)
+for _ in range(4):
+    fast(torch.ones(8, 4096, device="cuda")).sum().backward()
+    with torch.no_grad():
+        model.weight -= model.weight.grad
+{}
+"""
 # {script: (exit code, a part of the last line)}
 ENDS = {
     "import sys\nsys.exit(3)": (3, ""),
@@ -183,17 +207,21 @@ def test_a_script_that_never_ends_has_a_line_and_ctrl_c_shows_what_is_known(tmp_
         "    if time.time() > end:\n        os.kill(os.getppid(), signal.SIGINT)\n"
         "        end += 1000\n"
     )
-    sooner = (
-        "import sys\nfrom shared.__main__ import main\n"
-        "from shared.lab.predict.own_script import INSIDE\n"
-        "INSIDE[1:] = ['-c', 'import sys; from shared.lab.predict.own import script; '\n"
-        "    'script.LONG = 2; from shared.lab.predict import inside; inside.main(sys.argv[1])']\n"
-        "sys.argv = ['shared', 'predict', 'mine.py']\nsys.exit(main())"
-    )
-    said = run("-c", sooner, code=130, cwd=tmp_path)
+    said = run("-c", SOONER, code=130, cwd=tmp_path)
     assert re.search(r"still in mine.py:\d after 2 s, with no backward pass; Ctrl-C ends it", said)
     assert "by Ctrl-C: what comes after it is not in the figures" in said
     assert "parameters 67.1 MB" in said and said.rstrip().endswith("interrupted")
+
+
+@pytest.mark.parametrize(
+    "end, error", [("1 / 0", "ZeroDivisionError"), ("sys.exit(3)", "SystemExit")]
+)
+def test_a_script_that_fails_after_its_updates_has_their_answer(end, error, tmp_path):
+    (tmp_path / "mine.py").write_text(COMPILES_AND_FAILS.format(end))
+    said = run("-c", SOONER, cwd=tmp_path)
+    assert re.search(r"still in mine.py:\d after 4 s, .*torch.compile is at work", said)
+    assert f"Stopped in mine.py:12, after update 3, by {error}: " in said
+    assert "parameters 67.1 MB" in said
 
 
 @pytest.mark.parametrize("text", ENDS)

@@ -27,6 +27,8 @@ def check_allocated(run, trace):
 def handle(run, error):
     """Handle an exception that ended a Run, other than a lack of memory: return if the run counts.
 
+    It does if the script has made its updates before.
+
     Raises:
         SystemExit: as the script ended itself, 1 after an error.
         UserError: a download failed, or a part of this repository has a message.
@@ -38,16 +40,19 @@ def handle(run, error):
         # What was seen until then is shown: an update that never ends may have told enough.
         run.limits.stopped = f"{line_of(run.source, error)}, by Ctrl-C"
         return
-    if isinstance(error, SystemExit):
-        if error.code not in (None, 0) or not run.watch.places:
-            raise error
+    is_exit = isinstance(error, SystemExit)
+    if is_exit and error.code in (None, 0) and run.watch.places:
         return
     updates = run.updates.count
-    if isinstance(error, StopIteration) and updates >= run.limits.watched:
-        # The script calls next() on its data, and a prediction lets it have only a few batches.
-        run.limits.stopped = f"update {updates}, where its data ends"
-        return
     where = line_of(run.source, error)
+    if updates >= run.limits.watched:
+        # Its updates are known. The error may be of a prediction, which gives it a few batches.
+        run.limits.stopped = f"{where}, after update {updates}, by {type(error).__name__}"
+        if not isinstance(error, StopIteration):  # which next() raises when the data ends
+            print(traceback_of(run.source, error), end="", file=sys.stderr)
+        return
+    if is_exit:
+        raise error
     if isinstance(error, UserError):
         raise UserError(f"{where}: {error}") from None
     if any(isinstance(each, UNREACHED) for each in _causes(error)):

@@ -5,6 +5,8 @@ import os
 import runpy
 import sys
 import threading
+import traceback
+from pathlib import Path
 from unittest import mock
 
 import torch
@@ -20,7 +22,8 @@ from shared.lab.predict.watch import Watch
 from shared.memory.blocks import tensors
 from shared.memory.torch_private import wrapped
 
-LONG = 60  # seconds, after which a script that does not end has a line
+LONG = 60  # seconds, after which a script that does not end has a line; then twice as many, ...
+COMPILERS = "_dynamo", "_inductor"  # folders of PyTorch, whose code runs when it compiles
 
 
 class Run:
@@ -82,10 +85,10 @@ class Run:
             enter(mock.patch.object(sys, "argv", [str(self.source.file), *argv]))
             enter(mock.patch.object(sys, "path", [self.source.folder, *sys.path]))
             enter(self.watch.at_work())
-            timer = threading.Timer(LONG, self._say_where, [threading.get_ident()])
-            timer.daemon = True
-            timer.start()
-            stack.callback(timer.cancel)
+            ended = threading.Event()
+            asked = threading.get_ident(), ended
+            threading.Thread(target=self._say_where, args=asked, daemon=True).start()
+            stack.callback(ended.set)
             try:
                 runpy.run_path(str(self.source.file), run_name="__main__")
             except Enough:
@@ -94,15 +97,23 @@ class Run:
                 return error
         return None
 
-    def _say_where(self, thread):
-        """Say what a script that does not end waits for; `thread` runs it."""
-        line = self.source.line(sys._current_frames()[thread])
-        at = f"in {line[0]}:{line[1]} " if line else ""
-        seen = f"{self.updates.count} of {self.limits.watched} updates"
-        if not self.updates.backwards:
-            seen = "no backward pass"
-        how = "Ctrl-C ends it, and shows what is known so far"
-        print(f"- still {at}after {LONG} s, with {seen}; {how}", file=sys.stderr, flush=True)
+    def _say_where(self, thread, ended):
+        """Say what a script waits for that has not `ended`, an Event; `thread` runs it."""
+        seconds = LONG
+        while not ended.wait(seconds if seconds == LONG else seconds / 2):
+            frame = sys._current_frames()[thread]
+            line = self.source.line(frame)
+            at = f"in {line[0]}:{line[1]} " if line else ""
+            seen = f"{self.updates.count} of {self.limits.watched} updates"
+            if not self.updates.backwards:
+                seen = "no backward pass"
+            files = [each.f_code.co_filename for each, _ in traceback.walk_stack(frame)]
+            if any(part in Path(file).parts for file in files for part in COMPILERS):
+                graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+                seen += f" and {graphs} graphs compiled; torch.compile is at work"
+            how = "Ctrl-C ends it, and shows what is known so far"
+            print(f"- still {at}after {seconds} s, with {seen}; {how}", file=sys.stderr, flush=True)
+            seconds *= 2
 
 
 def _spawn(original, run, args=(), **_):
