@@ -1,9 +1,13 @@
 """Promise: a prediction of a user's script has types, the host, ranks, and another PyTorch, too."""
 
+import re
+
 import pytest
 from conftest import run
 from helpers.emulated import NEEDS
 from helpers.own import predicted, read_json_text
+
+from emulated_gpu.cards import set_aside
 
 pytestmark = NEEDS
 
@@ -25,12 +29,23 @@ for _ in range(4):
 RANKS = """
 import os, torch
 layers = 1 + int(os.environ["RANK"])
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 model = torch.nn.Sequential(*(torch.nn.Linear(8192, 8192) for _ in range(layers))).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(4):
     model(torch.ones(8, 8192, device="cuda")).sum().backward()
     optimizer.step()
 """
+# A weight of 4.3 GB, its gradient and another: two ranks on one T4 do not fit, each on its own does.
+FORGETS_ITS_CARD = """
+import os, torch
+{}model = torch.nn.Linear(32768, 32768, device="cuda")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(4):
+    model(torch.ones(8, 32768, device="cuda")).sum().backward()
+    optimizer.step()
+"""
+SETS_ITS_CARD = 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))\n'
 # As on a page of the hub, but for the names in the texts.
 HUGGING_FACE = """
 import torch
@@ -183,6 +198,7 @@ def test_what_comes_first_is_what_a_script_does_not_do_yet(script, first, diff, 
     said = predicted(script, tmp_path, "--card", 2)
     assert first in said and "Nothing has to be saved" not in said
     assert f" {diff}" in said if diff else "git diff" not in said
+    assert "assumption" not in said  # cuDNN's, for --details
     if script is LOGITS:  # what the model returns, its logarithms, and their gradient
         assert "logits, tokens x 8,192, 805.3 MB fp32" in said
 
@@ -193,6 +209,15 @@ def test_ranks_that_differ_are_told(tmp_path):
     assert "of the ranks between them, emulated-gpu run --devices 4" in said
     # Four layers, and their gradients.
     assert "parameters 1.07 GB" in said
+
+
+@pytest.mark.parametrize("line, fits", [("", False), (SETS_ITS_CARD, True)])
+def test_ranks_on_one_card_add_up(line, fits, tmp_path):
+    said = predicted(FORGETS_ITS_CARD.format(line), tmp_path, "--devices", 2, "--card", "t4")
+    needed = 2 ** (not fits) * (3 * 32768 * 32769 * 4 / 1e9 + set_aside(2))
+    gb = float(re.search(r"context, ([\d.]+) GB", said)[1])
+    assert gb == pytest.approx(needed, rel=0.01)
+    assert ("All 2 ranks use cuda:0" in said) == ("it does not fit" in said) == (not fits)
 
 
 def test_without_a_network_texts_have_tokens(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@
 """
 
 import dataclasses
+import os
 import sys
 from pathlib import Path
 
@@ -69,6 +70,7 @@ def find(run, settings):
         compile_seconds=_compile_seconds(),
         trained=run.updates.loaded is not None,
         has_convolutions=any(issubclass(kind, LIBRARY) for kind in kinds),
+        hides_cards="CUDA_VISIBLE_DEVICES" in os.environ,
         grows=grows,
         grows_gb=grows_by / 1e9,
         grows_at=trace.grown_at(grows, *run.updates.grown()) if grows else None,

@@ -16,6 +16,7 @@ from shared.lab.predict import pace, tables
 from shared.lab.predict.outcome import Outcome
 from shared.lab.predict.own import answer
 from shared.lab.predict.own.settings import Findings, Settings
+from shared.lab.predict.own.source import Source
 from shared.record import ROOT
 
 INSIDE = [sys.executable, "-m", "shared.lab.predict.inside"]
@@ -45,6 +46,8 @@ def predict(args):
         if too_small:  # where memory is scarce, the peaks are those of the card, not of the script
             findings = find(args, tables.PLENTY_GB)
         findings, rank, ranks = compared_ranks(findings, args)
+        if not too_small and tables.needs(findings.record) > args.card_gb:
+            too_small = "it does not fit"  # where several ranks use it
         if findings.compile_seconds:
             eager = find(args, tables.PLENTY_GB, WITHOUT_COMPILER, rank=rank)
             eager_gb = eager.record["train"]["device_peak_gb"]
@@ -78,8 +81,14 @@ def compared_ranks(findings, args):
     others = ""
     if last > 1:
         others = f"; of the ranks between them, emulated-gpu run --devices {last + 1} torchrun"
-    # On a card with room, like the figures of rank 0.
-    ended = Run(args, tables.PLENTY_GB, rank=last).start(is_shown=False)
+    # On a card with room, like the figures of rank 0; a rank may choose its card by this variable.
+    local = {"LOCAL_RANK": str(last)} if last < launch.MOST else {}
+    ended = Run(args, tables.PLENTY_GB, variables=local, rank=last).start(is_shown=False)
+    if local and ended.code:  # it does not make the card that it has chosen the current one
+        ended = Run(args, tables.PLENTY_GB, rank=last).start(is_shown=False)
+    elif local and ended.cards == ["0"] and ended.findings and not ended.findings.hides_cards:
+        findings.record["ranks_on_card"] = args.devices
+        return findings, 0, [f"All {args.devices} ranks use cuda:0, and need that together"]
     other = ended.findings
     if not other or not other.record:
         return findings, 0, [f"Rank {last} was run, too, and ended with exit code {ended.code}"]
@@ -109,6 +118,7 @@ class Ended:
     code: int  # negative: the signal that killed it
     findings: Findings | None
     log: str
+    cards: list  # numbers of the GPUs on which PyTorch has reserved memory
 
 
 def find(args, card_gb, variables=None, is_first=False, host_us=launch.HOST_US, rank=0):
@@ -179,10 +189,11 @@ class Run:
             findings = None
             if os.path.exists(settings.findings):
                 findings = Findings.read(settings.findings)
-                _add_notes(findings, reports)
+                _add_notes(findings, reports, self._args.user_script.resolve().parent)
                 if findings.interrupted and not is_shown:
                     raise KeyboardInterrupt  # its figures are of a part of the script
-            return Ended(code, findings, log.read_text(errors="replace"))
+            used = [*reports[0]["peaks"]] if reports else []
+            return Ended(code, findings, log.read_text(errors="replace"), used)
 
     def _settings(self, file):
         """Return the Settings of the run, whose findings go to a file."""
@@ -199,14 +210,17 @@ class Run:
         )
 
 
-def _add_notes(findings, reports):
-    """Add the emulator's notes on the script's process to its record."""
+def _add_notes(findings, reports, folder):
+    """Add the emulator's notes on the script's process to its record, those of libraries apart."""
     if not findings.record or not reports:
         return
     notes = findings.record["notes"]
     if reports[0]["groups"] > 1:  # first, since not all notes are shown
         notes.insert(0, cards.groups(reports[0]["groups"]))
+    source = Source(folder / "a script")
     for line, what in reports[0]["lines"].items():
-        notes.append(f"{line} reads {what} that no kernel computed")
+        own = source.contains(os.path.join(folder, line))
+        where = notes if own else findings.of_libraries
+        where.append(f"{line} reads {what} that no kernel computed")
     for name in reports[0]["called"]:
-        notes.append(f"{name}: its result is an assumption")
+        findings.of_libraries.append(f"{name}: its result is an assumption")

@@ -55,9 +55,9 @@ def lines(findings, too_small, eager_gb, ranks, args):
     elif findings.trained:
         text += advice(r, findings.has_convolutions, 0 if too_small else gb - needs)
     room = max(LINES - 1 - len(text), 1)
-    shown = r["notes"] if args.details else r["notes"][:room]
+    shown = r["notes"] + findings.of_libraries if args.details else r["notes"][:room]
     text += [f"- {note}" for note in shown]
-    if more := len(r["notes"]) - len(shown):
+    if (more := len(r["notes"]) - len(shown)) > 0:
         text.append(f"- and {more} more: --details, which also prints tables")
     return text
 

@@ -43,6 +43,8 @@ class Findings:
     compile_seconds: float = 0  # of torch.compile()
     trained: bool = True  # whether a module was called in training mode
     has_convolutions: bool = False
+    of_libraries: list = dataclasses.field(default_factory=list)  # notes that are for --details
+    hides_cards: bool = False  # whether the script has hidden GPUs from itself
     interrupted: bool = False  # by Ctrl-C
     grows: str | None = None  # "allocated" or "reserved" memory, to which each update adds ...
     grows_gb: float = 0  # ... so much
