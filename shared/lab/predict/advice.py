@@ -65,7 +65,7 @@ def what_first(r):
     parts = {name: breakdown.get(name, 0) for name in (*ACTIVATIONS, *KEPT, "temporaries")}
     parts["logits"] = 0
     for name, of_types in r.get("logits_gb", {}).items():
-        gb = sum(of_types.values())
+        gb = sum(gb for kind, gb in of_types.items() if kind)
         parts["logits"] += gb
         parts[name] = parts.get(name, 0) - gb
     largest = max(parts, key=parts.get)

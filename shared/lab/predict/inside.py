@@ -17,7 +17,6 @@ from shared.lab.predict.own import failures
 from shared.lab.predict.own.record import make_record
 from shared.lab.predict.own.script import Run
 from shared.lab.predict.own.settings import Findings, Settings
-from shared.lab.predict.trace import Trace
 
 # Layers with workspaces of cuDNN.
 LIBRARY = torch.nn.modules.conv._ConvNd, torch.nn.RNNBase
@@ -50,9 +49,7 @@ def main(file):
 
 def find(run, settings):
     """Return the Findings about a Run that has ended."""
-    failures.check_used_gpu(run)
-    trace = Trace(run.watch)
-    failures.check_allocated(run, trace)
+    trace = failures.trace_of(run)
     record = make_record(run, trace, settings)
     starts = run.updates.starts
     moments = None

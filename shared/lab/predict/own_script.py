@@ -83,9 +83,9 @@ def compared_ranks(findings, args):
         others = f"; of the ranks between them, emulated-gpu run --devices {last + 1} torchrun"
     # On a card with room, like the figures of rank 0; a rank may choose its card by this variable.
     local = {"LOCAL_RANK": str(last)} if last < launch.MOST else {}
-    ended = Run(args, tables.PLENTY_GB, variables=local, rank=last).start(is_shown=False)
+    ended = run(args, tables.PLENTY_GB, local, rank=last)
     if local and ended.code:  # it does not make the card that it has chosen the current one
-        ended = Run(args, tables.PLENTY_GB, rank=last).start(is_shown=False)
+        ended = run(args, tables.PLENTY_GB, rank=last)
     elif local and ended.cards == ["0"] and ended.findings and not ended.findings.hides_cards:
         findings.record["ranks_on_card"] = args.devices
         return findings, 0, [f"All {args.devices} ranks use cuda:0, and need that together"]
@@ -126,11 +126,7 @@ def find(args, card_gb, variables=None, is_first=False, host_us=launch.HOST_US, 
 
     The output of the first run is shown, and that run writes the snapshot.
     """
-    snapshot = args.snapshot if is_first else None
-    if snapshot:
-        snapshot.parent.mkdir(parents=True, exist_ok=True)
-    run = Run(args, card_gb, host_us, variables or {}, snapshot, rank)
-    ended = run.start(is_shown=is_first)
+    ended = run(args, card_gb, variables, is_first, host_us, rank)
     if ended.code < 0:
         name = signal.Signals(-ended.code).name
         hint = "; has the host enough memory?" if name == "SIGKILL" else ""
@@ -142,72 +138,50 @@ def find(args, card_gb, variables=None, is_first=False, host_us=launch.HOST_US, 
     return ended.findings
 
 
-class Run:
-    """A run of a script, to be started, on a card with so many GB, beside a host of that pace."""
-
-    def __init__(self, args, card_gb, host_us=launch.HOST_US, variables=(), snapshot=None, rank=0):
-        """Prepare the environment; `variables` are added to it."""
-        self._args = args
-        self._snapshot = snapshot
-        devices = args.devices or 1
-        try:
-            self._variables = launch.environment(
-                args.card,
-                devices,
-                host_us=host_us,
-                alone=bool(args.devices),
-                rank=rank,
-                memory_gb=card_gb,
-                context_gb=tables.set_aside(devices),
-            )
-        except BuildError as error:
-            raise UserError(str(error)) from None
-        self._variables["WANDB_MODE"] = "disabled"  # trackers would wait for an answer
-        self._variables |= dict(variables)
-        if args.expandable:
-            self._variables |= EXPANDABLE
-
-    def start(self, is_shown):
-        """Run the script until it ends; return an Ended."""
-        with tempfile.TemporaryDirectory() as folder:
-            settings = self._settings(Path(folder, "findings.json"))
-            file = Path(folder, "settings.json")
-            settings.write(file)
-            log = Path(folder, "log.txt")
-            with log.open("w") as log_file:
-                output = {"stdout": log_file, "stderr": subprocess.STDOUT}
-                if is_shown:  # with --json, standard output is for the record alone
-                    output = {"stdout": sys.stderr if self._args.json else None}
-                # In the root, where Python finds the module. The script runs in its own folder.
-                words = [*INSIDE, str(file)]
-                try:
-                    code, reports = launch.run(
-                        words, self._variables, self._snapshot, cwd=ROOT, **output
-                    )
-                except launch.EmulatorError as error:
-                    raise UserError(str(error)) from None
-            findings = None
-            if os.path.exists(settings.findings):
-                findings = Findings.read(settings.findings)
-                _add_notes(findings, reports, self._args.user_script.resolve().parent)
-                if findings.interrupted and not is_shown:
-                    raise KeyboardInterrupt  # its figures are of a part of the script
-            used = [*reports[0]["peaks"]] if reports else []
-            return Ended(code, findings, log.read_text(errors="replace"), used)
-
-    def _settings(self, file):
-        """Return the Settings of the run, whose findings go to a file."""
-        args = self._args
-        return Settings(
-            script=str(args.user_script.resolve()),
+def run(args, card_gb, variables=None, is_first=False, host_us=launch.HOST_US, rank=0):
+    """Run a script as find() does, with these `variables` in its environment; return an Ended."""
+    devices, snapshot = args.devices or 1, args.snapshot if is_first else None
+    if snapshot:
+        snapshot.parent.mkdir(parents=True, exist_ok=True)
+    how = {"host_us": host_us, "alone": bool(args.devices), "rank": rank, "memory_gb": card_gb}
+    try:
+        environment = launch.environment(
+            args.card, devices, context_gb=tables.set_aside(devices), **how
+        )
+    except BuildError as error:
+        raise UserError(str(error)) from None
+    environment["WANDB_MODE"] = "disabled"  # trackers would wait for an answer
+    environment |= (variables or {}) | (EXPANDABLE if args.expandable else {})
+    script = args.user_script.resolve()
+    with tempfile.TemporaryDirectory() as folder:
+        findings_file, file, log = (Path(folder, name) for name in ("findings", "settings", "log"))
+        Settings(
+            script=str(script),
             arguments=args.arguments,
-            findings=str(file),
+            findings=str(findings_file),
             card=next(key for key, card in cards.CARDS.items() if card is args.card),
-            devices=args.devices or 1,
+            devices=devices,
             updates=args.updates,
             image_shape=args.input,
             with_timeline=bool(args.timeline),
-        )
+        ).write(file)
+        with log.open("w") as log_file:
+            output = {"stdout": log_file, "stderr": subprocess.STDOUT}
+            if is_first:  # with --json, standard output is for the record alone
+                output = {"stdout": sys.stderr if args.json else None}
+            # In the root, where Python finds the module. The script runs in its own folder.
+            words = [*INSIDE, str(file)]
+            try:
+                code, reports = launch.run(words, environment, snapshot, cwd=ROOT, **output)
+            except launch.EmulatorError as error:
+                raise UserError(str(error)) from None
+        findings = Findings.read(findings_file) if findings_file.exists() else None
+        if findings:
+            _add_notes(findings, reports, script.parent)
+            if findings.interrupted and not is_first:
+                raise KeyboardInterrupt  # its figures are of a part of the script
+        used = [*reports[0]["peaks"]] if reports else []
+        return Ended(code, findings, log.read_text(errors="replace"), used)
 
 
 def _add_notes(findings, reports, folder):

@@ -22,12 +22,6 @@ def add(record, others):
         record["pace"] = bounds
 
 
-def most_reserved(record):
-    """Return the GB that PyTorch reserves in training, at most."""
-    _, most = bounds(record, "device_reserved_gb")
-    return most
-
-
 def bounds(record, figure):
     """Return the least and the most GB of a figure of training."""
     same = (record["train"][figure],) * 2

@@ -133,7 +133,8 @@ def show(records, card, how):
 def needs(record):
     """Return the GB of a card that a script needs; if ranks share the card, of all of them."""
     # Between loading and training, PyTorch's cache is emptied, so the larger one counts.
-    reserved = max(record["load"]["device_reserved_gb"], pace.most_reserved(record))
+    of_training = pace.bounds(record, "device_reserved_gb")
+    reserved = max(record["load"]["device_reserved_gb"], *of_training)
     return (reserved + set_aside(record["world_size"])) * record.get("ranks_on_card", 1)
 
 

@@ -47,7 +47,7 @@ def lines(findings, too_small, eager_gb, ranks, args):
         text.append(f"Stopped in {r['stopped']}: what comes after it is not in the figures")
     if findings.has_convolutions:
         text.append(
-            "It has convolutions: workspaces of cuDNN are those of an H200, where networks "
+            "cuDNN computes layers of it: its workspaces are those of an H200, where networks "
             f"reserved what was predicted within {tables.CUDNN:.0%}; another card may need more"
         )
     if findings.grows:
@@ -83,7 +83,7 @@ def where_it_is(r):
     for label, gb in held:
         if gb > SMALL * peak:
             parts.append(f"{label} {formats.size(gb)}{types(r['types_gb'].get(label, {}), gb)}")
-    of_types = [part for sizes in r["logits_gb"].values() for part in sizes.items()]
+    of_types = [part for sizes in r["logits_gb"].values() for part in sizes.items() if part[0]]
     if (gb := sum(gb for _, gb in of_types)) > SMALL * peak:
         sizes = {kind: sum(gb for other, gb in of_types if other == kind) for kind, _ in of_types}
         logits = f"logits, tokens x {r['vocabulary']:,}, {formats.size(gb)}{types(sizes, gb)}"

@@ -7,21 +7,20 @@ from pathlib import Path
 
 from shared.errors import UserError
 from shared.lab.predict.own.source import REPOSITORY
+from shared.lab.predict.trace import Trace
 
 UNREACHED = ConnectionError, TimeoutError, socket.gaierror
 
 
-def check_used_gpu(run):
-    """Raise a UserError if no operation of a Run was on the GPU."""
+def trace_of(run):
+    """Return the Trace of a Run; raise a UserError if it has used no GPU."""
+    name = run.source.file.name
     if not run.watch.places:
-        raise UserError(f"{run.source.file.name}: nothing ran on the GPU; does it train on cuda?")
-
-
-def check_allocated(run, trace):
-    """Raise a UserError if the Trace of a Run has no allocation."""
+        raise UserError(f"{name}: nothing ran on the GPU; does it train on cuda?")
+    trace = Trace(run.watch)
     if not trace.events:
-        name = run.source.file.name
         raise UserError(f"{name}: nothing was allocated on a GPU; is .cuda() missing?")
+    return trace
 
 
 def handle(run, error):

@@ -1,7 +1,9 @@
 """Replacements for the data that a script loads: a few batches, and noise for missing data sets."""
 
+import dataclasses
 import functools
 import inspect
+from collections.abc import Callable
 
 import numpy as np
 from torch.utils.data import DataLoader
@@ -62,17 +64,16 @@ def _alone(original, loader, *args, **kwargs):
     original(loader, **{**dict(zip(names, args)), **kwargs, **ALONE})
 
 
+@dataclasses.dataclass
 class Noise:
-    """Images of noise in place of a missing data set."""
+    """Images of noise in place of a missing data set; note(text) says so."""
 
-    def __init__(self, note, name, shape, classes, count, fake_data):
-        """Prepare `count` images for training; fake_data is torchvision.datasets.FakeData."""
-        self.note = note
-        self.name = name
-        self.shape = shape
-        self.classes = classes
-        self.count = count
-        self.fake_data = fake_data
+    note: Callable
+    name: str
+    shape: tuple
+    classes: int
+    count: int  # for training
+    fake_data: type  # torchvision.datasets.FakeData
 
     def init(self, original, data, *args, **kwargs):
         """Stand for the __init__() of a data set, whose `original` it tries first."""

@@ -38,6 +38,10 @@ def make_record(run, trace, settings):
     def layers(of_type):
         return sum(kinds[kind] for kind in kinds if issubclass(kind, of_type))
 
+    def type_of_logits(block):  # their gradients, and what a loss makes of them, are as large
+        is_one = block.shape and block.shape[-1] == updates.vocabulary and block.label not in KNOWN
+        return type_of(block) if is_one else ""
+
     # Attention is named by no precision of its own: it computes in that of its inputs.
     precisions = sorted({o.kind for o in operations if o.flop} - {"attention"})
     fields = {
@@ -62,7 +66,7 @@ def make_record(run, trace, settings):
         "kept_by": process.kept_by(),
         "stopped": run.limits.stopped,
         "types_gb": trace.at_peak(first, end, type_of),
-        "logits_gb": logits(trace.at_peak(first, end, shape_and_type), updates.vocabulary),
+        "logits_gb": trace.at_peak(first, end, type_of_logits),
         "vocabulary": updates.vocabulary,
         "convolutional": layers(_ConvNd) > layers(torch.nn.Linear),
         "recomputes": any(category == "recomputed" for *_, category in run.watch.places),
@@ -74,25 +78,6 @@ def make_record(run, trace, settings):
 def type_of(block):
     """Return the name of the type of a block's tensor, such as "fp32"; "" if it is not known."""
     return NAMES.get(block.dtype) or str(block.dtype or "").removeprefix("torch.")
-
-
-def shape_and_type(block):
-    """Return the shape of a block's tensor, None if it is not known, and the name of its type."""
-    return block.shape, type_of(block)
-
-
-def logits(at_peak, vocabulary):
-    """Return the memory of logits at the peak, {category: {type: GB}}.
-
-    They are tensors of (..., words), and so are their gradients, and what a loss makes of them.
-    """
-    found = {}
-    for category, sizes in at_peak.items():
-        for (shape, kind), gb in sizes.items():
-            if shape and shape[-1] == vocabulary and category not in KNOWN:
-                of_category = found.setdefault(category, {})
-                of_category[kind] = of_category.get(kind, 0) + gb
-    return found
 
 
 def host_peak():

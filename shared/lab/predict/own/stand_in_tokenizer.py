@@ -8,15 +8,7 @@ from emulated_gpu.imports import once_imported
 # https://help.openai.com/en/articles/4936856-what-are-tokens-and-how-to-count-them
 PIECE = r"\s?\S{1,4}"
 UNLIMITED = 1e12  # transformers says 1e30 of a tokenizer whose longest text is not known
-SPECIAL = {
-    "pad_token": "[PAD]",
-    "unk_token": "[UNK]",
-    "bos_token": "[BOS]",
-    "eos_token": "[EOS]",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "mask_token": "[MASK]",
-}
+SPECIAL = {f"{n}_token": f"[{n.upper()}]" for n in "pad unk bos eos cls sep mask".split()}
 # Of a chat, the roles and the texts.
 CHAT = "{% for m in messages %}{{ m['role'] }} {{ m['content'] }} {% endfor %}"
 

@@ -97,6 +97,7 @@ class Updates:
         # is kept here would take memory that the script has freed.
         self._model = lambda: None
         self._steps = weakref.WeakKeyDictionary()  # {optimizer: its steps}
+        self._called = weakref.WeakSet()
         self._updates_by_hand = 0  # without an optimizer
         self._ends = None  # process.times() of the last update that was watched
         # When each update has ended: operations so far, and the bytes that are then in use.
@@ -118,6 +119,9 @@ class Updates:
         self._find_update_by_hand()
         if self._watch.is_between_modules():
             self._watch.evaluates = not (module.training or torch.is_grad_enabled())
+            if module not in self._called:  # one that does not train has weights, too
+                self._called.add(module)
+                self._watch.note_group({"params": module.parameters()})
         if trains and self.loaded is None:
             self._take_model(module)
             self._begin_training()
