@@ -12,7 +12,6 @@ ELSEWHERE = {"PATH": "/nowhere", "CC": "no-compiler"}  # no C compiler
 @pytest.mark.parametrize(
     "words",
     [
-        ("-m", "shared", "predict", "06"),
         ("-m", "shared", "predict", "06", "--card", "l4"),
         ("-m", "shared", "predict", ROOT / "08_fsdp" / "own_script.py"),
         ("-m", "emulated_gpu", ROOT / "06_sgd" / "train.py"),

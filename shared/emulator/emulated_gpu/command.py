@@ -91,16 +91,13 @@ def split(argv):
 
 def make_parser():
     """Return the parser of the emulator's options."""
-    prog = "python -m emulated_gpu"
-    if Path(sys.argv[0]).name == "emulated-gpu":
-        prog = "emulated-gpu"
     p = Parser(
-        prog=prog,
+        prog="emulated-gpu",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         # split() would take the value of a shortened option for the program.
         allow_abbrev=False,
-        usage=f"{prog} [run] [OPTION...] SCRIPT|-m MODULE|PROGRAM [OPTION OF THE PROGRAM...]",
+        usage="emulated-gpu [run] [OPTION...] SCRIPT|-m MODULE|PROGRAM [OPTION OF THE PROGRAM...]",
     )
 
     def add(name, **options):

@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from emulated_gpu import peak, programs
+from emulated_gpu import launch, peak, programs
 from emulated_gpu.texts import KINDS, Parser, amount, columns
 
 VERSION = "from importlib.metadata import version; print(version('torch'))"
@@ -72,8 +72,7 @@ def run(python, words):
         alone = Path(folder, "path")
         alone.mkdir()
         (alone / "emulated_gpu").symlink_to(Path(__file__).parent)
-        path = os.pathsep.join(filter(None, [str(alone), os.getenv("PYTHONPATH")]))
-        env = {**os.environ, "PYTHONPATH": path}
+        env = {**os.environ, "PYTHONPATH": launch.before("PYTHONPATH", alone)}
         asked = subprocess.run([python, "-c", VERSION], env=env, capture_output=True, text=True)
         if asked.returncode:
             print(f"\nemulated-gpu: --python {python} has no PyTorch", file=sys.stderr)

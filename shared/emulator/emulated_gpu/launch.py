@@ -60,9 +60,9 @@ def environment(card=DEFAULT, devices=1, **options):
         **os.environ,
         # Before NVIDIA's libraries, whose functions have the same names:
         # https://man7.org/linux/man-pages/man8/ld.so.8.html
-        "LD_PRELOAD": _before("LD_PRELOAD", library, " "),
-        "PYTHONPATH": _before("PYTHONPATH", STARTUP),
-        "LD_LIBRARY_PATH": _before("LD_LIBRARY_PATH", library.parent),  # programs load NVML by name
+        "LD_PRELOAD": before("LD_PRELOAD", library, " "),
+        "PYTHONPATH": before("PYTHONPATH", STARTUP),
+        "LD_LIBRARY_PATH": before("LD_LIBRARY_PATH", library.parent),  # programs load NVML by name
         # Triton links with the library in this folder; otherwise it would ask ldconfig.
         "TRITON_LIBCUDA_PATH": str(library.parent),
         # Seconds at the end. Threads of autograd that want Python's lock then wait forever: host.c.
@@ -73,7 +73,7 @@ def environment(card=DEFAULT, devices=1, **options):
     return variables
 
 
-def _before(name, first, separator=os.pathsep):
+def before(name, first, separator=os.pathsep):
     """Return the text of an environment variable, a list, with another entry at its beginning."""
     return separator.join(filter(None, [str(first), os.environ.get(name)]))
 
@@ -216,8 +216,3 @@ def start(command, variables, **options):
 def _end_with_parent():
     # For a parent that is killed, which cannot end its programs as run() does.
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-def python(script, options=()):
-    """Return the command that runs a script with this Python."""
-    return [sys.executable, str(script), *map(str, options)]

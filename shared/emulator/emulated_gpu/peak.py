@@ -5,6 +5,7 @@ https://docs.pytorch.org/docs/stable/torch_cuda_memory.html
 """
 
 import dataclasses
+import itertools
 import pickle
 from pathlib import Path
 
@@ -38,38 +39,32 @@ def read(file):
     """
     with open(file, "rb") as f:
         traces = _Plain(f).load()["device_traces"]
-    peaks = [(*_highest(trace), trace) for trace in traces]
-    size, index, trace = max(peaks, key=lambda peak: peak[0], default=(0, 0, ()))
-    if not size:
+    peaks = [(now, -i, trace) for trace in traces for i, (now, _) in enumerate(_held(trace))]
+    now, index, trace = max(peaks, key=lambda peak: peak[:2], default=(0, 0, ()))
+    if not now:
         return None
-    held = {}  # address -> (line, type, bytes)
-    for event in trace[: index + 1]:
-        if event["action"] == "alloc":
-            held[event["addr"]] = _line(event["frames"]), event.get("type"), event["size"]
-        elif event["action"] == "free_completed":
-            held.pop(event["addr"], None)
+    _, held = next(itertools.islice(_held(trace), -index, None))
     by_line, by_type = {}, {}
-    for line, name, nbytes in held.values():
-        label = f"{line}, {name}" if name else line
-        by_line[line] = by_line.get(line, 0) + nbytes
-        by_type[label] = by_type.get(label, 0) + nbytes
+    for event in held.values():
+        line = _line(event["frames"])
+        label = f"{line}, {event['type']}" if "type" in event else line
+        by_line[line] = by_line.get(line, 0) + event["size"]
+        by_type[label] = by_type.get(label, 0) + event["size"]
     largest = dict(sorted(by_line.items(), key=lambda item: -item[1]))
-    return AtPeak(_line(trace[index]["frames"]), largest, by_type)
+    return AtPeak(_line(trace[-index]["frames"]), largest, by_type)
 
 
-def _highest(trace):
-    """Return the largest sum of bytes that are allocated at once, and the event that reaches it."""
-    sizes = {}  # address -> bytes; a history that begins late frees what it did not allocate
-    now = most = at = 0
-    for i, event in enumerate(trace):
+def _held(trace):
+    """Yield after each event the bytes in use, and {address: event} of what allocated them."""
+    now, held = 0, {}
+    for event in trace:
         if event["action"] == "alloc":
-            sizes[event["addr"]] = event["size"]
+            held[event["addr"]] = event
             now += event["size"]
-            if now > most:
-                most, at = now, i
-        elif event["action"] == "free_completed":
-            now -= sizes.pop(event["addr"], 0)
-    return most, at
+        # A history that begins late frees what it did not allocate.
+        elif event["action"] == "free_completed" and event["addr"] in held:
+            now -= held.pop(event["addr"])["size"]
+        yield now, held
 
 
 def _line(frames):

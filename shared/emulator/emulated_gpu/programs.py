@@ -30,10 +30,7 @@ class Run:
 
     @property
     def needs_gb(self):
-        """The GB that a card needs; 0 without peaks.
-
-        That is what PyTorch reserves, what CUDA takes and, with several GPUs, NCCL.
-        """
+        """The GB that a card needs."""
         return needs_gb(self.reports, self.devices)
 
 
@@ -47,7 +44,10 @@ def peaks(reports):
 
 
 def needs_gb(reports, devices):
-    """Return the GB that each of `devices` cards needs: of the process that reserves most, or 0."""
+    """Return the GB that each of `devices` cards needs; 0 without peaks.
+
+    That is what the process that reserves most reserves, and what CUDA takes and, of several, NCCL.
+    """
     reserved = max((p.reserved for p in peaks(reports)), default=0)
     return reserved / 1e9 + cards.set_aside(devices) if reserved else 0
 

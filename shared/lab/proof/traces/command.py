@@ -8,11 +8,11 @@ PyTorch that recorded them.
 
 import datetime
 import lzma
+import sys
 import tempfile
 from pathlib import Path
 
-from emulated_gpu import launch
-from emulated_gpu.build import BuildError
+from emulated_gpu import build, launch
 from shared.cli import Parser, location
 from shared.errors import UserError
 from shared.lab.proof.traces import compare_events, unedited
@@ -45,10 +45,10 @@ def emulated(name):
         out = Path(folder, "events.txt")
         options = [what, tokens, *(f"--{kind}" for kind in precision), "--out", out]
         # The emulator is loaded when Python starts, so it takes a new process.
-        command = launch.python(HERE / "record_events.py", options)
+        command = [sys.executable, HERE / "record_events.py", *options]
         try:
             code, _ = launch.run(command, launch.environment())
-        except BuildError as error:
+        except build.BuildError as error:
             raise UserError(str(error)) from None
         if code:
             raise RuntimeError(f"{name}: exit code {code}")
