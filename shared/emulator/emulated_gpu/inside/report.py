@@ -10,9 +10,8 @@ import types
 
 import torch
 
-from emulated_gpu.inside import kernels, library, reads, streams
-from emulated_gpu.inside.memory import on_gpu, start
-from emulated_gpu.inside.trees import tensors_of
+from emulated_gpu.inside import kernels, library, reads, streams, work
+from emulated_gpu.inside.memory import start
 
 # The counters of PyTorch's allocator that are reported, by their names in the report.
 COUNTERS = {"allocated": "allocated_bytes", "active": "active_bytes", "reserved": "reserved_bytes"}
@@ -59,7 +58,7 @@ def _note_types(_, func, args, kwargs, out):
     copies = func._schema.name == "aten::copy_"
     if func._schema.name.endswith("_") and not copies:
         return  # it makes none
-    for t in filter(on_gpu, tensors_of(out)):
+    for t in work.plain_tensors(out):
         count = _memory_stats(t.device.index)["allocation"]["all"]["allocated"]
         key, name = (t.device.index, count, start(t)), str(t.dtype).removeprefix("torch.")
         if not copies:

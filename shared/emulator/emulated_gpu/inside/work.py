@@ -76,7 +76,7 @@ def _moving_ns(func, args, kwargs, out):
 
 def _changes_layout(args, out):
     """Return whether the tensors of a copy differ in strides, as those of a transposition do."""
-    large = [t for t in _tensors((args, out)) if t.dim() > 1]
+    large = [t for t in plain_tensors((args, out)) if t.dim() > 1]
     return len({t.stride() for t in large}) > 1
 
 
@@ -109,7 +109,7 @@ def moved(func, args, kwargs, out):
     parts = [*zip(how.values(), args), *((how[name], kwargs[name]) for name in kwargs)]
     reads, writes = {}, {}
     for role, part in parts:
-        for t in _tensors(part):
+        for t in plain_tensors(part):
             # An operand that is passed twice, as in x * x, is read once.
             view = (t.data_ptr(), t.shape, t.stride())
             if role != "written":
@@ -118,11 +118,11 @@ def moved(func, args, kwargs, out):
                 writes[view] = touched(t)
     # A result in the memory of an operand is a view of it, or is that operand.
     old = {address for address, *_ in (*reads, *writes)}
-    new = [t for t in _tensors(out) if t.data_ptr() not in old]
+    new = [t for t in plain_tensors(out) if t.data_ptr() not in old]
     name = func._schema.name.partition("::")[2]
     if SOME.fullmatch(name) and args:
-        some = sum(map(touched, _tensors(args[2] if name == "index_put_" else new)))
-        for t in _tensors(args[0]):
+        some = sum(map(touched, plain_tensors(args[2] if name == "index_put_" else new)))
+        for t in plain_tensors(args[0]):
             view = (t.data_ptr(), t.shape, t.stride())
             for sizes in (reads, writes):
                 if view in sizes:
@@ -130,5 +130,6 @@ def moved(func, args, kwargs, out):
     return sum(reads.values()) + sum(writes.values()) + sum(map(touched, new))
 
 
-def _tensors(nested):
+def plain_tensors(nested):
+    """Return the tensors on the GPU that have memory, as others than PLAIN may not."""
     return [t for t in tensors_of(nested) if type(t) in PLAIN and on_gpu(t)]
