@@ -63,3 +63,23 @@ def results(tmp_path_factory):
 @pytest.mark.parametrize("name", COMPILED)
 def test_it_is_compiled_forward_and_backward(name, results):
     assert results[name] == "runs"
+
+
+def test_what_a_kernel_of_triton_writes_is_an_assumption(tmp_path):
+    script = """
+        import torch, triton
+        from triton import language as tl
+
+        @triton.jit
+        def fold(most, x, BLOCK: tl.constexpr):
+            row = tl.program_id(0)
+            tl.store(most + row, tl.max(tl.load(x + row * BLOCK + tl.arange(0, BLOCK))))
+
+        x = torch.ones(8, 128, device="cuda")
+        most = torch.full((8,), -torch.inf, device="cuda")
+        fold[(8,)](most, x, BLOCK=128)
+        assert most.sum() == 8 and x.sum() == 8 * 128  # line 12
+        assert x.sum() == 8 * 128  # which no kernel wrote
+        """
+    printed = emulate(script, tmp_path)
+    assert "script.py:12  (a number)" in printed and "script.py:13" not in printed

@@ -36,6 +36,7 @@ def _prepare(torch):
     work.read_rates()
     kernels.begin()
     once_imported("torchvision", kernels.begin_nms)
+    once_imported("triton.runtime.jit", kernels.begin_triton)
     sizes.bound_combinations()
     dynamo.leave_out("emulated_gpu")
     host.begin()

@@ -23,6 +23,7 @@ LEFT_OUT = ("aten::pow.Tensor_Tensor_out",)
 # Operations that have no kernel of CUDA's own, but one for all devices.
 WITHOUT_KERNEL = ("aten::copy_", "aten::lift_fresh", "aten::_linalg_check_errors")
 NMS = "torchvision::nms"
+STORE = re.compile(r"\.(?:store|atomic_\w+)\(\s*(\w+)")  # to an argument, in a kernel of Triton
 TENSOR = ("Tensor", "Optional[Tensor]")  # types of arguments in schemas
 NUMBER = (bool, int, float, complex)
 DEEP = 20  # kernels that call each other; PyTorch's are five at most
@@ -63,6 +64,19 @@ def begin_nms(torchvision):
     if hasattr(torch.library, "get_kernel") and NMS in _registered("CUDA"):  # as in begin()
         sizes.SIZED[torch.ops.torchvision.nms.default] = NMS_COUNT
         _replace(NMS, "CUDA", values.handle)
+
+
+def begin_triton(jit):
+    """Let be assumptions what Triton's kernels write: the arguments that their sources name."""
+    original = jit.JITFunction.run
+
+    def run(self, *args, **kwargs):
+        out = original(self, *args, **kwargs)
+        named = {**dict(zip(self.arg_names, args)), **kwargs}
+        values.assume([named.get(name) for name in STORE.findall(self.src)])
+        return out
+
+    jit.JITFunction.run = run
 
 
 def _registered(key):
