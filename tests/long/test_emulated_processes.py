@@ -114,6 +114,17 @@ def test_four_processes(tmp_path):
     assert printed.count("right") == 4 and "all 4" in printed
 
 
+def test_one_process_with_four_devices(tmp_path):
+    """As Trainer of transformers trains wherever it sees several."""
+    code = """
+        import torch
+        model = torch.nn.DataParallel(torch.nn.Linear(64, 64, device="cuda"))
+        model(torch.ones(8, 64, device="cuda")).sum().backward()
+        assert model.module.bias.grad.tolist() == [8] * 64
+        """
+    assert "all 4" in emulate(code, tmp_path, "--devices", "4")
+
+
 def test_one_process_of_512(tmp_path):
     assert "right\n" in emulate(ALONE, tmp_path, "--devices", "512", "--alone")
 

@@ -187,6 +187,17 @@ ENTRY ncclResult_t ncclCommInitRankScalable(ncclComm_t *c, int ranks, int rank, 
   return join(c, ids->internal, ranks, rank);
 }
 
+// All ranks are in this process, as for nn.DataParallel: they call in turn, in a group.
+ENTRY ncclResult_t ncclCommInitAll(ncclComm_t *made, int ranks, const int *devices) {
+  for (int rank = 0; rank < ranks; rank++) {
+    made[rank] = object_new(sizeof **made);
+    made[rank]->ranks = ranks;
+    made[rank]->rank = rank;
+    present++; // leave() takes one away for each
+  }
+  return ncclSuccess;
+}
+
 // The ranks of the next communicator that is split off, 0 for all: with card.alone no other rank
 // states its color, but alone.py knows how many have the same.
 static int split_ranks;
