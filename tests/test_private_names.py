@@ -27,6 +27,7 @@ torch.distributed.ProcessGroup _get_backend
 torch.autograd _get_sequence_nr
 torch.Tensor _indices _nnz
 torch.cuda.memory _record_memory_history _dump_snapshot _snapshot _set_allocator_settings
+torch _inductor
 torch._dynamo.trace_rules add
 torch._functorch.config activation_memory_budget
 torch._dynamo.utils calculate_time_spent

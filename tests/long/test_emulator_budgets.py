@@ -11,7 +11,7 @@ from conftest import ROOT, cpu_only
 from helpers.emulated import NEEDS
 
 import emulated_gpu
-from emulated_gpu.cards import CARDS, CONTEXT_GB
+from emulated_gpu.cards import CONTEXT_GB
 
 pytestmark = NEEDS
 PACKAGE = ROOT / "shared" / "emulator"
@@ -296,11 +296,3 @@ def test_a_test_has_a_budget(folder):
     assert re.search(r"at least .*\n.*\nthe peak: .*\n  80\.00 GB  \S+test_fits.py:\d+", said)
     printed = run(folder, "-m", "pytest", "-s", *options, "test_fits.py::test_fits").stdout
     assert printed.count("what a test prints") == 2
-
-
-def test_cards_are_listed(folder):
-    printed = run(folder, "-m", "emulated_gpu", "cards").stdout
-    assert len(printed.splitlines()) == 1 + len(CARDS)
-    command = f"{sys.executable} -um emulated_gpu cards | head -0"
-    done = subprocess.run(command, shell=True, cwd=PACKAGE, capture_output=True, text=True)
-    assert not done.stderr

@@ -98,3 +98,14 @@ def test_the_wheel_has_all_files(tmp_path):
     names = {name for name in zipfile.ZipFile(file).namelist() if ".dist-info/" not in name}
     assert names == {*packaged_files()}
     assert any(name.endswith(".h") for name in names) and "emulated_gpu/cards.csv" in names
+
+
+def test_cards_are_listed():
+    command = [sys.executable, "-um", "emulated_gpu", "cards"]
+    said = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True)
+    with (PROJECT / "emulated_gpu" / "cards.csv").open() as file:
+        assert len(said.stdout.splitlines()) == len(file.readlines())
+    done = subprocess.run(
+        f"{' '.join(command)} | head -0", shell=True, cwd=PROJECT, capture_output=True, text=True
+    )
+    assert not done.stderr

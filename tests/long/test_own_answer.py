@@ -54,8 +54,8 @@ for _ in range(4):
     model(**batch.to("cuda"), labels=torch.ones(8).long().cuda()).loss.backward()
     optimizer.step()
 """
-# Four layers without a module: each keeps a result of 64 MiB. When the last one's gradient is there,
-# three are left.
+# Four layers without a module: each keeps a result of 64 MiB. When the last one's gradient is
+# there, three are left.
 OWN_LOOP = """
 import torch
 weight = torch.zeros(2048, 2048, device="cuda", requires_grad=True)

@@ -80,7 +80,7 @@ def what_first(r):
 
 
 def first(category, r):
-    """Return the first technique for a category that a script does not have yet, None without one.
+    """Return the first technique for a category that a script does not have yet, or None.
 
     It is a description, and a script of this repository that has it.
     """

@@ -109,7 +109,7 @@ def _before_reset(device=0):
 
 
 def _keep_counts(device=0):
-    """Keep the counts of failures of a device, before the script resets them and all others."""
+    """Keep the counts of failures of a device, before the script resets them with all counts."""
     _types.clear()  # they are found by a count, too
     stats = _memory_stats(device)
     for name, counter in FAILURES.items():
