@@ -37,6 +37,9 @@ class Unwatched:
     def note_group(self, group):
         pass
 
+    def begin_training(self, in_backward):
+        self.building = False
+
     def place(self):
         pass
 
