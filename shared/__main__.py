@@ -23,7 +23,6 @@ COMMANDS = {
     },
     "contribute": {
         "calibrate": ("measure on your GPU; one file to send", "lab.evidence.calibrate.command"),
-        "road": ("make the records of one side road, and fill the pages", "lab.lessons.road"),
         "lessons": ("write the generated parts of the pages", "lab.lessons.pages"),
         "records": ("make a group of records anew; alone, list them", "lab.evidence.command"),
     },

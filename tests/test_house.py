@@ -36,7 +36,17 @@ IN_LAB = {  # the folders of shared/lab/, each with those that it may import bes
 }
 FOR_STAGES = ("images", "text", "metrics", "errors")
 # Modules of the emulator that others may use, and a function of the package itself.
-PUBLIC = {"build", "cards", "launch", "process", "imports", "operands", "pytest_plugin", "run"}
+PUBLIC = {
+    "build",
+    "cards",
+    "launch",
+    "process",
+    "imports",
+    "operands",
+    "pytest_plugin",
+    "run",
+    "why",
+}
 
 
 def house(name):

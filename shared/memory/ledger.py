@@ -14,8 +14,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook as after_ste
 from torch.optim.optimizer import register_optimizer_step_pre_hook as before_step
 from torch.utils._python_dispatch import TorchDispatchMode  # documented, in spite of its "_"
 
-from shared.memory import torch_private
-from shared.memory.blocks import KNOWN, Block, summit, tensors
+from shared.memory.accounting import torch_private
+from shared.memory.accounting.blocks import KNOWN, Block, parts_of, summit, tensors
 
 
 class Ledger(TorchDispatchMode):
@@ -152,13 +152,3 @@ class Ledger(TorchDispatchMode):
         self._stepping = False
         for t in tensors(list(optimizer.state.values())):
             self.note(t, "optimizer states")
-
-
-def parts_of(tensor):
-    """Return the tensors that a DTensor or a quantized tensor consists of; [] for other tensors.
-
-    Such a tensor has no memory of its own; its storage is only a wrapper.
-    """
-    if not hasattr(tensor, "__tensor_flatten__"):
-        return []
-    return [*tensors([getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]])]

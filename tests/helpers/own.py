@@ -1,4 +1,4 @@
-"""Predictions of a script that a test writes, as its user would run them."""
+"""Answers about a script that a test writes, as its user would ask for them."""
 
 import json
 
@@ -6,11 +6,13 @@ from conftest import run
 
 
 def predicted(text, folder, *options, code=0):
-    """Predict a script with this text, in a folder; return the output."""
+    """Ask why a script with this text, in a folder, needs its memory; return the output."""
     (folder / "mine.py").write_text(text)
-    return run("-m", "shared", "predict", folder / "mine.py", *options, code=code, cwd=folder)
+    return run("-m", "emulated_gpu", "why", "mine.py", *options, code=code, cwd=folder)
 
 
-def read_json_text(said):
-    """Return the records in an output with --json, whatever else the script has printed."""
-    return json.JSONDecoder().raw_decode(said[said.index("[\n {") :])[0]
+def record_of(text, folder, *options):
+    """Ask as predicted() does; return the record that --json writes."""
+    file = folder / "why.json"
+    predicted(text, folder, "--json", file, *options)
+    return json.loads(file.read_text())

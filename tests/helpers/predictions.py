@@ -11,7 +11,7 @@ from shared.lab.predict import command, stage
 from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.records import scripts
 from shared.lab.records.reading import by_script
-from shared.memory.blocks import summit
+from shared.memory.accounting.blocks import summit
 from shared.memory.phases import Phases
 
 

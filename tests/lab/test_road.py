@@ -1,4 +1,4 @@
-"""Promise: `python -m shared road` changes the records of one side road, and refuses other scripts.
+"""Promise: `python -m shared records road` changes the records of one side road, and refuses what is none.
 
 python -m pytest -q tests/lab/test_road.py
 """

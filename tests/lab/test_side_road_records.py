@@ -2,7 +2,7 @@
 
     python -m pytest -q tests/lab/test_side_road_records.py
 
-`python -m shared road NAME` makes the records of a new road.
+`python -m shared records road NAME` makes the records of a new road.
 """
 
 import re

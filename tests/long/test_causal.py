@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from shared.errors import UserError
 from shared.lab.records import scripts
 from shared.lab.records.reading import read
-from shared.memory.blocks import tensors
+from shared.memory.accounting.blocks import tensors
 from shared.text import causal, data, reviews
 
 CAUSAL, TINY = ("11_llm/causal", "11_llm/causal_chunked"), ["--preset", "tiny"]

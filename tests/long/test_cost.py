@@ -7,7 +7,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from emulated_gpu.operands import touched
-from shared.lab.predict.cost import Cost
+from emulated_gpu.why.cost import Cost
 from shared.lab.records import stored
 from shared.memory.ledger import Ledger
 

@@ -47,7 +47,12 @@ def packaged_files():
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True)
     if done.returncode:
         pytest.skip("this copy of the repository is no git checkout")
-    return [name for name in done.stdout.splitlines() if (PROJECT / name).exists()]
+    files = []
+    for name in done.stdout.splitlines():
+        # A link to a folder is one file to git, and what is in it to Hatch.
+        inside = [*(PROJECT / name).glob("*.py")] if (PROJECT / name).is_symlink() else []
+        files += (str(file.relative_to(PROJECT)) for file in inside or [PROJECT / name])
+    return [name for name in files if (PROJECT / name).exists()]
 
 
 @pytest.fixture

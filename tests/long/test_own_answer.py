@@ -5,7 +5,7 @@ import re
 import pytest
 from conftest import run
 from helpers.emulated import NEEDS
-from helpers.own import predicted, read_json_text
+from helpers.own import predicted, record_of
 
 from emulated_gpu.cards import set_aside
 
@@ -141,7 +141,7 @@ AutoTokenizer.from_pretrained("nobody/has-this")
 
 
 def test_types_stand_beside_the_bytes_and_the_host_apart(tmp_path):
-    (record,) = read_json_text(predicted(TYPES, tmp_path, "--json"))
+    record = record_of(TYPES, tmp_path)
     types = record["types_gb"]
     for category in ("parameters", "optimizer states"):
         assert types[category].keys() <= {"bf16", "fp32"}
@@ -174,23 +174,23 @@ def test_the_peak_has_its_phase_and_line_whoever_writes_the_loop(
 
 
 @pytest.mark.parametrize(
-    ("script", "first", "diff"),
+    ("script", "first", "how"),
     [
-        (LOGITS, "logits. First compute the loss in parts", "11_llm/causal_chunked.py"),
-        (BLOCKS.format(*LINEAR, "each(x)"), "First checkpoint", "09_act_ckpt/one_gpu.py"),
+        (LOGITS, "logits. First compute the loss in parts", "cross_entropy over some tokens"),
+        (BLOCKS.format(*LINEAR, "each(x)"), "First checkpoint", "checkpoint(block, x"),
         (
             BLOCKS.format(*LINEAR, "checkpoint(each, x, use_reentrant=False)"),
             "First take fewer",
-            "05",
+            "several backward passes",
         ),
         (BLOCKS.format(*CONVOLUTION, "each(x)"), "First checkpoint", None),
         (EVALUATES, "The peak is in evaluation: take fewer inputs", None),
     ],
 )
-def test_what_comes_first_is_what_a_script_does_not_do_yet(script, first, diff, tmp_path):
+def test_what_comes_first_is_what_a_script_does_not_do_yet(script, first, how, tmp_path):
     said = predicted(script, tmp_path, "--card", 2)
     assert first in said and "Nothing has to be saved" not in said
-    assert f" {diff}" in said if diff else "git diff" not in said
+    assert how in said if how else "(lesson" not in said
     assert "assumption" not in said  # cuDNN's, for --details
     if script is LOGITS:  # what the model returns, its logarithms, and their gradient
         assert "logits, tokens x 8,192, 805.3 MB fp32" in said
@@ -219,9 +219,10 @@ def test_without_a_network_texts_have_tokens(tmp_path, monkeypatch):
         monkeypatch.setenv(name, str(tmp_path))
     # A name that no server has: https://www.rfc-editor.org/rfc/rfc2606
     monkeypatch.setenv("HF_ENDPOINT", "http://hub.invalid")
-    said = predicted(HUGGING_FACE, tmp_path)
+    said = predicted(HUGGING_FACE, tmp_path, "--details")
     assert "mine.py:5 the tokenizer is missing" in said
     assert "8 x 64" in said and "8 texts per update" in said
+    assert "mine.py:5 the configuration of distilbert-base-uncased is known by its name" in said
     said = predicted(UNKNOWN, tmp_path, code=1)
     assert "nobody/has-this" in said
 

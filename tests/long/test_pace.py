@@ -1,13 +1,11 @@
 """Promise: where the host's pace decides about memory, a prediction is a range, with the reason."""
 
-import json
-
 import pytest
 from conftest import run
 from helpers.emulated import NEEDS
-from helpers.own import predicted
+from helpers.own import predicted, record_of
 
-from shared.lab.predict import pace
+from emulated_gpu.why import pace
 
 pytestmark = NEEDS
 
@@ -38,14 +36,14 @@ REASON = "mine.py:12"
 
 def test_a_range_where_the_pace_decides(tmp_path):
     text = COPIES.replace("KERNELS", "9")
-    (record,) = json.loads(predicted(text, tmp_path, "--json"))
+    record = record_of(text, tmp_path)
     least, most = record["pace"]["device_reserved_gb"]
     assert least <= record["train"]["device_reserved_gb"] < 0.1 < 0.3 < most
     assert "device_peak_gb" not in record["pace"]  # the program itself holds one tensor
     (reason,) = record["kept_by"]
     assert reason.endswith(REASON)
-    printed = predicted(text, tmp_path, "--details")
-    assert f"{least * 1e3:.2f} to {most * 1e3:.2f}" in printed
+    printed = predicted(text, tmp_path)
+    assert f"{least:.3g} to {most:.3g} GB reserved" in printed
     assert "GB reserved, depending on how fast the host is (5 to 60 µs for a kernel)" in printed
     assert f"{most + 0.74:.2f} GB if there is room" in printed
 
@@ -53,7 +51,7 @@ def test_a_range_where_the_pace_decides(tmp_path):
 def test_one_figure_where_it_does_not(tmp_path):
     """A copy ends before the next one begins, even beside the fast host."""
     text = COPIES.replace("KERNELS", "99")
-    (record,) = json.loads(predicted(text, tmp_path, "--json"))
+    record = record_of(text, tmp_path)
     assert record["kept_by"] and "pace" not in record and not pace.lines(record)
 
 

@@ -11,8 +11,9 @@ from helpers.emulated import NEEDS
 from helpers.predictions import predicted
 from PIL import Image
 
+from emulated_gpu.why import history
 from shared.errors import UserError
-from shared.lab.predict import command, history, options, selection
+from shared.lab.predict import command, options, selection
 from shared.lab.predict.jobs import Failed, run_jobs
 from shared.lab.records import formats, scripts
 
@@ -78,16 +79,11 @@ def test_segments_that_grow_waste_less():
 @pytest.mark.parametrize(
     "argv, message",
     [
-        (["mine.py", "--lr", "1"], "--lr 1; options of a script of yours go after --"),
         (["--card", "much"], "--card: much is not a known card; choose from v100"),
         (["--model", "vit_tiny", "11"], "is for images, but 11_llm/before trains on"),
         (["08", "--preset", "tiny", "--devices", "3"], "16 images is not divisible by 3"),
-        (["06", "--updates", "5"], "--updates is for a script of yours; name its path"),
-        (["06", "--", "--lr", "1"], "what follows -- is for a script of yours"),
-        ([HERE, "--model", "vit_b_16"], "--model is for the scripts of this repository; options"),
-        ([HERE, "06"], "is a script of yours; predict it alone"),
-        (["06_sgd/nothing.py"], "there is no script 06_sgd/nothing.py"),
-        (["mine.ipynb"], "mine.ipynb is a notebook; jupyter nbconvert --to script makes a script"),
+        (["06", "--updates", "5"], "unrecognized arguments: --updates 5"),
+        (["06", "--", "--lr", "1"], "there is no"),
         (["06", "--image-px", "1"], "--image-px 1: vit_l_16 takes a multiple of 16"),
         (["06", "--image-px", "16", "--model", "vit_h_14"], "vit_h_14 takes a multiple of 14"),
         (["06", "--model", ","], "--model ',' has an empty name"),
@@ -105,6 +101,26 @@ def test_bad_input_is_told(argv, message):
     with pytest.raises(UserError, match=message) as caught:
         command.main(argv)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "argv, message",
+    [
+        (["mine.py", "--lr", "1"], "unrecognized arguments: --lr 1; those of a script go after --"),
+        ([HERE, "--model", "vit_b_16"], "--model vit_b_16; those of a script go after --"),
+        ([HERE, "06"], "unrecognized arguments: 06; those"),
+        ([HERE, "--snapshot", "."], "argument --snapshot: . is a folder (see --help)"),
+        ([HERE, "--input", "3x"], "3x is not a shape such as 3x224x224"),
+        (["06_sgd/nothing.py"], "there is no script 06_sgd/nothing.py"),
+        (["mine.ipynb"], "mine.ipynb is a notebook; jupyter nbconvert --to script makes a script"),
+    ],
+)
+def test_a_script_of_the_users_goes_to_why(argv, message, capsys):
+    with pytest.raises(SystemExit) as ended:
+        command.main(argv)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("\nemulated-gpu: ") and message in said
 
 
 @pytest.mark.parametrize(
@@ -131,8 +147,7 @@ def test_a_file_of_the_same_name_in_another_folder_is_the_users(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / "06_sgd").mkdir()
     shutil.copy(TRAIN, tmp_path / "06_sgd")
-    (text,) = selection.resolve("06_sgd/train.py")
-    assert selection.user_script([text]).resolve() == tmp_path / "06_sgd" / "train.py"
+    assert selection.names_own_script(["06_sgd/train.py"])
 
 
 def test_one_gpu_has_a_ladder_of_its_own():

@@ -5,7 +5,8 @@ a few hundred MiB. Its rates are those of the source in its row. Where sources d
 rate is used, so that the bound remains a bound; where they give none, it follows from the number of
 multiprocessors, what each does per clock cycle, and the clock rate (RTX 3050, 3060, 4070 Ti).
 The cache of an H200 has the size that PyTorch prints. A card with a higher clock rate is faster by
-a few percent.
+a few percent. `fastest` and `slowest` are the least and the largest ratio of published to emulated
+times of an update on a card, from the runs in proof/, empty where these are near or none are known.
 """
 
 import argparse
@@ -54,6 +55,7 @@ class Card:
     multiprocessors: int
     threads: int  # resident on each of them at most
     rates: Rates
+    took: tuple = (1, 1)  # least and largest ratio of published to emulated times of an update
 
     @property
     def gb(self):
@@ -93,6 +95,7 @@ def _read(row):
         multiprocessors=int(row["multiprocessors"]),
         threads=int(row["threads"]),
         rates=Rates(*rates),
+        took=tuple(float(row[name] or 1) for name in ("fastest", "slowest")),
     )
 
 

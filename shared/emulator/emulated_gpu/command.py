@@ -4,6 +4,7 @@ PyTorch's own CUDA build runs, with its allocator, its choice of attention kerne
 Kernels do nothing, so numbers such as losses mean nothing. It needs Linux, a CUDA build of PyTorch
 and a C compiler; the first run compiles for some seconds.
 
+  emulated-gpu why train.py                                what holds the memory: why --help
   emulated-gpu run --card rtx3090 train.py --batch-size 8  does it fit on this card?
   emulated-gpu run --max-gb 20 train.py                    exit code 3 if it needs more
   emulated-gpu run --devices 4 torchrun --nproc-per-node 4 train.py
@@ -15,66 +16,22 @@ and a C compiler; the first run compiles for some seconds.
 
 import argparse
 import json
-import os
 import shutil
 import signal
 import sys
 from pathlib import Path
 
-from emulated_gpu import compare, launch, programs
+from emulated_gpu import compare, launch, options, programs
 from emulated_gpu.build import BuildError
-from emulated_gpu.cards import CARDS, CONTEXT_GB, DEFAULT, NCCL_GB, get, groups
+from emulated_gpu.cards import CARDS, groups
 from emulated_gpu.texts import KINDS, Parser, amount, columns
 
 # Options that take the next word. split() has to know them before argparse does.
 WITH_VALUE = ("--card", "--devices", "--host", "--max-gb", "--snapshot", "--json")
-TOO_MUCH = 3  # the exit code of a program that needs more than --max-gb
-HELP = {
-    "--card": f"the GPU: {', '.join(CARDS)} (default: a100)",
-    "--devices": "the number of GPUs (default: 1)",
-    "--alone": "run one process, as rank 0 of --devices, which may be thousands; the other ranks "
-    "count as copies of it",
-    "--host": "the microseconds that the host takes to start a kernel (default: "
-    f"{launch.HOST_US}). The memory of FSDP1 and of Tensor.record_stream() depends on it",
-    "--max-gb": "end with exit code 3 if a card needs more: what PyTorch reserves, and "
-    f"{CONTEXT_GB} GB for CUDA, with several GPUs {NCCL_GB} GB for NCCL",
-    "--snapshot": "write the allocator's history, for https://pytorch.org/memory_viz; of further "
-    "processes into FILE.rank1 and so on",
-    "--json": "write the report as JSON: a list of processes, with their peaks in bytes",
-}
-
-
-def devices(text):
-    """Return a number of GPUs, or with --alone of ranks."""
-    # int() alone would also take texts such as "1_0" and " 1".
-    if not text.isdecimal() or not 0 < int(text) <= 100_000:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of devices")
-    return int(text)
-
-
-def number(of, example):
-    """Return a function that reads a number above 0, at most a million, from a text."""
-
-    def read(text):
-        try:
-            # "nan" is a float, too, but it is in no range.
-            if 0 < float(text) <= 1e6:
-                return float(text)
-        except ValueError:
-            pass
-        raise argparse.ArgumentTypeError(f"{text} is not a number of {of}, such as {example}")
-
-    return read
-
-
-def new_file(text):
-    """Return the path of a file that can be written; the program may change its folder."""
-    path = Path(text).resolve()
-    if path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text} is a folder")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise argparse.ArgumentTypeError(f"{text}: it cannot be written, or has no folder")
-    return path
+ALONE = "run one process, as rank 0 of --devices, which may be thousands; the other ranks count as "
+ALONE += "copies of it"
+HOST = "the microseconds that the host takes to start a kernel (default: "
+HOST += f"{launch.HOST_US}). The memory of FSDP1 and of Tensor.record_stream() depends on it"
 
 
 def split(argv):
@@ -100,24 +57,21 @@ def make_parser():
         usage="emulated-gpu [run] [OPTION...] SCRIPT|-m MODULE|PROGRAM [OPTION OF THE PROGRAM...]",
     )
 
-    def add(name, **options):
-        p.add_argument(name, help=HELP[name], **options)
-
-    add("--card", type=get, default=DEFAULT, metavar="NAME")
-    add("--devices", type=devices, default=1, metavar="N")
-    add("--alone", action="store_true")
-    add("--host", type=number("microseconds", launch.HOST_US), default=launch.HOST_US, metavar="US")
-    add("--max-gb", type=number("GB", 20), metavar="GB")
-    add("--snapshot", type=new_file, metavar="FILE")
-    add("--json", type=new_file, metavar="FILE")
+    report = "write the report as JSON: a list of processes, with their peaks in bytes"
+    options.add_shared(p, "the number of GPUs (default: 1)", report)
+    microseconds = options.number("microseconds", launch.HOST_US)
+    p.add_argument("--alone", action="store_true", help=ALONE)
+    p.add_argument("--host", type=microseconds, default=launch.HOST_US, metavar="US", help=HOST)
     return p
 
 
 def parse(argv):
     """Return the options; `program` has the words of the command to run."""
     p = make_parser()
-    options, program = split(argv)
-    args = p.parse_args(options)
+    words, program = split(argv)
+    args = p.parse_args(words)
+    args.devices = args.devices or 1
+    args.card, args.card_gb = options.card_of(args)
     if not program:
         p.error("name a script to run")
     if program == ["-m"]:
@@ -151,13 +105,15 @@ def table(reports):
 
 def notes(reports):
     """Yield lines on the limits of the figures: assumptions, the host's pace, a lack of memory."""
-    lines = {}
+    lines, stand_ins = {}, {}
     names = set()
     kept = {}  # in order, each once
     for report in reports:
         lines |= report["lines"]
+        stand_ins |= report["stand_ins"]
         names.update(report["called"])
         kept |= dict.fromkeys(report["kept"])
+    yield from (f"{line} {text}" for text, line in stand_ins.items())
     if lines:
         yield "no kernel computed what these lines read; 1, true or the largest size stands for it:"
         yield from (f"  {line}  ({what})" for line, what in lines.items())
@@ -214,13 +170,18 @@ def main(argv=None):
         return list_cards(words[1:])
     if words[:1] == ["compare"]:
         return compare.main(words[1:])
+    if words[:1] == ["why"]:
+        from emulated_gpu.why import command  # with modules that a run does not need
+
+        return command.main(words[1:])
     return run(parse(words[1:] if words[:1] == ["run"] else words))
 
 
 def run(args):
     """Run a program as parse() has returned it, and report; return main()'s exit code."""
     try:
-        variables = launch.environment(args.card, args.devices, host_us=args.host, alone=args.alone)
+        how = {"host_us": args.host, "alone": args.alone, "memory_gb": args.card_gb}
+        variables = launch.environment(args.card, args.devices, **how)
     except BuildError as error:
         print(f"\nemulated-gpu: {error}", file=sys.stderr)
         return 2
@@ -255,5 +216,5 @@ def run(args):
         more = f", {needs - args.max_gb:.2f} more than --max-gb {args.max_gb:g}"
         print(f"a card needs {needs:.2f} GB{more * (needs > args.max_gb)}", file=sys.stderr)
     if not code and args.max_gb and needs > args.max_gb:
-        return TOO_MUCH
+        return options.TOO_MUCH
     return 128 - code if code < 0 else code

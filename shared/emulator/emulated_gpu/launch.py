@@ -164,14 +164,15 @@ def run(command, variables, snapshot=None, **output):
         of functions whose results are assumptions, "kept": what recorded other streams on tensors,
         "file:line" or in words, so that memory depends on the host's pace, "groups": communicators
         of NCCL at once, "retries": how often PyTorch gave its cache back to make room, "errors":
-        allocations that failed}.
+        allocations that failed, "stand_ins": {note on what stood in for something missing: the
+        "file:line" that asked for it}}.
 
     Raises:
         EmulatorError: a process used a GPU, and its memory was not counted, or an operation failed
             by a mistake of the emulator, also if the program went on.
     """
     with tempfile.TemporaryDirectory(prefix="emulated-") as folder:
-        variables = {**variables, "EMULATED_REPORTS": folder}
+        variables = {**variables, "EMULATED_REPORTS": folder, "EMULATED_STAND_INS": "1"}
         if snapshot:
             variables["EMULATED_SNAPSHOT"] = str(Path(snapshot).resolve())
         process = start(command, variables, **output)

@@ -25,6 +25,7 @@ PEAKS = tuple(report.COUNTERS)  # "allocated", "active", "reserved"
 on_gpu = memory.on_gpu
 address = memory.start
 restart_peaks = report.restart
+count_changes = report.count_changes
 records_history = report.records_history
 allocation_failures = report.failures
 kept_by = streams.kept_by

@@ -5,6 +5,10 @@ import argparse
 KINDS = ("allocated", "active", "reserved")  # peaks of a process
 
 
+class UserError(ValueError):
+    """An error that the user can correct, with a message of one line that says how."""
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, without the usage before it."""
 
@@ -12,9 +16,14 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"\nemulated-gpu: {message} (see --help)\n")
 
 
-def amount(size):
+def size(gb):
+    """Return a size in GB (1e9 bytes) as a text: in GB if it is 1 or more, else in MB."""
+    return f"{gb:.2f} GB" if gb >= 1 else f"{gb * 1e3:.1f} MB"
+
+
+def amount(nbytes):
     """Return bytes as a text, in GB or MB."""
-    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
+    return size(nbytes / 1e9)
 
 
 def columns(rows):

@@ -19,6 +19,7 @@ GROUPS = {
     "game_sheet": ("known solutions of the game, judged", "evidence.game_sheet"),
     "exercises": ("answers of the exercises", "evidence.exercises"),
     "misconceptions": ("figures of the misconceptions", "evidence.misconceptions"),
+    "road": ("one side road, named after it; also fills the pages", "lessons.road"),
     "strips": ("how busy the GPU is during an update", "evidence.strips"),
 }
 

@@ -12,13 +12,13 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from emulated_gpu.cards import CARDS
+from emulated_gpu.why.fit import needs
 from shared.errors import UserError
 from shared.lab.game import texts
 from shared.lab.game.levels import Level
 from shared.lab.game.observe import observe
 from shared.lab.grading.same_training import same_training
 from shared.lab.grading.source import num_changed, parts
-from shared.lab.predict import tables
 from shared.lab.predict.jobs import Failed, Wanted, run_jobs
 from shared.lab.predict.stage import predict
 from shared.lab.records import reading
@@ -241,7 +241,7 @@ def card_title(play):
 def figures(record):
     """Return the figures of a verdict, from the record of a run at full size."""
     return {
-        "needs_gb": tables.needs(record),
+        "needs_gb": needs(record),
         "ms": reading.emulated_ms(record),
         "on_host": reading.computes_on_host(record),
         **{name: record[name] for name in KEPT},

@@ -11,7 +11,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from shared import metrics
 from shared.lab.grading.same_training import Training
 from shared.lab.records.running import side_by_side
-from shared.memory.torch_private import wrapped
+from shared.memory.accounting.torch_private import wrapped
 
 # Eight updates: enough for a missing zero_grad() to move the loss well beyond its tolerance.
 OPTIONS = ["--preset", "tiny", "--max-steps", "8"]

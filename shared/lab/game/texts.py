@@ -1,8 +1,8 @@
 """Sentences of the game about a script: why it is refused, where it ran out, how well it fits."""
 
+from emulated_gpu.cards import set_aside
 from shared.lab.grading.same_training import Aspect
 from shared.lab.predict.stage import UPDATES
-from shared.lab.predict.tables import set_aside
 from shared.lab.records.formats import size
 from shared.lab.records.oom_message import numbers
 from shared.lab.records.scripts import read_source

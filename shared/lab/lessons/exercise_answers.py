@@ -3,7 +3,7 @@
 from shared.lab.records import markdown
 from shared.lab.records.formats import LEAST, amount
 from shared.lab.records.reading import setting
-from shared.memory.blocks import CATEGORIES
+from shared.memory.accounting.blocks import CATEGORIES
 
 SMALL = 0.02  # a category that changes by at most this share is not listed on its own,
 LARGE = 0.25  # unless it makes up more than this share of the peak

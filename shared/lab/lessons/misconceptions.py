@@ -6,8 +6,8 @@ The sentences of evidence/misconceptions.toml take their figures from stored rec
 import dataclasses
 import types
 
+from emulated_gpu.why.fit import needs
 from shared.lab.evidence import misconceptions, on_cards
-from shared.lab.predict.tables import needs
 from shared.lab.records import markdown, stored
 from shared.lab.records.formats import size
 

@@ -2,9 +2,9 @@
 
 import os
 
-from shared.lab.predict.tables import needs
+from emulated_gpu.why.fit import needs
 from shared.lab.records import formats, markdown, measured, reading, scripts, stored
-from shared.memory.blocks import CATEGORIES
+from shared.memory.accounting.blocks import CATEGORIES
 from shared.record import ROOT
 
 FIGURES = ROOT / "shared" / "lab" / "evidence" / "figures"  # a picture per stage

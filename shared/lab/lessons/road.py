@@ -1,8 +1,8 @@
 """Make the records of one side road, and put its figures on the pages.
 
-`python -m shared road 06_sgd/ema` predicts the road at full size, measures it in the tiny preset on
-the CPU, stores both records, and writes the generated parts of the pages. The records of other
-scripts stay as they are.
+`python -m shared records road 06_sgd/ema` predicts the road at full size, measures it in the tiny
+preset on the CPU, stores both records, and writes the generated parts of the pages. The records of
+other scripts stay as they are.
 """
 
 import os
@@ -53,7 +53,7 @@ def predictions(name):
     every = [(group, job) for group in GROUPS for job in predicted.jobs(group)]
     jobs = [(group, job) for group, job in every if job[1].name == name]
     records = run_jobs([job for _, job in jobs])
-    command = f"python -m shared road {name}"
+    command = f"python -m shared records road {name}"
     return {group: {**made, "command": command} for (group, _), made in zip(jobs, records)}
 
 

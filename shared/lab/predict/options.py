@@ -13,19 +13,12 @@ DESCRIPTION = """\
 Predict the GPU memory and the cost of training scripts, without a GPU.
 
 SCRIPT is one of this repository, such as 06, 06_sgd/plain.py or 01-06; without any, all stages are
-predicted. Or it is the path of a script of yours, in any folder: it runs unedited and ends after a
-few updates. Its own code runs, so name no script that you would not run yourself.
+predicted. The path of a script of yours, and the options after it, go to emulated-gpu why.
 
 Scripts run as they are, with PyTorch's own CUDA build, on a card that is not there: kernels do
 nothing, and everything that decides about memory is PyTorch itself.
 """
-USAGE = """python -m shared predict [SCRIPT ...] [option ...]
-       python -m shared predict yours.py [option ...] [-- option of yours.py ...]"""
-UPDATES = 3  # of a script of the user's
-# The options that apply to one kind of scripts, by the names of their values.
-OF_REPOSITORY = ["side_roads", "one_gpu", "plain", "one_by_one", "preset", "model", "image_px"]
-OF_REPOSITORY += ["max_length", "trust_remote_code", "batch_size", "micro_batch_size"]
-OF_USER = ["updates", "input", "snapshot", "details"]
+USAGE = "python -m shared predict [SCRIPT ...] [option ...]"
 
 
 def at_most(most):
@@ -39,11 +32,6 @@ def at_most(most):
     return number
 
 
-def shape(text):
-    """Convert a shape such as 3x224x224 to a tuple."""
-    return tuple(cli.positive(n) for n in text.split("x"))
-
-
 def make_parser():
     """Return the parser of everything before --."""
     parser = cli.Parser(
@@ -52,30 +40,19 @@ def make_parser():
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    which = "numbers, ranges, names; or the path of one script of yours"
-    parser.add_argument("stages", nargs="*", metavar="SCRIPT", help=which)
-    _add_for_all(parser)
-    _add_for_repository(parser.add_argument_group("only for scripts of this repository"))
-    _add_for_user(parser.add_argument_group("only for a script of yours"))
-    return parser
-
-
-def _add_for_all(parser):
     add = parser.add_argument
+    which = "numbers, ranges, names; or the path of one script of yours"
+    add("stages", nargs="*", metavar="SCRIPT", help=which)
     card = (
         f"the GPU: {', '.join(cards.CARDS)}, or an a100 with so many GB of 1e9 bytes (default: "
         "a100); if given, also what fits on it, with how much to spare"
     )
-    devices = "GPUs; of this repository's scripts from 08 on (default: 4), yours runs as rank 0"
+    devices = "GPUs, of scripts from 08 on (default: 4)"
     add("--card", type=cards.card_or_gb, metavar="NAME|GB", help=card)
     add("--devices", type=at_most(100_000), metavar="N", help=devices)
     add("--expandable", action="store_true", help="with PyTorch's expandable segments")
     add("--timeline", type=cli.location, metavar="DIR", help="draw what holds memory")
     add("--json", action="store_true", help="print a list of records instead of tables")
-
-
-def _add_for_repository(group):
-    add = group.add_argument
     positive, size = cli.positive, at_most(largest.MOST)
     beside = "add the side roads in their folders, other techniques, each with its parent"
     one_gpu = "the scripts for those who have one GPU: 01 to 07, then what they can do in place"
@@ -95,64 +72,37 @@ def _add_for_repository(group):
     add("--trust-remote-code", action="store_true", help=code)
     add("--batch-size", type=size, metavar="N", help="per update (default: the script's)")
     add("--micro-batch-size", type=size, metavar="N", help="per device and pass, from 05 on")
-
-
-def _add_for_user(group):
-    add = group.add_argument
-    images = "of images, such as 3x224x224, in place of missing data sets of torchvision"
-    updates = f"to train for (default: {UPDATES})"
-    add("--updates", type=cli.positive, metavar="N", help=updates)
-    add("--input", type=shape, metavar="SHAPE", help=images)
-    add("--snapshot", type=cli.location, metavar="FILE", help="of the allocator, for memory_viz")
-    add("--details", action="store_true", help="print tables, too, and all notes")
+    return parser
 
 
 def parse(argv=None):
     """Parse the command line.
 
-    Besides the options, the result has `command`, the command line; `user_script`, the path of a
-    user's script, or None; `arguments` of that script; and `card_gb`, the GB of the card. For this
-    repository's scripts it has `names`, those that the options apply to, `models`, and `fits`:
-    whether to find out what fits on the card.
+    Besides the options, the result has `command`, the command line; `card_gb`, the GB of the card;
+    `names`, the scripts that the options apply to; `models`; and `fits`: whether to find out what
+    fits on the card.
 
     Raises:
-        UserError: an option is wrong, or not for this kind of script.
+        UserError: an option is wrong.
     """
     argv = sys.argv[1:] if argv is None else argv
-    end = argv.index("--") if "--" in argv else len(argv)
-    args, unknown = make_parser().parse_known_args(argv[:end])
-    if unknown:
-        after = "options of a script of yours go after --"
-        raise UserError(f"unrecognized arguments: {' '.join(unknown)}; {after} (see --help)")
-    # argparse would take what follows -- for positional arguments of this command.
-    args.arguments = argv[end + 1 :]
+    args = make_parser().parse_args(argv)
     args.command = cli.command_of(["-m", "shared", "predict"], argv)
     args.stages = [name for text in args.stages for name in selection.resolve(text)]
-    args.user_script = selection.user_script(args.stages)
     args.fits = args.card is not None
     if isinstance(args.card, float):
         args.card, args.card_gb = cards.DEFAULT, args.card
     else:
         args.card = args.card or cards.DEFAULT
         args.card_gb = args.card.gb
-    if args.user_script:
-        _refuse(args, OF_REPOSITORY, "the scripts of this repository; options of yours go after --")
-        # Not the parser's default, which _refuse() would take for an option that was given.
-        args.updates = args.updates or UPDATES
-    else:
-        _complete_for_repository(args)
-    if args.snapshot:
-        cli.try_writing(args.snapshot)
+    _complete(args)
     if args.timeline:
         cli.try_writing(args.timeline, is_folder=True)
     return args
 
 
-def _complete_for_repository(args):
-    """Check the options for scripts of this repository, and choose these."""
-    _refuse(args, OF_USER, "a script of yours; name its path")
-    if args.arguments:
-        raise UserError("what follows -- is for a script of yours; name its path (see --help)")
+def _complete(args):
+    """Check the options, and choose the scripts."""
     args.fits = args.fits and not args.timeline  # which draws the scripts' own updates
     if args.one_gpu:
         if args.stages or args.side_roads:
@@ -170,10 +120,3 @@ def _complete_for_repository(args):
         # To standard error, since with --json the rest is read by a program.
         print(f"- Python code that comes with {args.model} may run", file=sys.stderr)
     args.names = selection.suited(args)
-
-
-def _refuse(args, options, kind):
-    """Raise a UserError if an option was given that is for another kind of script."""
-    for name in options:
-        if getattr(args, name):
-            raise UserError(f"--{name.replace('_', '-')} is for {kind} (see --help)")

@@ -13,7 +13,7 @@ from shared.lab.predict.jobs import Wanted
 from shared.lab.records import scripts
 from shared.record import ROOT
 
-ENDINGS = (".py", ".ipynb")
+ENDINGS = (".py", ".ipynb")  # what resolve() leaves of paths of others
 
 
 def resolve(text):
@@ -37,23 +37,10 @@ def resolve(text):
     return [text.removesuffix(".py") if is_name and not path.exists() else text]
 
 
-def user_script(texts):
-    """Return the path of the user's script among the results of resolve(), or None.
-
-    Raises:
-        UserError: it does not exist, or is not the only one.
-    """
-    paths = [text for text in texts if text.endswith(ENDINGS)]
-    if not paths:
-        return None
-    path = Path(paths[0])
-    if path.suffix == ".ipynb":
-        raise UserError(f"{path} is a notebook; jupyter nbconvert --to script makes a script of it")
-    if not path.is_file():
-        raise UserError(f"there is no script {path}")
-    if len(texts) > 1:
-        raise UserError(f"{path} is a script of yours; predict it alone")
-    return path
+def names_own_script(words):
+    """Return whether words of a command line name a script that is none of this repository."""
+    before = words[: words.index("--")] if "--" in words else words
+    return any(name.endswith(ENDINGS) for word in before for name in resolve(word))
 
 
 def model(name):

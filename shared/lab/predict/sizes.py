@@ -6,7 +6,8 @@ These functions run in a process with an emulated card that has room for everyth
 import torch
 from torch.utils._pytree import tree_map_only
 
-from shared.lab.predict import tables
+from emulated_gpu import cards
+from emulated_gpu.why.fit import needs
 from shared.lab.predict.largest import largest
 from shared.lab.predict.stage import predicted, with_most
 
@@ -93,11 +94,11 @@ def with_fits(script, options, card_gb):
             share = max(2 * n, tries.share) if tries.stage.micro else n
             return tries.update(share, n)
 
-        budget = card_gb - tables.set_aside(tries.stage.devices)
+        budget = card_gb - cards.set_aside(tries.stage.devices)
         return largest(needs, budget, tries.stage.micro or tries.share)
 
     tries = Tries(search)
     record, *_ = predicted(script, with_most(script, options), tries)
-    needs_gb = tables.needs(record)
+    needs_gb = needs(record)
     fields = {"card_gb": card_gb, "needs_gb": needs_gb, "fits": needs_gb <= card_gb}
     return {**record, "fits": {**fields, "largest_micro_batch": tries.result}}

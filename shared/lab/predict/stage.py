@@ -13,14 +13,16 @@ from unittest import mock
 import torch
 from tqdm import tqdm
 
-from emulated_gpu import launch
+from emulated_gpu import cards, launch
+from emulated_gpu.why import history
+from emulated_gpu.why.fit import PLENTY_GB
+from emulated_gpu.why.whereabouts import plain
 from shared import metrics
 from shared.errors import UserError
 from shared.images import models
-from shared.lab.predict import history, tables
-from shared.lab.predict.module_tracker import Lines, plain
+from shared.lab.predict.lines import Lines
 from shared.lab.records.reading import unit
-from shared.memory.blocks import tensors
+from shared.memory.accounting.blocks import tensors
 from shared.memory.phases import Phases
 
 LEARNED = ("accuracy", "perplexity", "reward")
@@ -130,7 +132,7 @@ class Stage:
         Raises:
             torch.OutOfMemoryError: the card is too small.
         """
-        from shared.lab.predict.watch import Watch  # it exists only where a GPU is emulated
+        from emulated_gpu.why.watch import Watch  # it exists only where a GPU is emulated
 
         self._take_card()
         self.watch = Watch(self._line() if self._with_lines else lambda: None)
@@ -180,10 +182,10 @@ class Stage:
         """Give this process the card of the options, with its memory and ranks."""
         from emulated_gpu import process
 
-        card, gb = self.options.card, self.options.card_gb or tables.PLENTY_GB
+        card, gb = self.options.card, self.options.card_gb or PLENTY_GB
         options, alone = self.options, self.devices > 1
         how = {"host_us": options.host_us, "alone": alone, "rank": options.rank or 0}
-        how |= {"memory_gb": gb, "context_gb": tables.set_aside(self.devices)}
+        how |= {"memory_gb": gb, "context_gb": cards.set_aside(self.devices)}
         process.become(launch.settings(card, self.devices, **how))
         if self.options.expandable:
             torch.cuda.memory._set_allocator_settings("expandable_segments:True")
@@ -194,7 +196,7 @@ class Stage:
 def predicted(script, options, tries=None, with_lines=False):
     """Return a script's record, its Trace and its Stage; `tries` are a sizes.Tries, or None."""
     from emulated_gpu import process
-    from shared.lab.predict.trace import Trace
+    from emulated_gpu.why.trace import Trace
 
     started = time.perf_counter()
     stage = Stage(script, options, with_lines, tries and tries.batches)

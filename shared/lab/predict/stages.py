@@ -3,7 +3,8 @@
 import dataclasses
 
 from emulated_gpu.launch import BOUNDS_US
-from shared.lab.predict import card_fit, pace, tables
+from emulated_gpu.why import pace
+from shared.lab.predict import card_fit, tables
 from shared.lab.predict.jobs import Failed, run_jobs
 from shared.lab.predict.outcome import Outcome
 from shared.lab.predict.selection import runs

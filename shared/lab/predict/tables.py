@@ -1,19 +1,13 @@
 """Predictions as tables of text: peaks, memory by category, costs, and scripts that fit a card."""
 
-from emulated_gpu.cards import CONTEXT_GB, NCCL_GB, set_aside
-from shared.lab.predict import pace, times
+from emulated_gpu.cards import CONTEXT_GB, NCCL_GB
+from emulated_gpu.why import pace, times
+from emulated_gpu.why.fit import TIGHTLY
 from shared.lab.records import formats, reading, scripts
 from shared.lab.records.ladder_table import parent
 from shared.lab.records.reading import name, setting, unit
 from shared.memory import bf16
-from shared.memory.blocks import CATEGORIES
-
-# What PyTorch may reserve beyond a prediction for a network with convolutions, by cuDNN's
-# workspaces: measured on one H200, whose rules the emulated GPU has for all cards.
-CUDNN = 0.02
-OPEN_GB = 2  # to spare; with less, it is open whether something fits
-PLENTY_GB = 4000  # a card that everything fits on; expandable segments reserve addresses for it
-TIGHTLY = "tightly: PyTorch has to give idle memory back, which takes time"
+from shared.memory.accounting.blocks import CATEGORIES
 
 
 def table(records, columns):
@@ -128,14 +122,6 @@ def show(records, card, how):
         print(f"\n{note}")
     if card and not card.bf16 and any("bf16" in str(r["precision"]) for r in records):
         print(f"\nA {card.title} has {bf16.NOTE}{bf16.SLOW}.")
-
-
-def needs(record):
-    """Return the GB of a card that a script needs; if ranks share the card, of all of them."""
-    # Between loading and training, PyTorch's cache is emptied, so the larger one counts.
-    of_training = pace.bounds(record, "device_reserved_gb")
-    reserved = max(record["load"]["device_reserved_gb"], *of_training)
-    return (reserved + set_aside(record["world_size"])) * record.get("ranks_on_card", 1)
 
 
 def fitting(records):

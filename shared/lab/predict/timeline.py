@@ -3,14 +3,14 @@
 import json
 
 import matplotlib
+import numpy as np
 
-from shared.lab.predict.history import expanded
 from shared.lab.records import bars
 from shared.lab.records.atomic_files import write_text
 from shared.lab.records.bars import COLORS
 from shared.lab.records.formats import where
 from shared.lab.records.reading import at_once, setting, unit
-from shared.memory.blocks import CATEGORIES
+from shared.memory.accounting.blocks import CATEGORIES
 
 matplotlib.use("Agg")  # draws into files, needs no screen
 import matplotlib.pyplot as plt
@@ -20,6 +20,13 @@ PEAK = matplotlib.lines.Line2D([], [], label="peak", **MARK)
 SHADES = {"forward": "#ffffff", "backward": "#eeeeee", "step": "#dcdcdc", "evaluation": "#ffffff"}
 APART = 5  # peaks that differ by this factor are not shown on one scale
 ABOVE = {"textcoords": "offset points", "fontsize": 9}  # a text above a point
+
+
+def expanded(moments):
+    """Return the result of condensed(), its MB as arrays of GB, (moments, CATEGORIES)."""
+    zeros = [0] * len(moments["at"])
+    rows = [moments["device"].get(label, zeros) for label in CATEGORIES]
+    return {**moments, "device": np.array(rows).T / 1e3}
 
 
 def draw_all(every, out):

@@ -10,7 +10,7 @@ from PIL import Image, PngImagePlugin
 from shared.lab.records.atomic_files import write_bytes
 from shared.lab.records.formats import one_line, scale
 from shared.lab.records.reading import by_model, setting
-from shared.memory.blocks import CATEGORIES
+from shared.memory.accounting.blocks import CATEGORIES
 
 matplotlib.use("Agg")  # draws to files, needs no display
 matplotlib.rcParams["text.parse_math"] = False  # a dollar in a name is a dollar

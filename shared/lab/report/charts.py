@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 from shared.lab.records import formats, reading, scripts, stored
-from shared.memory.blocks import CATEGORIES
+from shared.memory.accounting.blocks import CATEGORIES
 
 
 def datasets(files):

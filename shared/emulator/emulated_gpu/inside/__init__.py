@@ -38,7 +38,9 @@ def _prepare(torch):
     once_imported("torchvision", kernels.begin_nms)
     once_imported("triton.runtime.jit", kernels.begin_triton)
     sizes.bound_combinations()
-    dynamo.leave_out("emulated_gpu")
+    # Not all of this package: hooks on modules, of why/updates.py, are traced, and do nothing then.
+    for module in ("inside", "process", "stand_ins"):
+        dynamo.leave_out(f"emulated_gpu.{module}")
     host.begin()
     streams.begin()
     report.begin()

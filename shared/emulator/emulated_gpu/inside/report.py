@@ -12,6 +12,7 @@ import torch
 
 from emulated_gpu.inside import kernels, library, reads, streams, work
 from emulated_gpu.inside.memory import start
+from emulated_gpu.stand_ins import notes
 
 # The counters of PyTorch's allocator that are reported, by their names in the report.
 COUNTERS = {"allocated": "allocated_bytes", "active": "active_bytes", "reserved": "reserved_bytes"}
@@ -46,6 +47,14 @@ def begin():
     if records_history():
         torch.cuda.memory._record_memory_history(max_entries=EVENTS, stacks="python")
         kernels.watchers.append(types.SimpleNamespace(begins=lambda func: None, ends=_note_types))
+
+
+def count_changes():
+    """Return the number of allocations and frees on the current device so far."""
+    if not torch.cuda.is_initialized():
+        return 0
+    counts = _memory_stats(torch.cuda.current_device())["allocation"]["all"]
+    return counts["allocated"] + counts["freed"]
 
 
 def records_history():
@@ -174,6 +183,7 @@ def write():
         return
     report = {"rank": rank, "peaks": peaks(), "lines": reads.lines, "called": called()}
     report |= {"kept": streams.kept_by(), "groups": library.communicators(), **failures()}
+    report["stand_ins"] = notes.made
     path = os.path.join(folder, f"{os.getpid()}.json")
     # The launcher reads all *.json at the end, also of processes that it has killed meanwhile.
     with open(f"{path}.part", "w") as part:

@@ -52,3 +52,7 @@ if "EMULATED_DEVICES" in os.environ:
     from emulated_gpu.imports import once_imported
 
     once_imported("torch", prepare_torch)
+    if "EMULATED_STAND_INS" in os.environ:  # a program of somebody, as launch.run() starts it
+        from emulated_gpu import stand_ins
+
+        stand_ins.install()

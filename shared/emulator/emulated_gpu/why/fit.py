@@ -1,0 +1,28 @@
+"""The memory of a card that a script needs, by its record."""
+
+from emulated_gpu.cards import set_aside
+from emulated_gpu.why import pace
+
+# What PyTorch may reserve beyond a prediction for a network with convolutions, by cuDNN's
+# workspaces: measured on one H200, with twelve networks from which no rule was made. The emulated
+# GPU has the rules of that card for all cards.
+CUDNN = 0.06
+OPEN_GB = 2  # to spare; with less, it is open whether something fits
+PLENTY_GB = 4000  # a card that everything fits on; expandable segments reserve addresses for it
+TIGHTLY = "tightly: PyTorch has to give idle memory back, which takes time"
+
+
+def needs(record):
+    """Return the GB of a card that a script needs; if ranks share the card, of all of them."""
+    # Between loading and training, PyTorch's cache is emptied, so the larger one counts.
+    of_training = pace.bounds(record, "device_reserved_gb")
+    reserved = max(record["load"]["device_reserved_gb"], *of_training, after_evaluation(record))
+    return (reserved + set_aside(record["world_size"])) * record.get("ranks_on_card", 1)
+
+
+def after_evaluation(record):
+    """Return the GB in use at the end of an evaluation that keeps what it computes, else 0."""
+    kept = record.get("evaluation")
+    if not kept or not kept["batches"]:
+        return 0
+    return kept["left_gb"] + kept["gb"] * (kept["batches"] - kept["seen"])

@@ -1,1 +1,0 @@
-"""Any training script, unedited, on an emulated GPU."""
