@@ -118,7 +118,7 @@ def test_sanitizers_find_nothing(sanitizer, tmp_path):
     for folder in (build.SOURCES / "headers", build.SOURCES, *build.headers(build.torch_folder())):
         include += ["-I", folder]
     # host.c replaces functions of the C library, as sanitizers do.
-    files = (file for file in build.SOURCES.glob("*.c") if file.name != "host.c")
+    files = (file for file in build.SOURCES.glob("**/*.c") if file.name != "host.c")
     sources = [*files, tmp_path / "program.c"]
     flags = ["-std=gnu11", "-g", "-O1", *build.WARNINGS, f"-fsanitize={sanitizer}"]
     command = ["cc", *flags, *include, *sources, "-o", tmp_path / "program", *build.LIBRARIES]

@@ -103,11 +103,7 @@ def _fingerprint(torch, compiler):
     status = (torch / "lib/libtorch_cuda.so").stat()
     version = subprocess.run([*compiler, "--version"], capture_output=True, text=True).stdout
     parts = [str(torch), status.st_size, status.st_mtime_ns, platform.machine(), version]
-    files = [
-        Path(__file__),
-        *sorted(SOURCES.glob("*.[ch]")),
-        *sorted(SOURCES.glob("headers/**/*.h")),
-    ]
+    files = [Path(__file__), *sorted(SOURCES.glob("**/*.[ch]"))]
     code = repr(parts).encode() + b"".join(file.read_bytes() for file in files)
     return hashlib.sha256(code).hexdigest()[:16]
 
@@ -124,9 +120,9 @@ def _build(torch, compiler, folder):
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="part-") as part:
         include = []
         # Headers in wheels include some that no wheel has; this package replaces those.
-        for path in (SOURCES / "headers", *headers(torch)):
+        for path in (SOURCES, SOURCES / "headers", *headers(torch)):
             include += ["-I", path]
-        sources = sorted(SOURCES.glob("*.c"))
+        sources = sorted(SOURCES.glob("**/*.c"))
         # First without stubs, to see which names the C files define.
         _compile([*compiler, *FLAGS, *include, *sources, "-o", f"{part}/first.so", *LIBRARIES])
         defined = _names(f"{part}/first.so", "--defined-only")
@@ -134,7 +130,6 @@ def _build(torch, compiler, folder):
         stubs = Path(part, "stubs.c")
         stubs.write_text(stub_code(missing, headers(torch)))
         sources = [*sources, stubs]
-        include += ["-I", SOURCES]
         _compile([*compiler, *FLAGS, *include, *sources, "-o", f"{part}/{NAME}", *LIBRARIES])
         Path(part, "first.so").unlink()
         for other in OTHER_NAMES:

@@ -92,42 +92,6 @@ ENTRY cudnnStatus_t cudnnGetFilterNdDescriptor(const cudnnFilterDescriptor_t of,
   return CUDNN_STATUS_SUCCESS;
 }
 
-// ---- cuDNN's batch normalization. With channels last it sums over blocks of rows, and adds these
-// sums in the end. Blocks have so many rows that one reads 16 KB of 64 channels, 20 KB in 16 bits,
-// and in backward, where it reads two tensors, 96 rows.
-static size_t partial_sums(cudnnBatchNormMode_t mode, const void *x, bool backward) {
-  const shape *s = x;
-  size_t rows = s->sizes[0], channels = s->sizes[1];
-  if (mode != CUDNN_BATCHNORM_SPATIAL_PERSISTENT) // which PyTorch asks for with channels last
-    return 0;
-  for (int i = 2; i < s->dimensions; i++)
-    rows *= s->sizes[i];
-  size_t rows_of_block = backward ? 96 : s->type == CUDNN_DATA_FLOAT ? 64 : 160;
-  size_t blocks = (rows + rows_of_block - 1) / rows_of_block;
-  // Two sums of each channel, and forward also how many values they have, of 64 channels each.
-  size_t counts = backward ? 0 : (channels + 63) / 64;
-  return blocks * (2 * channels + counts) * sizeof(float) + 1076;
-}
-
-ENTRY cudnnStatus_t cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
-    cudnnHandle_t handle, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t operations,
-    const cudnnTensorDescriptor_t x, const cudnnTensorDescriptor_t z,
-    const cudnnTensorDescriptor_t y, const cudnnTensorDescriptor_t statistics,
-    const cudnnActivationDescriptor_t activation, size_t *bytes) {
-  *bytes = partial_sums(mode, x, false);
-  return CUDNN_STATUS_SUCCESS;
-}
-
-ENTRY cudnnStatus_t cudnnGetBatchNormalizationBackwardExWorkspaceSize(
-    cudnnHandle_t handle, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t operations,
-    const cudnnTensorDescriptor_t x, const cudnnTensorDescriptor_t y,
-    const cudnnTensorDescriptor_t dy, const cudnnTensorDescriptor_t dz,
-    const cudnnTensorDescriptor_t dx, const cudnnTensorDescriptor_t statistics,
-    const cudnnActivationDescriptor_t activation, size_t *bytes) {
-  *bytes = partial_sums(mode, x, true);
-  return CUDNN_STATUS_SUCCESS;
-}
-
 // It is for activations that are fused with it, which PyTorch does not ask for.
 ENTRY cudnnStatus_t cudnnGetBatchNormalizationTrainingExReserveSpaceSize(
     cudnnHandle_t handle, cudnnBatchNormMode_t mode, cudnnBatchNormOps_t operations,

@@ -1,8 +1,8 @@
 // cuDNN's backend API: https://docs.nvidia.com/deeplearning/cudnn/backend/latest/
 // A program describes tensors and operations, makes a graph of them, asks heuristics for engines
 // that compute it, and executes a plan of one. Descriptors keep what a convolution consists of.
-#include "convolutions.h"
 #include "emulator.h"
+#include "fitted/convolutions.h"
 #include <cudnn.h>
 #include <stdlib.h>
 #include <string.h>

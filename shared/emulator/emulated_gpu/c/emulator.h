@@ -4,6 +4,7 @@
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
+#include <library_types.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -53,7 +54,8 @@ void memory_copy(void *to, const void *from, size_t bytes);
 int64_t memory_answer(int64_t otherwise);
 
 // A piece of work, and how many ns it takes: of a kernel of so many threads, if it moves bytes and
-// computes little, of copying bytes, and of sending them between GPUs.
+// computes little, of copying bytes, of sending them between GPUs, and of a product of matrices
+// that has so many operations (`along`: both matrices lie in memory along the sums).
 typedef struct work {
   const char *kind; // "product", "kernel", "copy" or "send"
   double ns;
@@ -62,6 +64,7 @@ typedef struct work {
 work work_of_threads(dim3 grid, dim3 block);
 work work_of_copying(const void *to, const void *from, size_t bytes);
 work work_of_sending(double bytes);
+work work_of_product(cudaDataType type, bool tf32, bool along, double flop);
 // Add it to a stream.
 void stream_work(cudaStream_t stream, work piece);
 // Add a kernel of a library, of whose work only its operation knows; the handle begins with its

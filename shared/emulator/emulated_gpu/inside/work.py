@@ -2,7 +2,7 @@
 
 The library sees that a kernel is launched, and not what it does. So an operation's duration is
 estimated here, when it has ended, from its arguments. Products, convolutions and copies have theirs
-already: c/clock.c.
+already: c/fitted/clock.c.
 
 The shares are of one H200, in updates of ViT-L with 4 to 128 images at once (h200.jsonl.xz), where
 data come from memory as often as from its cache.

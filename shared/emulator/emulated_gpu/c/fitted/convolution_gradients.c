@@ -1,6 +1,11 @@
-// Workspaces of gradients of weights: rules as in convolutions.c. Such a gradient is a sum over all
-// points of all images: to have work for all multiprocessors, blocks of threads sum over a part of
-// the points each, in 32 bits, and these partial sums are added in the end.
+// Workspaces of gradients of weights: rules of the same H200 with PyTorch 2.11.0, CUDA 13.0 and
+// cuDNN 9.19.0 as in convolutions.c, which also says how networks come out. Of measured ones that
+// were not used to find them, within 2 % or 1 MiB are 80 % in layers of networks, 57 to 63 % of
+// random ones.
+//
+// Such a gradient is a sum over all points of all images: to have work for all multiprocessors,
+// blocks of threads sum over a part of the points each, in 32 bits, and these partial sums are
+// added in the end.
 #include "convolutions.h"
 
 // Return among how many blocks a sum over points is divided: s, or half as often, until each has

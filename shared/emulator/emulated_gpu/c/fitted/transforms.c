@@ -1,6 +1,8 @@
 // cuFFT: plans, and their workspaces. https://docs.nvidia.com/cuda/cufft/ Its chapter on accuracy
 // and performance has the kinds of algorithms: factors up to 127 by Cooley and Tukey, larger primes
-// by Bluestein. Measurements of an H200 with CUDA 13.0 show from which sizes on they need memory.
+// by Bluestein. From which sizes on they need memory are rules that one H200 with PyTorch 2.11.0
+// and CUDA 13.0 follows. All 75 measured transforms that were not used to find them
+// (workspaces.json.xz) are within 2 % or 1 MiB. No other card or version was measured.
 #include "emulator.h"
 #include <cufftXt.h>
 

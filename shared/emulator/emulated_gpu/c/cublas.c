@@ -1,80 +1,84 @@
-// The duration of the libraries' work on the card: products, convolutions, copies, messages. That
-// of PyTorch's own kernels is estimated in inside/work.py.
-#include "convolutions.h"
+// cuBLAS: handles, and how much a product computes. Other functions that only compute are generated
+// by build.py, and do nothing. https://docs.nvidia.com/cuda/cublas/
 #include "emulator.h"
 #include <cublasLt.h>
 #include <cublas_v2.h>
+#include <stdlib.h>
+#include <string.h>
 
-// What a card reaches of its highest rates, and the ns that work takes before it is at that rate.
-// Fitted on one H200: products of 47 shapes of transformers, whose errors are 6 % in the median,
-// and within 17 % in nine of ten (`rates` in h200.jsonl.xz).
-// A product takes as long as its arithmetic at NEAR the highest rate, and as long as a
-// multiprocessor needs to feed its tensor cores, which takes it cycles of its clock: on cards whose
-// tensor cores are slower beside that, less is lost.
-#define NEAR 0.95
-typedef struct efficiency {
-  double fed, start; // operations per cycle of a multiprocessor, ns
-} efficiency;
-static const efficiency FP32 = {0.91e3, 12e3}, HALF = {16.2e3, 4e3};
-// Tensor cores read TF32 along the sums; other layouts are transposed on the way.
-static const efficiency TF32 = {3.9e3, 12e3}, TF32_ACROSS = {1.62e3, 12e3};
-// Convolutions, of the profiles of twelve networks: those of images, which have few channels; bytes
-// per cycle of a multiprocessor of depthwise ones, and of copies in another layout.
-static const efficiency CONVOLUTION = {6.2e3, 5e3}, FEW_CHANNELS = {0.33e3, 5e3};
-#define DEPTHWISE 1.67
-#define LAYOUT 7.3
-#define INSIDE 0.78 // of the memory's rate: a copy on the card
-#define LINK 0.85   // of the link's rate to the host, and to other GPUs
-#define PAGEABLE 16 // bytes per ns from or to memory of the host that is not pinned
-// Bytes that a thread of an elementwise kernel moves: four values of 16 bits, from two tensors into
-// a third. It stands for kernels of which nothing else is known: those that compilers make.
-#define OF_THREAD 24
-#define ELEMENTWISE 0.68 // of the memory's rate
+// PyTorch allocates its workspaces; beside them, cuBLAS takes no memory of its own.
+#undef cublasCreate
+#undef cublasGetPointerMode
+CREATES(cublas, cublasCreate_v2, cublasHandle_t)
+CREATES(cublas, cublasLtCreate, cublasLtHandle_t)
+CREATES(cublas, cublasLtMatmulPreferenceCreate, cublasLtMatmulPreference_t)
 
-// Before PyTorch 2.9, the library is not told what operations do (inside/kernels.py), and norms,
-// attention or an optimizer's step would take as long as their few threads. So products take the
-// time of these, too: in updates of ViT-L in 16 bits on the H200, of 16 images at once and more,
-// products take this share of the time without elementwise kernels, in the median.
-#define PRODUCTS 0.59
-
-static work at_least(const char *kind, double ns) { return (work){kind, ns > LEAST ? ns : LEAST}; }
-
-static double time_of(efficiency reached, double flop, double rate) {
-  return reached.start + flop / (rate * NEAR) + flop / (card.cycles * reached.fed);
+// It begins with how it computes.
+ENTRY cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *description,
+                                              cublasComputeType_t compute, cudaDataType_t scale) {
+  *description = object_new(OBJECT);
+  *(cublasComputeType_t *)*description = compute;
+  return CUBLAS_STATUS_SUCCESS;
 }
 
-work work_of_threads(dim3 grid, dim3 block) {
-  if (stream_knows_operation()) // which will say how long it takes
-    return (work){"kernel", LEAST};
-  double threads = (double)grid.x * grid.y * grid.z * block.x * block.y * block.z;
-  return at_least("kernel", threads * OF_THREAD / (card.memory * ELEMENTWISE));
+ENTRY cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t description) {
+  free(description);
+  return CUBLAS_STATUS_SUCCESS;
 }
 
-work work_of_copying(const void *to, const void *from, size_t bytes) {
-  bool inside = memory_on_device(to) && memory_on_device(from);
-  double link = memory_pageable(to) || memory_pageable(from) ? PAGEABLE : card.link * LINK;
-  double rate = inside ? card.memory / 2 * INSIDE : link < card.link ? link : card.link;
-  return at_least(inside ? "kernel" : "copy", bytes / rate);
+ENTRY cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  free(layout);
+  return CUBLAS_STATUS_SUCCESS;
 }
 
-work work_of_sending(double bytes) { return at_least("send", bytes / (card.gpus * LINK)); }
+ENTRY cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  free(preference);
+  return CUBLAS_STATUS_SUCCESS;
+}
 
-work work_of_convolution(const convolution *c, plan plan, double copied) {
-  double rate = c->width == 2 ? card.half : card.tf32 ? card.tf32 : card.fp32;
-  efficiency reached = c->groups == 1 && c->inputs < 8 ? FEW_CHANNELS : CONVOLUTION;
-  if (plan == WITHOUT_TENSOR_CORES) {
-    rate = card.fp32;
-    reached = FP32;
+// One algorithm is enough: PyTorch has allocated the workspace before it asks for one.
+ENTRY cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
+    cublasLtHandle_t handle, cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t a,
+    cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+    cublasLtMatmulPreference_t preference, int wanted, cublasLtMatmulHeuristicResult_t results[],
+    int *count) {
+  memset(results, 0, sizeof *results);
+  *count = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+// Factorizations of a batch say at once, on the host, whether their arguments were right.
+#define FACTORS(letter, type)                                                                      \
+  ENTRY cublasStatus_t cublas##letter##geqrfBatched(cublasHandle_t handle, int m, int n,           \
+                                                    type *const a[], int lda, type *const tau[],   \
+                                                    int *info, int batch) {                        \
+    *info = 0;                                                                                     \
+    return CUBLAS_STATUS_SUCCESS;                                                                  \
+  }                                                                                                \
+  ENTRY cublasStatus_t cublas##letter##gelsBatched(                                                \
+      cublasHandle_t handle, cublasOperation_t operation, int m, int n, int sides,                 \
+      type *const a[], int lda, type *const c[], int ldc, int *info, int *infos, int batch) {      \
+    *info = 0;                                                                                     \
+    return CUBLAS_STATUS_SUCCESS;                                                                  \
   }
-  double ns = time_of(reached, 2.0 * c->y_points * c->weights, rate);
-  if (c->groups > 1 && c->inputs == 1) // no product: every value is read for its own sum
-    ns = reached.start + (c->x + c->y) / (card.cycles * DEPTHWISE);
-  double moved = card.cycles * LAYOUT, most = card.memory * ELEMENTWISE;
-  return at_least("product", ns + 2 * copied / (moved < most ? moved : most));
+FACTORS(S, float)
+FACTORS(D, double)
+FACTORS(C, cuComplex)
+FACTORS(Z, cuDoubleComplex)
+
+ENTRY size_t cublasLtGetVersion(void) { return CUBLAS_VERSION; }
+
+ENTRY cublasStatus_t cublasGetMathMode(cublasHandle_t handle, cublasMath_t *mode) {
+  *mode = CUBLAS_DEFAULT_MATH;
+  return CUBLAS_STATUS_SUCCESS;
 }
 
-// ---- Products: https://docs.nvidia.com/cuda/cublas/
-// The beginning of a cublasHandle_t, and of a cublasLtMatrixLayout_t.
+ENTRY cublasStatus_t cublasGetPointerMode_v2(cublasHandle_t handle, cublasPointerMode_t *mode) {
+  *mode = CUBLAS_POINTER_MODE_HOST;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+// ---- Products. The beginning of a cublasHandle_t, and of a cublasLtMatrixLayout_t.
 typedef struct handle {
   cudaStream_t stream;
   cublasMath_t math;
@@ -85,19 +89,8 @@ typedef struct layout {
   int32_t batch;
 } layout;
 
-static bool is_half(cudaDataType type) { return type == CUDA_R_16F || type == CUDA_R_16BF; }
-
-// `along`: both matrices lie in memory along the sums.
 static void product(cudaStream_t stream, cudaDataType type, bool tf32, bool along, double flop) {
-  bool single = type == CUDA_R_32F, cores = single && tf32 && card.tf32;
-  efficiency reached = cores ? (along ? TF32 : TF32_ACROSS) : single ? FP32 : HALF;
-  double rate = cores ? card.tf32 : single ? card.fp32 : card.half;
-  if (!single && !is_half(type) && type != CUDA_R_64F)
-    rate *= 2; // 8 bits
-  double ns = time_of(reached, flop, rate);
-  if (rate > card.fp32 && !stream_knows_operation())
-    ns /= PRODUCTS;
-  stream_work(stream, at_least("product", ns));
+  stream_work(stream, work_of_product(type, tf32, along, flop));
 }
 
 ENTRY cublasStatus_t cublasSetStream_v2(cublasHandle_t of, cudaStream_t stream) {
