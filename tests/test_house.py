@@ -100,6 +100,18 @@ def test_no_circle():
     tuple(graphlib.TopologicalSorter(parts).static_order())
 
 
+def test_no_circle_in_c():
+    """A file uses another if it names a function that the other defines."""
+    folder = ROOT / "shared/emulator/emulated_gpu/c"
+    no_code = re.compile(r'//.*|"[^"\n]*"')
+    files = {file.name: no_code.sub("", file.read_text()) for file in folder.glob("**/*.c")}
+    definition = re.compile(r"^(?!static|typedef)\w[\w ]*[ *](\w+)\([^;{}]*\) \{", re.M)
+    of = {name: file for file, code in files.items() for name in definition.findall(code)}
+    uses = {a: {of[x] for x in re.findall(r"\w+", code) if x in of} for a, code in files.items()}
+    assert "clock.c" in uses["cublas.c"]
+    tuple(graphlib.TopologicalSorter({a: b - {a} for a, b in uses.items()}).static_order())
+
+
 @pytest.mark.parametrize("name", scripts.every())
 def test_a_stage_reaches_neither_lab_nor_emulator(name):
     reached = {str(file.relative_to(ROOT)) for file in closure(scripts.get(name).path)}

@@ -263,7 +263,7 @@ ENTRY CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes
 }
 
 ENTRY CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, CUstream stream) {
-  stream_work(stream, work_of_copying((void *)to, (void *)to, 2 * count)); // half: no reading
+  stream_work(stream, memory_copying((void *)to, (void *)to, 2 * count)); // half: no reading
   for (size_t i = 0; i < count && 4 * count <= COPIED; i++)
     ((unsigned *)to)[i] = value;
   return CUDA_SUCCESS;

@@ -44,8 +44,6 @@ size_t memory_used(int on);
 // Return addresses that nothing else has, without memory behind them until they are written.
 uintptr_t memory_addresses(size_t bytes);
 bool memory_on_device(const void *pointer);
-// Whether it belongs to the host and is not pinned: it is copied in pieces, through memory that is.
-bool memory_pageable(const void *pointer);
 // The number of the device that has it; for addresses that belong to none, the current one.
 int memory_device(const void *pointer);
 // Copy between host and device if it is small: what is large has no values.
@@ -62,9 +60,12 @@ typedef struct work {
 } work;
 #define LEAST 1500.0 // ns of a kernel that has hardly anything to do
 work work_of_threads(dim3 grid, dim3 block);
-work work_of_copying(const void *to, const void *from, size_t bytes);
+work work_of_copying(bool inside, bool pageable, size_t bytes);
 work work_of_sending(double bytes);
 work work_of_product(cudaDataType type, bool tf32, bool along, double flop);
+// A copy between these addresses: `inside` of a card, or with the host, whose memory is `pageable`
+// if it is not pinned: then it is copied in pieces, through memory that is.
+work memory_copying(const void *to, const void *from, size_t bytes);
 // Add it to a stream.
 void stream_work(cudaStream_t stream, work piece);
 // Add a kernel of a library, of whose work only its operation knows; the handle begins with its

@@ -34,8 +34,13 @@ static enum cudaMemoryType type_of(const void *pointer) {
   return type;
 }
 
-bool memory_pageable(const void *pointer) {
+static bool is_pageable(const void *pointer) {
   return !memory_on_device(pointer) && type_of(pointer) == cudaMemoryTypeUnregistered;
+}
+
+work memory_copying(const void *to, const void *from, size_t bytes) {
+  bool inside = memory_on_device(to) && memory_on_device(from);
+  return work_of_copying(inside, is_pageable(to) || is_pageable(from), bytes);
 }
 
 static cudaError_t map(void **pointer, size_t bytes, enum cudaMemoryType type) {
@@ -145,8 +150,8 @@ void memory_copy(void *to, const void *from, size_t bytes) {
 
 // A copy to memory of the host that is not pinned makes the host wait.
 static void copy(void *to, const void *from, size_t bytes, cudaStream_t stream, bool waits) {
-  stream_work(stream, work_of_copying(to, from, bytes));
-  if (waits || memory_pageable(to))
+  stream_work(stream, memory_copying(to, from, bytes));
+  if (waits || is_pageable(to))
     cudaStreamSynchronize(stream);
   memory_copy(to, from, bytes);
 }
@@ -171,7 +176,7 @@ ENTRY cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from,
 ENTRY cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
                                     size_t width, size_t height, enum cudaMemcpyKind kind,
                                     cudaStream_t stream) {
-  stream_work(stream, work_of_copying(to, from, width * height));
+  stream_work(stream, memory_copying(to, from, width * height));
   for (size_t row = 0; row < height && width * height <= COPIED; row++)
     memory_copy((char *)to + row * to_pitch, (const char *)from + row * from_pitch, width);
   return cudaSuccess;
@@ -182,7 +187,7 @@ ENTRY cudaError_t cudaMemset(void *to, int value, size_t bytes) {
 }
 
 ENTRY cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream) {
-  stream_work(stream, work_of_copying(to, to, bytes / 2)); // half: it reads nothing
+  stream_work(stream, memory_copying(to, to, bytes / 2)); // half: it reads nothing
   if (bytes <= COPIED)
     memset(to, value, bytes);
   return cudaSuccess;

@@ -53,9 +53,8 @@ work work_of_threads(dim3 grid, dim3 block) {
   return at_least("kernel", threads * OF_THREAD / (card.memory * ELEMENTWISE));
 }
 
-work work_of_copying(const void *to, const void *from, size_t bytes) {
-  bool inside = memory_on_device(to) && memory_on_device(from);
-  double link = memory_pageable(to) || memory_pageable(from) ? PAGEABLE : card.link * LINK;
+work work_of_copying(bool inside, bool pageable, size_t bytes) {
+  double link = pageable ? PAGEABLE : card.link * LINK;
   double rate = inside ? card.memory / 2 * INSIDE : link < card.link ? link : card.link;
   return at_least(inside ? "kernel" : "copy", bytes / rate);
 }

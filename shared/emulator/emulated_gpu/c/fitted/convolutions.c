@@ -13,15 +13,6 @@
 // expect: the threshold is the size from which the measured choices were others.
 #include "convolutions.h"
 
-// Return the bytes of copies in NHWC, of w and what else is needed, with channels padded.
-int64_t copies(const convolution *c, bool of_x, bool of_y, int64_t vector) {
-  int64_t inputs = up(c->inputs, vector), results = up(c->results, vector);
-  int64_t values = inputs * results * c->positions * c->groups;
-  values += of_x ? c->x_points * inputs * c->groups : 0;
-  values += of_y ? c->y_points * results * c->groups : 0;
-  return values * c->width + 16;
-}
-
 // The tiles of a result rarely fill all multiprocessors in the last wave. If they fill at most
 // half of them, all share these tiles, and each sums over a part of the channels and positions.
 static int64_t sums_last_wave(const convolution *c) {
@@ -146,38 +137,13 @@ static int64_t windows_tf32(const convolution *c) {
   return copies(c, true, !writes, 4) + sums_last_wave(c);
 }
 
-// Return the channels of a kernel's groups, to which fewer are padded: 4, 8, 16 or 32; 64 if there
-// are more.
-static int64_t group_size(const convolution *c) {
-  int64_t size = 4;
-  while (size < most(c->inputs, c->results) && size <= 32)
-    size *= 2;
-  return size;
-}
-
-// Larger groups are converted to NCHW, if they are not, with a product for each.
-int64_t grouped(const convolution *c) {
-  int64_t size = group_size(c);
-  if (c->inputs == 1 && c->pass != WEIGHT_GRADIENT) // depthwise: in place, but for the way back
-    if (c->pass == RESULT || c->width == 4 || (c->results == 1 && !c->volumes))
-      return 0;
-  if (c->width == 4 && c->last)
-    return c->inputs * c->positions >= 300 ? copies(c, true, true, 1) : 0;
-  if (c->width == 4 && c->pass == INPUT_GRADIENT)
-    return windows_tf32(c);
-  bool small = size <= 32, pads_x = c->inputs < size, pads_y = c->results < size;
-  if (!c->last)
-    return copies(c, true, true, small ? size : 8);
-  if (small)
-    return pads_x || pads_y ? copies(c, pads_x, pads_y, size) : 0;
-  return c->volumes ? 0 : copies(c, true, true, 1);
-}
-
 static int64_t fastest(const convolution *c) {
   if (c->pass == WEIGHT_GRADIENT)
     return weights_gradient(c);
+  // Groups in TF32 go back as other windows do, but for depthwise ones, and those in NHWC.
+  bool as_windows = c->width == 4 && c->pass == INPUT_GRADIENT && c->inputs > 1 && !c->last;
   if (c->groups > 1)
-    return grouped(c);
+    return as_windows ? windows_tf32(c) : grouped(c);
   if (c->inputs < (c->width == 2 ? 8 : 4))
     return c->width == 2 ? images_half(c) : images_tf32(c);
   if (!c->pointwise)

@@ -42,8 +42,40 @@ static inline int64_t tiles(int64_t value, int64_t size) { return (value + size 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
-int64_t copies(const convolution *c, bool of_x, bool of_y, int64_t vector);
-int64_t grouped(const convolution *c);
-int64_t weights_gradient(const convolution *c);
+// Return the bytes of copies in NHWC, of w and what else is needed, with channels padded.
+static inline int64_t copies(const convolution *c, bool of_x, bool of_y, int64_t vector) {
+  int64_t inputs = up(c->inputs, vector), results = up(c->results, vector);
+  int64_t values = inputs * results * c->positions * c->groups;
+  values += of_x ? c->x_points * inputs * c->groups : 0;
+  values += of_y ? c->y_points * results * c->groups : 0;
+  return values * c->width + 16;
+}
+
+// Return the channels of a kernel's groups, to which fewer are padded: 4, 8, 16 or 32; 64 if there
+// are more.
+static inline int64_t group_size(const convolution *c) {
+  int64_t size = 4;
+  while (size < most(c->inputs, c->results) && size <= 32)
+    size *= 2;
+  return size;
+}
+
+// Larger groups are converted to NCHW, if they are not, with a product for each.
+static inline int64_t grouped(const convolution *c) {
+  int64_t size = group_size(c);
+  if (c->inputs == 1 && c->pass != WEIGHT_GRADIENT) // depthwise: in place, but for the way back
+    if (c->pass == RESULT || c->width == 4 || (c->results == 1 && !c->volumes))
+      return 0;
+  if (c->width == 4 && c->last)
+    return c->inputs * c->positions >= 300 ? copies(c, true, true, 1) : 0;
+  bool small = size <= 32, pads_x = c->inputs < size, pads_y = c->results < size;
+  if (!c->last)
+    return copies(c, true, true, small ? size : 8);
+  if (small)
+    return pads_x || pads_y ? copies(c, pads_x, pads_y, size) : 0;
+  return c->volumes ? 0 : copies(c, true, true, 1);
+}
+
+int64_t weights_gradient(const convolution *c); // in convolution_gradients.c
 
 #endif
