@@ -95,6 +95,7 @@ def test_help_names_every_option(elsewhere):
     printed = emulate(elsewhere, "--help").stdout
     assert all(f"  --{name}" in printed for name in ("card", "devices", "alone", "host", "json"))
     assert max(map(len, printed.splitlines())) <= 100
+    assert ", torch 2." in emulate(elsewhere, "--version").stdout
 
 
 def test_the_wheel_has_all_files(tmp_path):

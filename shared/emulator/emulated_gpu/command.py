@@ -19,6 +19,7 @@ import json
 import shutil
 import signal
 import sys
+from importlib import metadata
 from pathlib import Path
 
 from emulated_gpu import compare, launch, options, programs
@@ -32,6 +33,7 @@ ALONE = "run one process, as rank 0 of --devices, which may be thousands; the ot
 ALONE += "copies of it"
 HOST = "the microseconds that the host takes to start a kernel (default: "
 HOST += f"{launch.HOST_US}). The memory of FSDP1 and of Tensor.record_stream() depends on it"
+VERSION = "print the versions of this package and of PyTorch, as far as they are installed"
 
 
 def split(argv):
@@ -62,6 +64,10 @@ def make_parser():
     microseconds = options.number("microseconds", launch.HOST_US)
     p.add_argument("--alone", action="store_true", help=ALONE)
     p.add_argument("--host", type=microseconds, default=launch.HOST_US, metavar="US", help=HOST)
+    # Not from PyTorch itself, whose import takes seconds.
+    found = (d for name in ("emulated-gpu", "torch") for d in metadata.distributions(name=name))
+    installed = ", ".join(f"{d.name} {d.version}" for d in found)
+    p.add_argument("--version", action="version", version=installed, help=VERSION)
     return p
 
 

@@ -14,15 +14,12 @@ from torch import nn
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--host", action="store_true")
-parser.add_argument("--layers", type=int, default=60)
 args = parser.parse_args()
 
 
 def build():
-    layers = [nn.Linear(4096, 4096, bias=False) for _ in range(args.layers)] + [
-        nn.Linear(4096, 2624, bias=False)
-    ]
-    return nn.Sequential(*layers)
+    layers = [nn.Linear(4096, 4096, bias=False) for _ in range(60)]
+    return nn.Sequential(*layers, nn.Linear(4096, 2624, bias=False))
 
 
 path = os.path.join(tempfile.mkdtemp(), "weights.pt")
