@@ -1,7 +1,8 @@
 """Write the generated parts of all README.md: diffs, tables and answers.
 
 A part stands between `<!-- generated: NAME OPTION="..." -->` and `<!-- end -->`; PARTS has the
-functions that make what is in between. A test fails when one is stale.
+functions that make what is in between. A figure in a sentence stands before a comment that names
+it, see figures.py. A test fails when one is stale.
 """
 
 import itertools
@@ -11,6 +12,7 @@ import shlex
 from shared.cli import Parser
 from shared.lab.lessons import (
     exercises,
+    figures,
     game_sheet,
     long_context,
     lost_updates,
@@ -64,7 +66,6 @@ PARTS = {
     "published": proof.part,
     "published_speeds": proof.speeds,
     "side_roads": side_roads.table,
-    "speed": times.speed,
     "speed_table": times.table,
     "strips": strips.part,
     "traces": proof.traces,
@@ -89,7 +90,7 @@ def fill(page):
         number = {"number": next(answers)} if name == "answer" else {}
         return f"{match[1]}{PARTS[name](page.parent, **settings, **number)}\n{match[3]}"
 
-    return PART.sub(made, page.read_text())
+    return figures.filled(PART.sub(made, page.read_text()))
 
 
 def pages():

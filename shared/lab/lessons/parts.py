@@ -79,11 +79,8 @@ def _rate(record):
 
 def _timed_on(record):
     """Return where the images per second of a record were measured, as text."""
-    devices = record["world_size"]
-    if devices > 1:
-        alone = f"one of {devices} timed without communication, times {devices}"
-        return f"measured on {measured.gpu()}: {alone}"
-    return f"measured on {measured.gpu()}"
+    where, n = f"measured on {measured.gpu()}", record["world_size"]
+    return f"{where}: one of {n} timed without communication, times {n}" if n > 1 else where
 
 
 def origin(folder):

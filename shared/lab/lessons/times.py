@@ -2,7 +2,6 @@
 
 import statistics
 
-from emulated_gpu.cards import CARDS
 from emulated_gpu.launch import HOST_US
 from shared.lab.records import markdown, measured
 from shared.lab.records.time_errors import nine_of_ten
@@ -101,43 +100,6 @@ def usual_ms(run):
     return max(run.emulated["pieces"] * HOST_US / 1e3, run.emulated["busy_ms"])
 
 
-def paced():
-    """Return the runs of 04 to 06 in which the host sets the pace, and the GPU waits for it."""
-    runs = [measured.updates(*sizes) for sizes in (BATCH_OF_16, *MICRO_BATCHES)]
-    return [run for run in runs if run.paced]
-
-
-def speed(folder):
-    """Return why small micro-batches are slow on a fast GPU, the rule for others, what to do."""
-    five = measured.updates("05_grad_accum/train")
-    three = measured.updates("03_bf16/train")
-    checkpointed = measured.updates(*CHECKPOINTED)
-    fewer = measured.updates("06_sgd/train", 64, 16)
-    each = [run.median / run.passes for run in paced()]
-    image = three.median / three.batch_size  # 64 at a time: here the GPU sets the pace
-    median = statistics.median(each)
-    sizes = sorted({run.at_a_time for run in paced()})
-    # The GPU's time for an image grows as its rate of products falls; the host stays the same.
-    enough = {
-        card: max(1, round(median / image * CARDS[card].rates.half / CARDS["h200"].rates.half))
-        for card in ("rtx4090", "rtx3060")
-    }
-    slower = f"{enough['rtx4090']} on an RTX 4090, {enough['rtx3060']} on an RTX 3060."
-    return markdown.text(
-        f"05 has {five.kernels:,} kernels per update, which keep the measured GPU busy for "
-        f"{five.busy_ms:.0f} of {five.median:.0f} ms. A forward and backward pass took "
-        f"{min(each):.0f} to {max(each):.0f} ms, of {', '.join(map(str, sizes[:-1]))} or "
-        f"{sizes[-1]} images: **the number of micro-batches sets the time, not the number of "
-        f"images.**",
-        f"**What to do**: as many images at a time as fit, until the GPU sets the pace: here from "
-        f"{median / image:.0f} images on ({median:.0f} ms of the host for a pass / {image:.1f} of "
-        f"the GPU for an image); by data sheets, {slower} Where few fit, "
-        f"[checkpoint](../09_act_ckpt/one_gpu.py): {checkpointed.per_second:.0f} images/s in "
-        f"{checkpointed.peak_gb:.2f} GB, beside {fewer.per_second:.0f} in {fewer.peak_gb:.2f} of "
-        f"06. {graphs()}",
-    )
-
-
 def micro_batched():
     """Return how many times as long as in 04 an update of four passes takes, (least, most).
 
@@ -147,17 +109,6 @@ def micro_batched():
     runs = [measured.updates(name) for name in ("05_grad_accum/train", "06_sgd/train")]
     ratios = [run.median / whole for run in runs]
     return min(ratios), max(ratios)
-
-
-def graphs():
-    """Return what CUDA graphs save: a pass that was captured once and replayed, as a sentence."""
-    (run,) = (r["figures"]["4x1"] for r in measured.lines() if r["kind"] == "graphs")
-    # Each has the time until the host was done beside it.
-    one_by_one, replayed = (run[f"{how}_ms"][0] for how in ("eager", "graph"))
-    return (
-        f"A [CUDA graph](cuda_graphs.py) starts a whole pass at once: 4 images took "
-        f"{replayed:.0f} ms instead of {one_by_one:.0f}."
-    )
 
 
 def which_first(folder):

@@ -16,7 +16,7 @@ SECTIONS = (
     "The change",
     "Run it",
     "Why the memory changes",
-    "What it costs",
+    "What you pay",
     "In your own script",
 )
 # The page shows these itself, wherever they stand, and a diff even where it is folded.
@@ -53,11 +53,11 @@ def sections(folder):
 
 
 def head(folder):
-    """Return the first sentence of a lesson, how it ends on a card, and its glance, as HTML.
+    """Return the first paragraph of a lesson, how it ends on a card, and its glance, as HTML.
 
     Where nothing ends on a card, the second is None.
     """
-    inline = _html(MARKDOWN.parseInline(FIRST.match(_source(folder))[1]), folder)
+    inline = _html(MARKDOWN.parseInline(FIRST.match(COMMENT.sub("", _source(folder)))[1]), folder)
     return inline, _generated("on_a_card", folder), _generated("glance", folder)
 
 
