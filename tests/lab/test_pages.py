@@ -74,6 +74,13 @@ def test_what_is_stored_is_read_again(name, content, tmp_path):
     assert stored.read(tmp_path / name) == content
 
 
+def test_page_01_shows_the_update_of_its_script():
+    page, script = ((ROOT / "01_baseline" / name).read_text() for name in ("README.md", "train.py"))
+    update, measures = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert update in script
+    compile(measures, "README.md", "exec")
+
+
 def test_pictures_are_of_the_records():
     shown = {file: tells for file, tells, _ in pictures.every()}
     assert {*shown} == {*RESULTS.parent.glob("*/*.png")}
