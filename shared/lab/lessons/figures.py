@@ -2,7 +2,7 @@
 
 `25 GB<!-- 01 peak -->` is the predicted peak of 01_baseline/train, and keeps the unit and the
 decimals that the page gives it. After the script, which may be a whole name, comes one of
-- `peak`, `reserved`, `host`, a category; `load`, the peak while loading; `card`, what it needs;
+- `peak`, `reserved`, `host`, a category; `load`, `load host`, while loading; `card`, what it needs;
 - any of these after `tiny`, as measured on a CPU; `tiny accuracy`, of the test;
 - `median` (ms), `busy_ms`, `kernels`, `per_second`, `peak_gb`: of updates on a GPU, by `06,64,16`
   of 64 images, 16 at a time.
@@ -16,7 +16,7 @@ from shared.lab.records import measured, reading, scripts, stored
 FIGURE = re.compile(r"\d[\d,]*(\.\d+)?( [GM]B| ms|%| %)?(<!-- (\d\d[^\s]*) ([\w ]+) -->)")
 UNITS = {" MB": 1000, "%": 100, " %": 100}  # of a GB, of 1
 PEAKS = {"peak": "device_peak_gb", "reserved": "device_reserved_gb", "host": "host_peak_gb"}
-PEAKS["load"] = PEAKS["peak"]
+PEAKS |= {"load": PEAKS["peak"], "load host": PEAKS["host"]}
 
 
 def filled(text):
@@ -44,5 +44,5 @@ def _number(script, what, sizes):
         return record["test_accuracy"]
     if what == "card":
         return needs(record)
-    phase = record["load" if what == "load" else "train"]
+    phase = record["load" if what.startswith("load") else "train"]
     return phase[PEAKS[what]] if what in PEAKS else phase["breakdown_gb"][what]
