@@ -86,7 +86,7 @@ def build(fabric, args, loaders):
     with fabric.init_module(empty_init=True):  # no random weights: the file has them all
         model = models.vit(args, loaders)  # from torchvision
     model = fabric.setup_module(model)  # calls parallelize(): so far, nothing has memory
-    fabric.load_raw(models.weights(args, loaders), model, weights_only=True)  # fills the shards
+    fabric.load_raw(models.weights(args, loaders), model, weights_only=True)  # mmap, into shards
     for p in model.parameters():
         p.requires_grad_(p.ndim == 2)  # the others stay as they are
     # created after sharding, so that it holds shards

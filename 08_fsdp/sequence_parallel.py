@@ -70,7 +70,7 @@ def build(fabric, args, loaders):
     with fabric.init_module(empty_init=True):  # no random weights: the file has them all
         model = models.vit(args, loaders)  # from torchvision
     model = fabric.setup_module(model)  # calls parallelize(): so far, nothing has memory
-    fabric.load_raw(models.weights(args, loaders), model, weights_only=True)  # fills the shards
+    fabric.load_raw(models.weights(args, loaders), model, weights_only=True)  # mmap, into shards
     # created after sharding, so that it holds shards
     optimizer = torch.optim.SGD(model.parameters(), lr=LR[args.preset], foreach=False)
     optimizer = fabric.setup_optimizers(optimizer)

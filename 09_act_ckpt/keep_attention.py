@@ -46,8 +46,7 @@ def policy(context, operation, *args, **kwargs):
 
 
 def parallelize(model, mesh):
-    # Keep only the input of each block, and run the block again in the backward pass. PyTorch's
-    # checkpoint_wrapper() would do, too, but not with Fabric's load_raw(), for it renames modules.
+    # Keep only the input of each block, and run the block again in the backward pass.
     contexts = partial(create_selective_checkpoint_contexts, policy)
     for block in model.encoder.layers:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False, context_fn=contexts)
@@ -74,7 +73,7 @@ def build(fabric, args, loaders):
     with fabric.init_module(empty_init=True):  # no random weights: the file has them all
         model = models.vit(args, loaders)  # from torchvision
     model = fabric.setup_module(model)  # calls parallelize(): so far, nothing has memory
-    fabric.load_raw(models.weights(args, loaders), model, weights_only=True)  # fills the shards
+    fabric.load_raw(models.weights(args, loaders), model, weights_only=True)  # mmap, into shards
     # created after sharding, so that it holds shards
     optimizer = torch.optim.SGD(model.parameters(), lr=LR[args.preset])
     optimizer = fabric.setup_optimizers(optimizer)

@@ -45,8 +45,7 @@ def build(fabric, args, loaders):
     with fabric.init_module(empty_init=True):  # no random weights: the file has them all
         model = models.vit(args, loaders)  # from torchvision
     model.load_state_dict(torch.load(models.weights(args, loaders), weights_only=True, mmap=True))
-    # Keep only the input of each block, and run the block again in the backward pass. PyTorch's
-    # checkpoint_wrapper() would do, too, but not with Fabric's load_raw(), for it renames modules.
+    # Keep only the input of each block, and run the block again in the backward pass.
     for block in model.encoder.layers:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=LR[args.preset])

@@ -28,8 +28,7 @@ REPORTED_AS = "bf16-true"  # what the record calls it; the computation does not 
 
 def parallelize(model, mesh):
     offload = CPUOffloadPolicy(pin_memory=torch.cuda.is_available())  # pinned: faster copies
-    # Keep only the input of each block, and run the block again in the backward pass. PyTorch's
-    # checkpoint_wrapper() would do, too, but not with Fabric's load_raw(), for it renames modules.
+    # Keep only the input of each block, and run the block again in the backward pass.
     for block in model.encoder.layers:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
     for unit in [*model.encoder.layers, model]:  # the root last, for parameters outside the blocks

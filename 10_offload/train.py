@@ -26,8 +26,7 @@ DEVICES = 4  # GPUs, or processes on a CPU
 
 def parallelize(model, mesh):
     offload = CPUOffloadPolicy(pin_memory=torch.cuda.is_available())  # pinned: faster copies
-    # Keep only the input of each block, and run the block again in the backward pass. PyTorch's
-    # checkpoint_wrapper() would do, too, but not with Fabric's load_raw(), for it renames modules.
+    # Keep only the input of each block, and run the block again in the backward pass.
     for block in model.encoder.layers:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
     for unit in [*model.encoder.layers, model]:  # the root last, for parameters outside the blocks
@@ -53,7 +52,7 @@ def build(fabric, args, loaders):
     with fabric.init_module(empty_init=True):  # no random weights: the file has them all
         model = models.vit(args, loaders)  # from torchvision
     model = fabric.setup_module(model)  # calls parallelize(): so far, nothing has memory
-    fabric.load_raw(models.weights(args, loaders), model, weights_only=True)  # fills the shards
+    fabric.load_raw(models.weights(args, loaders), model, weights_only=True)  # mmap, into shards
     # created after sharding, so that it holds shards
     optimizer = torch.optim.SGD(model.parameters(), lr=LR[args.preset])
     optimizer = fabric.setup_optimizers(optimizer)

@@ -38,8 +38,7 @@ DEVICES = 4  # GPUs, or processes on a CPU
 
 def parallelize(model, mesh):
     offload = CPUOffloadPolicy(pin_memory=torch.cuda.is_available())  # pinned: faster copies
-    # Keep only the input of each block, and run the block again in the backward pass. PyTorch's
-    # checkpoint_wrapper() would do, too, but not with Fabric's load_raw(), for it renames modules.
+    # Keep only the input of each block, and run the block again in the backward pass.
     for block in models.blocks(model):
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
     for unit in [*models.blocks(model), model]:  # the root last, for parameters outside the blocks
