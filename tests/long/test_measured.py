@@ -54,7 +54,7 @@ SAID = [
     ),
     (
         "09_act_ckpt/README",
-        "a third with 64 images at once [on an H200]",
+        "With 64 images at once, an update takes [a third longer on an H200]",
         4 / 3,
         times("09_act_ckpt/one_gpu", 64, 64).median / times("05_grad_accum/train", 64, 64).median,
     ),
