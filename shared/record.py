@@ -91,7 +91,7 @@ def git_commit():
     return the environment variable GIT_COMMIT, or None.
     """
     git = {"cwd": ROOT, "capture_output": True, "text": True}
-    diff = ["git", "diff", "--quiet", "HEAD", "--", ".", ":(exclude)shared/lab/evidence/results"]
+    diff = ["git", "diff", "--quiet", "HEAD", "--", ".", ":(exclude)shared/*/results/*"]
     try:
         head = subprocess.run("git rev-parse --short=12 HEAD".split(), check=True, **git)
     except (OSError, subprocess.CalledProcessError):

@@ -43,10 +43,6 @@ SHARDED_ROADS = [name for name in ROADS if scripts.get(name).load().DEVICES > 1]
 OF_TORCHRUN = ("LOCAL_RANK", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
 
 
-def pytest_addoption(parser):
-    parser.addoption("--scripts", type=Path, help="folder with the scripts of others")
-
-
 def pytest_xdist_auto_num_workers(config):
     """Return the number of workers: two, but none for a single file.
 

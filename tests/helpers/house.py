@@ -34,7 +34,7 @@ def imported(file):
             found += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
-    return [name for name in found if name.split(".")[0] in ("shared", "emulated_gpu")]
+    return [name for name in found if name.split(".")[0] in ("shared", "emulated_gpu", "proof")]
 
 
 def closure(script):

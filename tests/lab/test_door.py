@@ -11,7 +11,7 @@ from shared.__main__ import COMMANDS
 from shared.lab.evidence.command import GROUPS
 
 COMMAND = {name: row[1] for rows in COMMANDS.values() for name, row in rows.items()}
-MODULES = {name: f"lab.{row[1]}" for name, row in GROUPS.items()} | COMMAND
+MODULES = {name: f"lab.evidence.{name}" for name in GROUPS} | COMMAND
 
 
 def test_help_has_a_line_for_each_command():
@@ -34,7 +34,7 @@ def test_groups_of_records_are_listed():
     lines = run("-m", "shared", "records").splitlines()
     assert {line.split()[0] for line in lines if line.startswith("  ")} == {*GROUPS}
     assert "there is no group foo" in run("-m", "shared", "records", "foo", code=2)
-    assert "--folder" in run("-m", "shared", "records", "traces", "--help")
+    assert "[GROUP ...]" in run("-m", "shared", "records", "predicted", "--help")
 
 
 def test_from_another_folder(tmp_path):

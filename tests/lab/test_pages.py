@@ -13,7 +13,7 @@ from helpers.versions import made_here
 from PIL import Image
 
 from shared.__main__ import COMMANDS
-from shared.lab.lessons import pages, pictures
+from shared.lab.lessons import pages, pictures, proof
 from shared.lab.predict.tables import needs
 from shared.lab.records import scripts, stored
 from shared.lab.records.reading import read
@@ -45,6 +45,20 @@ def test_pages_are_short():
     assert sum(words(ROOT / "README.md")) <= 650
 
 
+def test_the_first_page_says_how_many_published_figures_are_near():
+    table = proof.how_right(ROOT / "shared" / "lab" / "evidence")
+    known = r"settings known \| (\d+) figures .* \| (\d+) within 2% "
+    figures, near = re.search(known, table).groups()
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert f"Of {figures} [published figures]" in text
+    assert f"with known settings, {near} come out within 2 %" in text
+    large = [r for r in stored.read(stored.PUBLISHED) if r["source"] == "torchtitan 2024"]
+    assert f"torchtitan's {len(large)}, on 8 to 512 GPUs, all within 2 %" in text
+    assert all(abs(proof.error(r)) < 0.02 for r in large)
+    page = (ROOT / "shared/lab/evidence/README.md").read_text("utf-8")
+    assert "18 published rows say, within 2 %" in page
+
+
 def test_the_page_of_shared_names_all_that_is_there():
     page = (ROOT / "shared" / "README.md").read_text()
     folders = ROOT / "shared", ROOT / "shared" / "lab"
@@ -53,7 +67,7 @@ def test_the_page_of_shared_names_all_that_is_there():
 
 
 def test_every_record_names_its_commit():
-    for file in RESULTS.glob("*.json*"):
+    for file in [*RESULTS.glob("*.json*"), *stored.PROOF.iterdir()]:
         opened = lzma.open if file.suffix == ".xz" else open
         with opened(file, "rt", encoding="utf-8") as text:
             commits = re.findall(r'"git_commit": ?("[^"]+"|null)', text.read())
@@ -63,7 +77,8 @@ def test_every_record_names_its_commit():
 
 def test_the_records_stay_small():
     """Each clone of the repository fetches all versions of them, compressed by git."""
-    fetched = [len(zlib.compress(file.read_bytes())) for file in RESULTS.iterdir()]
+    files = [*RESULTS.iterdir(), *stored.PROOF.iterdir()]
+    fetched = [len(zlib.compress(file.read_bytes())) for file in files]
     assert sum(fetched) <= 400_000
 
 

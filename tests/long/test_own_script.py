@@ -7,11 +7,8 @@ import pytest
 from conftest import PLAIN, read_json, run
 from helpers.emulated import NEEDS
 from helpers.own import predicted, record_of
-from helpers.predictions import near
 
-from shared.lab.predict.jobs import run_jobs
-from shared.lab.proof.published import run_row, sources
-from shared.lab.records import scripts, stored
+from shared.lab.records import scripts
 from shared.lab.records.reading import read
 
 pytestmark = NEEDS
@@ -270,20 +267,3 @@ def test_a_model_that_is_gone_takes_no_memory(tmp_path):
 def test_a_script_sees_its_own_peaks(tmp_path):
     """Its peak is that of loading, though a prediction resets PyTorch's peaks in between."""
     assert f"at most {64 * MIB}\n" in predicted(LOADS, tmp_path)
-
-
-def test_scripts_of_others_are_as_recorded(request):
-    """Needs --scripts FOLDER, into which `published --folder` has fetched them."""
-    if not (folder := request.config.getoption("--scripts")):
-        pytest.skip("needs --scripts FOLDER")
-    every = [row for s in sources.SOURCES if "commit" in s for row in sources.rows(s)]
-    rows = [row for row in every if "torch" not in row]
-    then = {(r["source"], r["what"]): r for r in stored.read(stored.PUBLISHED)}
-    found = run_jobs([(run_row.run, row, folder) for row in rows], emulated=False)
-    for row, now in zip(rows, found):
-        record = then[row["title"], row["what"]]
-        assert now.get("why") == record.get("why"), row["script"]
-        if "why" not in now:
-            assert now["allocated_gb"] == near(
-                record["allocated_gb"], now["torch"] == record["torch"]
-            ), row

@@ -2,7 +2,7 @@
 
 `python -m shared records scale` emulates them, one after the other, and stores the records: the
 memory of a GPU, and the memory and seconds of this computer. Tensor, pipeline and context
-parallelism at this scale are torchtitan's: see proof/published/sources.toml.
+parallelism at this scale are torchtitan's: see shared/emulator/proof/sources.toml.
 """
 
 import functools

@@ -1,13 +1,13 @@
 """Tables that compare emulated figures with those of real GPUs: traces, published figures, reports.
 
-The records are those of proof.traces and proof.published, whose option --stored prints all of them.
+The records are those of shared/emulator/proof, whose option --stored prints all of them.
 """
 
 import statistics
 from urllib.parse import urlsplit
 
-from shared.lab.proof.published.show import error
-from shared.lab.proof.published.sources import REPORTS, SOURCES
+from proof.rows import REPORTS, SOURCES
+from proof.show import error
 from shared.lab.records import formats, markdown, stored, time_errors
 from shared.record import ROOT
 
@@ -81,8 +81,7 @@ def part(folder):
         link = "[{title}]({url})".format(**source)
         lines.append((link, str(len(errors)), _span(errors, 1)))
     published = stored.read(stored.PUBLISHED)
-    commands = formats.listed(f"`{r['command']}`" for r in published)
-    return markdown.text(lines, _origin(f"{commands};", published, stored.PUBLISHED))
+    return markdown.text(lines, _origin("published", published, stored.PUBLISHED))
 
 
 def compared(folder, source, heading="published"):
@@ -92,8 +91,7 @@ def compared(folder, source, heading="published"):
     for r in records:
         published = formats.number(r["published_gb"]) if r["published_gb"] else ""
         lines.append((r["what"], published, formats.number(r["emulated_gb"])))
-    command = f"`python -m shared records published --only {source} --folder DIR`,"
-    return markdown.text(lines, _origin(command, records, stored.PUBLISHED))
+    return markdown.text(lines, _origin(f"published {source}", records, stored.PUBLISHED))
 
 
 def traces(folder):
@@ -110,8 +108,7 @@ def traces(folder):
         lines.append((link, what, f"{events:,}", str(events - equal or "")))
     seconds = sum(r["seconds"] for r in records)
     duration = f", {seconds / 60:.0f} minutes"
-    command = "`python -m shared records traces --folder DIR`,"
-    return markdown.text(lines, _origin(command, records, stored.TRACES, duration))
+    return markdown.text(lines, _origin("traces", records, stored.TRACES, duration))
 
 
 def unedited(folder):
@@ -172,13 +169,15 @@ def _span(errors, digits):
     return f"{lowest} to {highest}" if len(errors) > 1 else lowest
 
 
-def _origin(commands, records, file, duration=""):
+def _origin(words, records, file, duration=""):
     """Return how the records in a file were made, as a collapsible section.
 
+    `words` are those of the command, which needs a folder besides.
     These records have one version, PyTorch's, where origin() expects several.
     """
     torch, dates, commits = (
         formats.listed(r[key] for r in records) for key in ("torch", "date", "git_commit")
     )
-    made = f"Made with {commands} torch {torch}{duration}, {dates}, commit {commits}"
+    command = f"python shared/emulator/proof {words} --folder DIR"
+    made = f"Made with `{command}`, torch {torch}{duration}, {dates}, commit {commits}"
     return markdown.folded(markdown.ORIGIN, [f"{made}; records in `{file.relative_to(ROOT)}`."])

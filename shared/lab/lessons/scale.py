@@ -3,7 +3,7 @@
 from shared.lab.records import markdown, stored
 from shared.lab.records.formats import number
 
-# The source in proof/published/sources.toml, and those of its rows that use more than FSDP.
+# The source in shared/emulator/proof/sources.toml, and those of its rows that use more than FSDP.
 TITAN = "torchtitan 2024"
 SHOWN = (
     "70B, 256 GPUs, tensor parallel 8",

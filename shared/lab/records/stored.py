@@ -35,15 +35,14 @@ MISCONCEPTIONS = RESULTS / "misconceptions.json"
 GAME = RESULTS / "game.json"  # game_sheet
 STRIPS = RESULTS / "strips.json.xz"
 TINY_VARIANTS = RESULTS / "tiny-cpu-variants.json"  # variants
-PUBLISHED = RESULTS / "published.json.xz"
-TRACES = RESULTS / "traces.json.xz"
 ON_CARDS = RESULTS / "on-cards.json"
 SCALE = RESULTS / "scale.json"
 LONG_CONTEXT = RESULTS / "long-context.json.xz"
 LOST_UPDATES = RESULTS / "lost-updates.json"
-# Measured on one H200, of layers that were not used to find the rules of the emulator.
-CONVOLUTIONS = RESULTS / "convolutions.json.xz"
-WORKSPACES = RESULTS / "workspaces.json.xz"  # the same of other operations
+# By the emulator's proof, of the command's words:
+PROOF = ROOT / "shared" / "emulator" / "proof" / "results"
+PUBLISHED = PROOF / "published.jsonl"
+TRACES = PROOF / "traces.jsonl"
 # Of a prediction the fields that are not stored if they are None; some only a measurement has.
 LEFT_OUT = "micro_batch_size technique pretrained dataset seed test_accuracy resumed_at".split()
 
@@ -60,10 +59,10 @@ ARTICLE = {
 
 
 def read(file):
-    """Return the content of a .json or .json.xz file, a list or a dictionary of records."""
+    """Return the content of a .json, .json.xz or .jsonl file, a list or a dictionary of records."""
     opened = lzma.open if file.suffix == ".xz" else open
     with opened(file, "rt", encoding="utf-8") as text:
-        return json.load(text)
+        return [*map(json.loads, text)] if file.suffix == ".jsonl" else json.load(text)
 
 
 def write(file, content):

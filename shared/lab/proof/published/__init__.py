@@ -1,1 +1,0 @@
-"""Programs with published measurements, on emulated GPUs, beside the published figures."""

@@ -1,1 +1,0 @@
-"""Allocator traces of real GPUs, from public repositories, beside the same work emulated."""
