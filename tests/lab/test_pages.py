@@ -14,7 +14,7 @@ from PIL import Image
 
 from shared.__main__ import COMMANDS
 from shared.lab.lessons import pages, pictures, proof
-from shared.lab.predict.tables import needs
+from emulated_gpu.why.fit import needs
 from shared.lab.records import scripts, stored
 from shared.lab.records.reading import read
 from shared.lab.records.stored import RESULTS, TINY_MEASURED

@@ -3,7 +3,7 @@
 import pytest
 from conftest import NAMES, TEXT
 
-from shared.lab.predict import history
+from emulated_gpu.why import history
 from shared.lab.predict.module_tracker import Lines
 from shared.lab.records import scripts, stored
 

@@ -10,7 +10,7 @@ decimals that the page gives it. After the script, which may be a whole name, co
 
 import re
 
-from shared.lab.predict.tables import needs
+from emulated_gpu.why.fit import needs
 from shared.lab.records import measured, reading, scripts, stored
 
 FIGURE = re.compile(r"\d[\d,]*(\.\d+)?( [GM]B| ms|%| %)?(<!-- (\d\d[^\s]*) ([\w ]+) -->)")
