@@ -26,6 +26,7 @@ torch.ScriptObject _type
 torch.distributed.ProcessGroup _get_backend
 torch.autograd _get_sequence_nr
 torch.Tensor _indices _nnz
+torch.cuda _lazy_call
 torch.cuda.memory _record_memory_history _dump_snapshot _snapshot _set_allocator_settings
 torch _inductor
 torch._dynamo.trace_rules add

@@ -103,8 +103,7 @@ class Watch:
     def place(self):
         """Note the place in the script; blocks that PyTorch allocates from here on belong to it."""
         if not self._recording and torch.cuda.is_initialized():
-            self._recording = True
-            record_history()
+            self._record()
         phase = self.phase()
         if self.building and self._graph_at is None:
             if torch.autograd._get_sequence_nr() > self._nodes:
@@ -115,6 +114,10 @@ class Watch:
         if not IS_TOLD:
             self.counts.append(process.count_changes())
         _tell(f"{len(self.places) - 1}{BETWEEN}")
+
+    def _record(self):
+        self._recording = True
+        record_history()
 
     def begin_training(self, in_backward):
         """End building; in a backward pass, a forward pass has come before, by no known module."""
@@ -227,6 +230,8 @@ class Watch:
     def at_work(self):
         """Watch the operations in this context."""
         with contextlib.ExitStack() as stack:
+            if not IS_TOLD:  # else the first operation begins the history
+                torch.cuda._lazy_call(self._record)  # when the script first uses the GPU
             stack.callback(before_step(self._before_step).remove)
             stack.callback(after_step(self._after_step).remove)
             stack.enter_context(self._whereabouts.update())
