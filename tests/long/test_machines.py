@@ -1,11 +1,11 @@
-"""Promise: two emulated machines with two GPUs each, as torchrun joins them, are four GPUs."""
+"""Promise: scripts run on two emulated machines as on one, and on any number of GPUs."""
 
 import json
 import socket
 import subprocess
 import sys
 
-from conftest import ROOT
+from conftest import ROOT, run
 from helpers.emulated import NEEDS
 
 from shared.lab.records import reading
@@ -37,3 +37,17 @@ def test_two_machines_are_four_gpus(tmp_path):
     two, one = (reading.read(tmp_path / f"{name}.jsonl")[0][0] for name in ("two", "one"))
     assert two["world_size"] == one["world_size"] == 4
     assert json.dumps(two["train"]) == json.dumps(one["train"])
+
+
+def test_a_stage_on_one_device_for_each_image_and_more():
+    """With more devices than the batch has images, each device has an image."""
+    options = "--preset full --model vit_b_16 --dry-run --max-steps 2".split()
+    command = ["-m", "emulated_gpu", "--devices", 64, "--alone", "08_fsdp/train.py", *options]
+    printed = run(*command, limit=200)
+    assert "A100-SXM4-80GB (emulated) x 64" in printed and "rank 0 alone" in printed
+
+
+def test_a_script_that_needs_values():
+    options = "--preset full --dry-run --max-steps 2 --model vit_b_16".split()
+    command = ["-m", "emulated_gpu", "--devices", 2, "08_fsdp/hsdp.py", *options]
+    assert "all 2  each" in run(*command, limit=300)

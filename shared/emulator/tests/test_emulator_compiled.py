@@ -7,7 +7,7 @@ multiples of 8, since others need no padding.
 import json
 
 import pytest
-from helpers.emulated import NEEDS, emulate
+from conftest import NEEDS, emulate
 
 pytestmark = NEEDS
 

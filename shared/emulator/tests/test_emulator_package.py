@@ -11,10 +11,8 @@ import tomllib
 import zipfile
 
 import pytest
-from conftest import ROOT, cpu_only
-from helpers.emulated import NEEDS
+from conftest import NEEDS, PROJECT, cpu_only
 
-PROJECT = ROOT / "shared" / "emulator"
 TRAIN = """
 import sys, torch
 model = torch.nn.Linear(1024, 1024, device="cuda")
@@ -78,7 +76,7 @@ def emulate(elsewhere, *words):
 @NEEDS
 def test_it_runs_without_the_repository(elsewhere):
     (elsewhere[0] / "numpy.py").write_text("raise ModuleNotFoundError")  # it is not needed
-    done = emulate(elsewhere, "--card", "rtx3090", "train.py", str(ROOT / "shared"))
+    done = emulate(elsewhere, "--card", "rtx3090", "train.py", str(PROJECT))
     assert done.stdout == "NVIDIA GeForce RTX 3090\n", done.stderr
     assert done.stderr.startswith("\nemulated RTX 3090, peaks:")  # and no warning
     assert len([*elsewhere[0].parent.glob("cache/emulated-gpu/*/libcuda.so.1")]) == 1

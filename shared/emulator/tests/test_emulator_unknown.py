@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from helpers.emulated import NEEDS, emulate
+from conftest import NEEDS, emulate
 
 pytestmark = NEEDS
 

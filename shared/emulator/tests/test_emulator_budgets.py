@@ -7,14 +7,12 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from conftest import ROOT, cpu_only
-from helpers.emulated import NEEDS
+from conftest import NEEDS, PROJECT, cpu_only
 
 import emulated_gpu
 from emulated_gpu.cards import CONTEXT_GB
 
 pytestmark = NEEDS
-PACKAGE = ROOT / "shared" / "emulator"
 TRAIN = """
 import os, torch
 width = int(os.environ.get("WIDTH", 1024))
@@ -86,7 +84,7 @@ def test_as_usual():
 
 def run(folder, *words, **env):
     command = [sys.executable, *map(str, words)]
-    env = cpu_only(PYTHONPATH=str(PACKAGE), **env)
+    env = cpu_only(**env)
     output = {"capture_output": True, "text": True, "timeout": 400}
     return subprocess.run(command, cwd=folder, env=env, **output)
 
@@ -226,7 +224,7 @@ def test_the_fields_of_the_report_stay(folder):
     (process,) = json.loads((folder / "peaks.json").read_text())
     assert {*process} == FIELDS
     assert {*process["peaks"]["0"]} == {"allocated", "active", "reserved"}
-    readme = (PACKAGE / "README.md").read_text()
+    readme = (PROJECT / "README.md").read_text()
     assert all(f"`{field}`" in readme for field in FIELDS)
 
 

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from helpers.emulated import NEEDS, emulate
+from conftest import NEEDS, emulate
 
 pytestmark = NEEDS
 

@@ -4,9 +4,9 @@ import importlib
 import re
 
 import pytest
-from helpers.emulated import NEEDS, emulate, run_code
+from conftest import NEEDS, emulate, run
 
-from emulated_gpu import build
+from emulated_gpu import build, launch
 from emulated_gpu.cards import CARDS
 
 pytestmark = NEEDS
@@ -245,7 +245,7 @@ def test_addresses_are_in_the_order_of_a_drivers(ascending, tmp_path):
 
 
 def test_functions():
-    assert run_code(FUNCTIONS, str(build.library())) == "right\n"
+    assert run("-c", FUNCTIONS, build.library(), **launch.settings()) == "right\n"
 
 
 def test_values_that_a_script_reads(tmp_path):

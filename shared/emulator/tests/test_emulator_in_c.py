@@ -4,7 +4,7 @@ import shutil
 import subprocess
 
 import pytest
-from helpers.emulated import NEEDS
+from conftest import NEEDS
 
 from emulated_gpu import build
 
