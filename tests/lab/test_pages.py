@@ -12,9 +12,9 @@ from conftest import NAMES, ROOT, arguments, code_blocks, run
 from helpers.versions import made_here
 from PIL import Image
 
+from emulated_gpu.why.fit import needs
 from shared.__main__ import COMMANDS
 from shared.lab.lessons import pages, pictures, proof
-from emulated_gpu.why.fit import needs
 from shared.lab.records import scripts, stored
 from shared.lab.records.reading import read
 from shared.lab.records.stored import RESULTS, TINY_MEASURED

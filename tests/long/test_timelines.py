@@ -4,7 +4,7 @@ import pytest
 from conftest import NAMES, TEXT
 
 from emulated_gpu.why import history
-from shared.lab.predict.module_tracker import Lines
+from shared.lab.predict.lines import Lines
 from shared.lab.records import scripts, stored
 
 STORED = {moments["script"]: moments for moments in stored.timelines()}
