@@ -185,7 +185,7 @@ def test_details_are_all_notes(tmp_path):
     text += "for _ in range(9):\n    model(torch.ones(8, 64, device='cuda')).sum().backward()\n"
     text += "    optimizer.step()\n"
     short, long = (predicted(text, tmp_path, *options) for options in ((), ("--details",)))
-    assert 0 < short.count("that no kernel computed") < 5 and "more notes: --details" in short
+    assert 0 < short.count("that no kernel computed") < 5 and "more note" in short
     assert long.count("that no kernel computed") == 5
 
 

@@ -53,9 +53,14 @@ def make(function, repository, *words):
 
 
 def prepare(row, folder):
-    """Fetch what a row needs into a folder: repository, data, and an environment of PyTorch."""
-    for function, *words in row["prepare"]:
-        make(function, checkout(row, folder), *words)
+    """Fetch what a row needs into a folder: repository, data, and an environment of PyTorch.
+
+    Rows that run side by side must not fetch the same.
+    """
+    if "repository" in row:
+        repository = checkout(row, folder)
+        for function, *words in row["prepare"]:
+            make(function, repository, *words)
     python(row, folder)
 
 

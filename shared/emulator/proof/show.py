@@ -1,9 +1,4 @@
-"""Published figures and traces beside emulated ones, as text."""
-
-NOTHING = "–"
-SIZES = ("", "PyTorch here", "counter", "published", "emulated", "error")
-SCRIPTS = ("script", "trains", "allocated", "reserved", "published")
-TIMES = ("", "published per update", "emulated", "error")
+"""Published figures and traces beside emulated ones, a line for each record."""
 
 
 def error(record):
@@ -16,58 +11,33 @@ def size(gb):
     return f"{gb:.2f} GB" if gb >= 1 else f"{gb * 1e3:.1f} MB"
 
 
-def aligned(heading, rows):
-    """Return a table of texts as lines; the first column is left-aligned, others right-aligned."""
-    rows = [heading, *rows]
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
-        for row in rows
-    ]
-
-
-def size_row(r):
-    """Return the texts of a record with a published size; SIZES is their heading."""
-    torch = r["torch"].partition("+")[0]  # without the build, such as cu128
-    sizes = size(r["published_gb"]), size(r["emulated_gb"])
-    return (r["what"], torch, r["counter"], *sizes, f"{error(r):+.1%}")
-
-
-def script_row(r):
-    """Return the texts of a third-party script: its memory, or the error that ended it."""
-    # The reason stands in the place of the figures.
-    memory = r.get("why"), NOTHING
-    if "why" not in r:
-        memory = size(r["allocated_gb"]), size(r["reserved_gb"])
-    published = size(r["published_gb"]) if r["published_gb"] else NOTHING
-    return (r["script"], r["what"], *memory, published)
-
-
-def time_row(r):
-    """Return the texts of a record with a published time; TIMES is their heading."""
-    emulated = NOTHING, NOTHING
-    if r.get("time"):  # not of a run that has failed
+def figures(r):
+    """Yield the figures of a published record, each as a text: memory, and time of an update."""
+    if "why" in r:
+        yield f"did not run: {r['why']}"
+        return
+    if r["published_gb"]:
+        sizes = f"{size(r['published_gb'])}, emulated {size(r['emulated_gb'])}"
+        yield f"{r['counter']} {sizes} ({error(r):+.1%})"
+    elif r["script"]:
+        yield f"allocated {size(r['allocated_gb'])}, reserved {size(r['reserved_gb'])}"
+    if r["published_ms"] and r.get("time"):  # a run that found no room has none
         ms = r["time"]["ms"]
-        emulated = f"{ms:.1f} ms", f"{ms / r['published_ms'] - 1:+.0%}"
-    return (r["what"], f"{r['published_ms']:.1f} ms", *emulated)
+        off = f"{ms / r['published_ms'] - 1:+.0%}"
+        yield f"an update {r['published_ms']:.1f} ms, emulated {ms:.1f} ms ({off})"
 
 
 def source(table, records):
-    """Print a source, its records as tables, and the rows that failed or miss, with the reasons."""
+    """Print a source and its records, with the reasons of those that are known to miss."""
     print("\n{title}: {url}\n{note}".format(**table))
-    if sizes := [size_row(r) for r in records if r["published_gb"]]:
-        print("", *aligned(SIZES, sizes), sep="\n")
-    if scripts := [script_row(r) for r in records if r["script"]]:
-        print("", *aligned(SCRIPTS, scripts), sep="\n")
-    for r in records:
-        if "why" in r and not r["script"]:
-            print(f"{r['what']} did not run: {r['why']}")
-    # A row with a reason is one that is known to miss; the reader shall not have to find it.
-    for row in table["rows"]:
+    if "times" in table:
+        print(table["times"])
+    width = max(len(r["what"]) for r in records)
+    for row, r in zip(table["rows"], records, strict=True):
+        print(f"{r['what']:{width}}  PyTorch {r['torch']}  {'; '.join(figures(r))}")
+        # The reader shall not have to find the reason.
         if "why" in row:
-            print("\n{what} ({there}; {url}): {why}".format(**row))
-    if times := [time_row(r) for r in records if r["published_ms"]]:
-        print("\n", table["times"], "\n", *aligned(TIMES, times), sep="\n")
+            print("{:{}}  there {there}, {url}: {why}".format("", width, **row))
 
 
 def trace(r):

@@ -58,7 +58,7 @@ def lines(findings, too_small, eager_gb, ranks, args):
     shown = r["notes"] + findings.of_libraries if args.details else r["notes"][:room]
     text += [f"- {note}" for note in shown]
     if (more := len(r["notes"]) - len(shown)) > 0:
-        text.append(f"- and {more} more notes: --details")
+        text.append(f"- and {more} more {'notes' if more > 1 else 'note'}: --details")
     return text
 
 

@@ -20,6 +20,7 @@ from emulated_gpu.texts import Parser, UserError
 from emulated_gpu.why import fit, page, runs
 
 UPDATES = 3
+LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "python", "python3"}
 USAGE = "emulated-gpu why [OPTION...] SCRIPT|-m MODULE [OPTION...] [-- OPTION OF SCRIPT...]"
 
 
@@ -56,8 +57,11 @@ def make_parser():
 def parse(argv):
     """Return the options; `arguments` are those of the script, `card_gb` the GB of the card."""
     end = argv.index("--") if "--" in argv else len(argv)
+    started = LAUNCHERS & {*argv[:end]}
     parser = make_parser()
     args, unknown = parser.parse_known_args(argv[:end])
+    if started:
+        parser.error(f"{started.pop()}: name the script itself; --devices N stands for torchrun")
     if unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}; those of a script go after --")
     args.arguments = argv[end + 1 :]
