@@ -30,7 +30,7 @@ def handle(run, error):
 
     Raises:
         SystemExit: as the script ended itself, 1 after an error.
-        UserError: a download failed.
+        UserError: a download failed, or the error is one.
         KeyboardInterrupt: Ctrl-C, before anything ran on the GPU.
     """
     if isinstance(error, KeyboardInterrupt):
@@ -39,6 +39,8 @@ def handle(run, error):
         # What was seen until then is shown: an update that never ends may have told enough.
         run.limits.stopped = f"{line_of(run.source, error)}, by Ctrl-C"
         return
+    if isinstance(error, UserError):  # of this package
+        raise error
     is_exit = isinstance(error, SystemExit)
     if is_exit and error.code in (None, 0) and run.watch.places:
         return

@@ -1,6 +1,7 @@
 """A run of a user's script as by `python script.py`, in a process with an emulated GPU."""
 
 import contextlib
+import importlib.util
 import os
 import runpy
 import sys
@@ -16,6 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from emulated_gpu.accounting.torch_private import wrapped
 from emulated_gpu.stand_ins.notes import has_launcher, replace
+from emulated_gpu.texts import UserError
 from emulated_gpu.why import loaders
 from emulated_gpu.why.limits import Enough, Limits
 from emulated_gpu.why.saving import Files
@@ -73,6 +75,8 @@ class Run:
 
     def _start(self):
         if self._module:
+            if not importlib.util.find_spec(self._module.partition(".")[0]):
+                raise UserError(f"-m: there is no module {self._module}")
             runpy.run_module(self._module, run_name="__main__", alter_sys=True)
         else:
             runpy.run_path(str(self.source.file), run_name="__main__")
