@@ -8,10 +8,10 @@ import pytest
 from conftest import ROOT, run
 
 from shared.__main__ import COMMANDS
-from shared.lab.evidence.command import GROUPS
+from shared.lab.evidence.command import ELSEWHERE, GROUPS
 
 COMMAND = {name: row[1] for rows in COMMANDS.values() for name, row in rows.items()}
-MODULES = {name: f"lab.evidence.{name}" for name in GROUPS} | COMMAND
+MODULES = {n: f"lab.{ELSEWHERE.get(n, 'evidence')}.{n}" for n in GROUPS} | COMMAND
 
 
 def test_help_has_a_line_for_each_command():

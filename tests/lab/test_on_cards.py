@@ -5,8 +5,8 @@ import re
 import pytest
 
 from emulated_gpu.cards import CARDS, CONTEXT_GB
+from emulated_gpu.why.fit import needs
 from shared.lab.evidence import misconceptions, on_cards
-from shared.lab.predict import tables
 from shared.lab.records import scripts, stored
 
 PAIRS = on_cards.stored_pairs()
@@ -43,7 +43,7 @@ def test_the_smaller_model_would_fit_where_the_page_says_so():
     for stage, (card, options) in on_cards.ON.items():
         if options == on_cards.LARGE:
             for name in (scripts.get(stage).parent, stage):
-                assert tables.needs(predicted[name]) < CARDS[card].gb, (stage, name)
+                assert needs(predicted[name]) < CARDS[card].gb, (stage, name)
 
 
 def test_misconceptions_are_shown_by_their_commands():

@@ -1,4 +1,4 @@
-"""Promise: `python -m shared records road` changes the records of one side road, and refuses what is none.
+"""Promise: `records road` changes the records of one side road, and refuses other scripts.
 
 python -m pytest -q tests/lab/test_road.py
 """

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from emulated_gpu import cards
-from shared.lab.predict import times
+from emulated_gpu.why import times
 from shared.lab.records import stored, time_errors
 
 

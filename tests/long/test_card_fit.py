@@ -9,6 +9,7 @@ from helpers.emulated import NEEDS
 from helpers.predictions import predict_all, predicted
 
 from emulated_gpu import cards
+from emulated_gpu.why.fit import needs as needs_gb
 from shared.lab.predict import card_fit, command, sizes, stage, tables
 from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.predict.largest import largest
@@ -40,12 +41,12 @@ def test_the_largest_fits_and_one_more_would_not():
     card = sum(gb_of(sized(script, 1, 24))) / 2 + BETWEEN + OUTSIDE + tables.NCCL_GB
     (record,) = run_jobs([(sizes.with_fits, scripts.get(script), Wanted("tiny"), card)])
     n = record["fits"]["largest_micro_batch"]
-    assert [tables.needs(r) <= card for r in sized(script, n, n + 1)] == [True, False]
+    assert [needs_gb(r) <= card for r in sized(script, n, n + 1)] == [True, False]
 
 
 def test_fits_tells_the_first_that_does():
     names = "01_baseline/train", "04_batchsize/train"
-    needs = [tables.needs(r) for r in predict_all(names, "tiny").values()]
+    needs = [needs_gb(r) for r in predict_all(names, "tiny").values()]
     assert needs[1] < needs[0]
     records = predicted("--preset", "tiny", "01", "04", "--card", sum(needs) / 2)
     answers = [r["fits"] for r in records.values()]

@@ -12,7 +12,7 @@ from helpers.predictions import predicted
 from helpers.recipe_runs import RECIPE, seen, trained
 from helpers.resuming import OFTEN
 
-from shared.lab.predict import times
+from emulated_gpu.why import times
 from shared.lab.records import scripts
 
 PAGE = (ROOT / "shared" / "memory" / "real_box.md").read_text()

@@ -1,4 +1,4 @@
-"""The options that `emulated-gpu run` and `emulated-gpu why` share, and the types of all of them."""
+"""Options that `emulated-gpu run` and `emulated-gpu why` share, and the types of all options."""
 
 import argparse
 import os

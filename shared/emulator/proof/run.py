@@ -32,9 +32,7 @@ CHANGES = {"old_adam": "use_adam_of_2023", "old_fsdp": "use_fsdp_of_2023"}  # by
 PROGRAM = HERE / "programs" / "run.py"
 # A script of others would train for days; this ends it after a few updates.
 FEW_UPDATES = HERE / "older_pytorch.py"
-# Its time and the notes on it come from the predictor, which stands outside of this package.
-PREDICT = [sys.executable, "-m", "shared", "predict"]
-REPOSITORY = HERE.parents[2]
+WHY = [sys.executable, "-m", "emulated_gpu", "why"]
 
 
 class Failed(Exception):
@@ -94,15 +92,16 @@ def run(row, folder, *options):
     return start(command, row, folder)
 
 
-def start(command, row, folder):
+def start(command, row, folder, cwd=None):
     """Start a command in the environment of a row; return it when it has ended."""
-    path = [HERE.parent, *([REPOSITORY] if "script" in row or command[1:3] == PREDICT[1:3] else [])]
+    path = [HERE.parent]
     path += [checkout(row, folder) / name for name in row["path"]]
     # Some scripts import a package that is only in another repository.
     for other in row["also"]:
         path += [checkout(other, folder) / name for name in other["path"]]
     path += third_party.distributions(folder, row["distributions"])
-    cwd = checkout(row, folder) / row.get("folder", ".") if "command" in row else None
+    if "command" in row:
+        cwd = checkout(row, folder) / row.get("folder", ".")
     with tempfile.TemporaryDirectory() as startup:
         changes = (AS_OF_2023.format(function=f) for name, f in CHANGES.items() if row.get(name))
         # Python imports this module when it starts, before it runs the script.
@@ -145,13 +144,15 @@ def figures(row, folder):
 
 
 def predicted(row, folder):
-    """Return the figures of `python -m shared predict`, under the installed PyTorch."""
-    options = ["--card", row["card"], "--json"]
+    """Return the figures of `emulated-gpu why`, under the installed PyTorch."""
+    options = ["--card", row["card"]]
     options += ["--devices", row["devices"]] if row["devices"] > 1 else []
     file, *arguments = words(row, folder)
-    # With --json the record is all of standard output; the script prints on the other one.
-    done = start([*PREDICT, file, *options, "--", *arguments], row, folder)
-    record = json.loads(printed(done))[0]
+    with tempfile.TemporaryDirectory() as out:
+        answer = Path(out, "why.json")
+        command = [*WHY, file, *options, "--json", answer, "--", *arguments]
+        printed(start(command, row, folder, cwd=Path(file).parent))
+        record = json.loads(answer.read_text())
     train = record["train"]
     sizes = {f"{kind}_gb": train[f"device_{kind}_gb"] for kind in ("active", "reserved")}
     sizes["allocated_gb"] = train["device_peak_gb"]

@@ -9,7 +9,7 @@ from conftest import NEEDS, PROJECT, run
 from proof import __main__ as command
 from proof import records, rows
 from proof.rows import REPORTS, SOURCES
-from proof.run import FEW_UPDATES, REPOSITORY
+from proof.run import FEW_UPDATES
 from proof.show import error
 
 pytestmark = NEEDS
@@ -64,7 +64,7 @@ def test_scripts_of_others_run_where_little_but_pytorch_is_installed(tmp_path):
     )
     for package in ("watermark", "lightning", "torchmetrics", "transformers"):
         (tmp_path / f"{package}.py").write_text("raise ImportError('not in this environment')\n")
-    path = f"{tmp_path}:{REPOSITORY}:{PROJECT}"
+    path = f"{tmp_path}:{PROJECT}"
     # It ends after a few updates, with the counters of its process.
     said = run("-m", "emulated_gpu", FEW_UPDATES, script, cwd=tmp_path, PYTHONPATH=path)
     assert "allocated" in said and "ended with" not in said

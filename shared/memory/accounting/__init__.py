@@ -1,1 +1,1 @@
-"""Where memory goes, for the measurements of stages and, as a part of its package, for the emulator."""
+"""Accounts of memory: of stages, by their ledger, and of programs, by the emulator's package."""

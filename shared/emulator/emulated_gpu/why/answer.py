@@ -70,7 +70,7 @@ def what_it_trains(r):
 
 
 def kept_by_evaluation(kept):
-    """Return a line on an evaluation that keeps what it computes, by record.kept_by_evaluation()."""
+    """Return a line on an evaluation that keeps what it computes: record.kept_by_evaluation()."""
     line = f"Evaluation keeps {size(kept['gb'])} of each batch on the GPU"
     line += f", made in {kept['line']}" if kept["line"] else ""
     if kept["batches"]:

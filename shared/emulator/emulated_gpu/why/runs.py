@@ -1,4 +1,4 @@
-"""Runs of a script, unedited, each in a process with an emulated GPU; and what follows from them."""
+"""Runs of a script, unedited, each in a process with an emulated GPU; and what they tell."""
 
 import dataclasses
 import os
