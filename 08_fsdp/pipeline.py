@@ -37,9 +37,9 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
-from shared.errors import UserError
 from shared.images import cli, data, models
 from shared.metrics import Meter
+from shared.run.errors import UserError
 
 # Silence NCCL's warning about single messages: here, there are few of them.
 os.environ.setdefault("TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING", "false")

@@ -11,10 +11,10 @@ from safetensors.torch import load_file
 from torchvision.transforms.v2.functional import pil_to_tensor
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
-from shared import errors
-from shared.cli import Parser
-from shared.errors import UserError
 from shared.images import data, models
+from shared.run import errors
+from shared.run.cli import Parser
+from shared.run.errors import UserError
 
 SAVED = ("model", "image_px", "classes", "cropped")  # in config.json
 

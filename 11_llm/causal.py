@@ -26,7 +26,8 @@ from lightning.fabric import Fabric
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
 from shared.metrics import Meter
-from shared.text import causal, data, models
+from shared.text import data, models
+from shared.text.roads import causal
 
 BATCH_SIZE = 12  # texts per update
 LR = {"full": 5e-5, "tiny": 2e-3}  # the tiny preset makes few updates, so a larger rate

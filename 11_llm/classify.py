@@ -9,9 +9,9 @@ import transformers
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
-from shared import errors
-from shared.cli import Parser
-from shared.errors import UserError
+from shared.run import errors
+from shared.run.cli import Parser
+from shared.run.errors import UserError
 
 transformers.logging.disable_progress_bar()
 

@@ -35,9 +35,10 @@ from torch.distributed.tensor import DTensor, Shard
 from transformers import AttentionInterface
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
-from shared.errors import UserError
 from shared.metrics import Meter
-from shared.text import causal, data, models
+from shared.run.errors import UserError
+from shared.text import data, models
+from shared.text.roads import causal
 
 # On a CPU, DTensor gathers everything in place of an exchange: silence its warning of that.
 logging.getLogger("torch.distributed.tensor._collective_utils").setLevel(logging.ERROR)

@@ -9,9 +9,9 @@ import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
-from shared import errors
-from shared.cli import Parser, positive
-from shared.errors import UserError
+from shared.run import errors
+from shared.run.cli import Parser, positive
+from shared.run.errors import UserError
 
 transformers.logging.disable_progress_bar()
 transformers.logging.set_verbosity_error()

@@ -26,7 +26,8 @@ from torch.utils.checkpoint import checkpoint
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
 from shared.metrics import Meter
-from shared.text import data, models, rewards
+from shared.text import data, models
+from shared.text.roads import rewards
 
 BATCH_SIZE = 8  # texts per update, whose first halves are the prompts
 GROUP = 8  # completions of each prompt, which are compared with each other

@@ -34,7 +34,8 @@ from lightning.fabric import Fabric
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
 from shared.metrics import Meter
-from shared.text import captions, data, models
+from shared.text import data, models
+from shared.text.roads import captions
 
 BATCH_SIZE = 4  # images with captions per update
 LR = {"full": 5e-5, "tiny": 1e-3}  # the tiny preset makes few updates, so a larger rate

@@ -33,7 +33,8 @@ from torch.utils.checkpoint import checkpoint
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder
 from shared.metrics import Meter
-from shared.text import causal, data, models
+from shared.text import data, models
+from shared.text.roads import causal
 
 BATCH_SIZE = 12  # texts per update
 TILE = 2048  # tokens that an MLP computes at a time

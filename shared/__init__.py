@@ -1,4 +1,4 @@
-"""The modules that stages import, and two folders: lab/, the commands; emulator/, a package.
+"""The modules that stages import; lab/, the commands; emulator/, a package. README.md is the map.
 
-README.md in this folder is the map. Nothing in here is specific to one stage.
+Nothing in here is specific to one stage.
 """

@@ -55,7 +55,7 @@ def main():
     if name == "ladder":  # the first command of most readers
         print("- starting: importing PyTorch", flush=True)  # which takes some seconds
     sys.argv[:2] = [f"python -m shared {name}"]
-    errors = importlib.import_module("shared.errors")  # here: it imports PyTorch
+    errors = importlib.import_module("shared.run.errors")  # here: it imports PyTorch
     try:
         result = importlib.import_module(f"shared.{modules[name]}").main()
     except (Exception, KeyboardInterrupt):

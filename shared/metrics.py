@@ -9,11 +9,11 @@ import torch.distributed as dist
 from torch.utils._pytree import tree_map_only
 from tqdm import tqdm
 
-from shared import record as records
-from shared.loading import this_process
 from shared.memory import bf16
 from shared.memory.phases import LEDGER_UPDATES, Phases
-from shared.saving import Saving
+from shared.run import record as records
+from shared.run.loading import this_process
+from shared.run.saving import Saving
 
 ON_CPU = {"16-mixed": "bf16-mixed"}  # precisions that a CPU replaces, as in Fabric
 

@@ -16,11 +16,11 @@ from sklearn.datasets import load_digits
 from torchmetrics.classification import MulticlassAccuracy
 from torchvision.transforms import v2
 
-from shared import loading
 from shared.images import data as pictures
 from shared.images.data import NORMALIZE, Pictures
 from shared.lab.records import scripts
 from shared.metrics import Accuracy
+from shared.run import loading
 from shared.text import cli, models
 from shared.text import data as texts
 

@@ -21,7 +21,7 @@ MOST = 16  # lines that change from a script to the next
 MORE = {"08_fsdp/train": 25, "08_fsdp/plain": 26, "08_fsdp/tensor_parallel": 17}
 MORE |= {"03_bf16/kahan": 20, "03_bf16/plain": 17, "06_sgd/adam_in_backward": 20}
 MORE |= {"08_fsdp/sequence_parallel": 17, "05_grad_accum/cuda_graphs": 44}
-MORE |= {"08_fsdp/muon": 31, "11_llm/grpo": 36}
+MORE |= {"08_fsdp/muon": 31, "11_llm/grpo": 36, "11_llm/causal": 17}
 # PyTorch has no function that does it: these write out how a model, or a text, is divided.
 MORE |= {"08_fsdp/pipeline": 130, "11_llm/context_parallel": 55}
 LONG = {"08_fsdp/pipeline": 205, "11_llm/context_parallel": 140}  # lines; of the others at most 130

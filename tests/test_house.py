@@ -13,15 +13,10 @@ from shared.lab.records import scripts
 
 HEART = {  # the files and folders of shared/, each with those that it may import
     "memory": (),
-    "cli": ("memory", "errors", "devices"),
-    "loading": ("errors",),
-    "errors": (),
-    "devices": ("errors",),
-    "record": (),
-    "saving": ("errors", "record"),
-    "metrics": ("memory", "loading", "record", "saving"),
-    "images": ("cli", "errors", "loading", "metrics"),
-    "text": ("cli", "errors", "loading", "metrics", "images"),  # captions are of images
+    "run": ("memory",),
+    "metrics": ("memory", "run"),
+    "images": ("run", "metrics"),
+    "text": ("run", "metrics", "images"),  # captions are of images
 }
 IN_LAB = {  # the folders of shared/lab/, each with those that it may import besides the heart
     "records": (),
@@ -33,7 +28,7 @@ IN_LAB = {  # the folders of shared/lab/, each with those that it may import bes
     "lessons": ("records", "emulator", "proof", "predict", "ladder", "evidence", "grading", "game"),
     "report": ("records", "emulator", "predict", "lessons"),
 }
-FOR_STAGES = ("images", "text", "metrics", "errors")
+FOR_STAGES = ("images", "text", "metrics", "run.errors")
 # Modules of the emulator that others may use, and a function of the package itself.
 PACKAGES = {"emulated_gpu": "emulator", "proof": "proof"}  # of shared/emulator
 PUBLIC = {
@@ -50,7 +45,7 @@ PUBLIC = {
 
 
 def house(name):
-    """Return the part of the house that a module is in, such as "cli", "lab.predict"."""
+    """Return the part of the house that a module is in, such as "run", "lab.predict"."""
     parts = name.split(".")
     if parts[0] in PACKAGES:
         return PACKAGES[parts[0]]
@@ -117,13 +112,17 @@ def test_a_stage_reaches_neither_lab_nor_emulator(name):
     reached = {str(file.relative_to(ROOT)) for file in closure(scripts.get(name).path)}
     assert "shared/metrics.py" in reached
     assert not {file for file in reached if file.startswith(("shared/lab", "shared/emulator"))}
+    roads = {file for file in reached if file.startswith("shared/text/roads")}
+    assert scripts.get(name).side_road or not roads
 
 
 def test_scripts_import_only_what_stages_use():
     for file in sorted(ROOT.glob(f"{scripts.FOLDER}/*.py")):
-        parts = {house(name) for name in imported(file)}
+        names = imported(file)
+        inside = {".".join(name.split(".")[1:3]) for name in names if house(name) == "run"}
+        parts = {house(name) for name in names} - {"run"} | inside
         few = ("classify.py", "generate.py")
-        beside = ("cli", "lab.records") if file.name in few else ()
+        beside = ("run.cli", "lab.records") if file.name in few else ()
         assert parts <= {*FOR_STAGES, *beside}, file
         # This file is to be copied, so it needs nothing of the repository.
         assert bool(parts) == (file.name != "own_script.py"), file

@@ -32,7 +32,7 @@ def gone(path):
     raise AttributeError(path)
 
 pkgutil.resolve_name = gone
-import shared.images.cli, shared.metrics, shared.saving
+import shared.images.cli, shared.metrics, shared.run.saving
 from shared.lab.records import scripts
 
 fsdp.FSDPParamGroup, dtensor.ShardingPropagator = kept

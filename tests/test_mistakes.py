@@ -15,13 +15,13 @@ import pytest
 import torch
 from conftest import paint, run
 
-from shared import devices
-from shared.cli import try_writing
-from shared.errors import UserError
 from shared.images import cli
 from shared.lab.records import scripts
 from shared.memory import bf16
 from shared.metrics import Accuracy, Meter
+from shared.run import devices
+from shared.run.cli import try_writing
+from shared.run.errors import UserError
 
 FSDP, BASELINE = "08_fsdp/train", "01_baseline/train"
 # Script or command, options, and a part of the line.

@@ -3,9 +3,9 @@
 import functools
 import types
 
-from shared import cli
 from shared.images import data, models
 from shared.metrics import Accuracy
+from shared.run import cli
 
 
 class Images:

@@ -11,9 +11,9 @@ from PIL import Image
 from torch.utils.data import Dataset, Subset, TensorDataset
 from torchvision.transforms import v2
 
-from shared import loading
-from shared.errors import UserError
-from shared.loading import SPLIT_SEED, split
+from shared.run import loading
+from shared.run.errors import UserError
+from shared.run.loading import SPLIT_SEED, split
 
 DIGITS_FILE = "sklearn/datasets/data/digits.csv.gz"
 # The statistics of ImageNet, which the pretrained models expect:

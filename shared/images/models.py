@@ -9,8 +9,8 @@ import torchvision
 from safetensors.torch import save_file
 from torchvision.models.vision_transformer import VisionTransformer
 
-from shared.errors import UserError
-from shared.loading import NO_NETWORK, made_once
+from shared.run.errors import UserError
+from shared.run.loading import NO_NETWORK, made_once
 
 # Made by shared/lab/evidence/pretrain.py.
 TINY_WEIGHTS = Path(__file__).parent / "weights" / "vit_tiny.pt"

@@ -7,6 +7,6 @@ import sys
 from pathlib import Path
 
 # The emulator of this checkout, also where another checkout's is installed, or none. Not by
-# shared/record.py, whose imports an environment with an older PyTorch need not have.
+# shared/run/record.py, whose imports an environment with an older PyTorch need not have.
 EMULATOR = Path(__file__).resolve().parents[1] / "emulator"
 sys.path.insert(0, str(EMULATOR))

@@ -5,10 +5,10 @@ import types
 
 from transformers import AutoModelForSequenceClassification
 
-from shared import cli
-from shared.cli import positive
-from shared.errors import UserError
 from shared.metrics import Accuracy
+from shared.run import cli
+from shared.run.cli import positive
+from shared.run.errors import UserError
 from shared.text import data, models
 
 

@@ -12,9 +12,9 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer
 
-from shared import loading
-from shared.errors import UserError
-from shared.loading import SPLIT_SEED, check_classes, made_once, split
+from shared.run import loading
+from shared.run.errors import UserError
+from shared.run.loading import SPLIT_SEED, check_classes, made_once, split
 from shared.text import models, reviews
 from shared.text.tokenizer import new_tokenizer
 

@@ -15,8 +15,8 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoTokenizer
 
-from shared.errors import UserError
-from shared.loading import made_once
+from shared.run.errors import UserError
+from shared.run.loading import made_once
 
 transformers.logging.set_verbosity_error()  # it warns of new heads, which are intended
 transformers.logging.disable_progress_bar()  # of loading; downloads have one of their own

@@ -14,11 +14,10 @@ LIMITS = ROOT / ".ci" / "house.toml"
 LAB = ROOT / "shared" / "lab"
 EMULATOR = ROOT / "shared" / "emulator"
 RESULTS = LAB / "evidence" / "results", EMULATOR / "proof" / "results"
+IN_HEART = "*", "images/**/*", "text/*", "memory/**/*", "run/*"
 ROOMS = {  # the lines of code of each; a folder of the lab with code is a room of its own
-    "heart": [
-        *ROOT.glob("shared/*.py"),
-        *(f for name in ("images", "text", "memory") for f in ROOT.glob(f"shared/{name}/**/*.py")),
-    ],
+    "heart": [f for files in IN_HEART for f in ROOT.glob(f"shared/{files}.py")],
+    "roads": [*ROOT.glob("shared/text/roads/*.py")],
     **{f"lab_{f.name}": [*f.glob("**/*.py")] for f in LAB.iterdir() if any(f.glob("**/*.py"))},
     "emulator": [*EMULATOR.glob("emulated_gpu/**/*.py")],
     "emulator_proof": [*EMULATOR.glob("proof/**/*.py")],

@@ -12,10 +12,10 @@ import sys
 
 import torch.distributed as dist
 
-from shared import saving
 from shared.lab.records import scripts
 from shared.lab.records.running import side_by_side
 from shared.metrics import Meter
+from shared.run import saving
 
 
 def main(out, name, at, *options):

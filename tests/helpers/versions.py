@@ -5,7 +5,7 @@ import importlib.metadata
 import pytest
 from packaging.version import Version
 
-from shared.record import imported
+from shared.run.record import imported
 
 # The packages that determine which tensors exist, and when; so do others that a script imports.
 MATTER = ("torch", "torchvision", "transformers", "lightning")

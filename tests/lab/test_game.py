@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 from conftest import run
 
-from shared.errors import UserError
 from shared.lab.game import command, judge, levels, texts
 from shared.lab.grading.same_training import Training, same_training
 from shared.lab.grading.source import num_changed, parts
 from shared.lab.records import scripts
+from shared.run.errors import UserError
 
 GAME = ("-m", "shared", "game")
 

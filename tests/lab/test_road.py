@@ -8,11 +8,11 @@ import json
 
 import pytest
 
-from shared import record
-from shared.errors import UserError
 from shared.lab.lessons import road
 from shared.lab.records import stored
 from shared.lab.records.reading import by_script, read
+from shared.run import record
+from shared.run.errors import UserError
 
 NAME = "06_sgd/ema"
 

@@ -16,11 +16,12 @@ from helpers.predictions import predict_all
 from helpers.single_process import losses, one_update
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
-from shared.errors import UserError
 from shared.lab.records import scripts
 from shared.lab.records.reading import read
 from shared.memory.accounting.blocks import tensors
-from shared.text import causal, data, reviews
+from shared.run.errors import UserError
+from shared.text import data, reviews
+from shared.text.roads import causal
 
 CAUSAL, TINY = ("11_llm/causal", "11_llm/causal_chunked"), ["--preset", "tiny"]
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 96}
@@ -103,7 +104,7 @@ UNFIT = "the interpreter of this Triton does not fit this NumPy"  # Triton 3.6 a
 FUSED = f"""
 import torch
 UNFIT = {UNFIT!r}
-from shared.text.causal import liger_fused_linear_cross_entropy as fused
+from shared.text.roads.causal import liger_fused_linear_cross_entropy as fused
 torch.manual_seed(0)
 hidden, labels = torch.randn(40, 16, requires_grad=True), torch.randint(96, (40,))
 for bias in (False, True):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from shared.errors import UserError
 from shared.lab.grading import check
 from shared.lab.records import scripts
+from shared.run.errors import UserError
 
 # Stage and file, replacements in the repository's own, and a part of the output; "" if it is right.
 ATTEMPTS = """

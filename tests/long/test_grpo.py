@@ -10,7 +10,7 @@ from helpers.small_models import LLAMA
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from shared.lab.records import scripts
-from shared.text import rewards
+from shared.text.roads import rewards
 
 ROADS = WHOLE, CHUNKED = "11_llm/grpo", "11_llm/grpo_chunked"
 N = 4  # tokens of a completion

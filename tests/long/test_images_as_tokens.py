@@ -10,7 +10,7 @@ from helpers.single_process import TINY, one_update
 from helpers.small_models import LLAMA
 from transformers import AutoModelForImageTextToText, Qwen2_5_VLConfig, Qwen2VLConfig
 
-from shared.text import captions
+from shared.text.roads import captions
 
 ROAD = "11_llm/images"
 MARKS = {"vision_start_token_id": 196, "vision_end_token_id": 197}

@@ -18,12 +18,12 @@ from conftest import paint
 from helpers.sample_files import textures
 from PIL import Image
 
-from shared.errors import UserError
 from shared.images import cli, data, models
 from shared.lab.evidence import pretrain
 from shared.lab.records import scripts
-from shared.text import causal
+from shared.run.errors import UserError
 from shared.text import data as texts
+from shared.text.roads import causal
 
 
 def image_sets(source):

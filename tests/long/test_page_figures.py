@@ -7,11 +7,11 @@ import re
 import pytest
 from conftest import ROADS
 
-from shared.errors import UserError
 from shared.lab.lessons import side_roads
 from shared.lab.records import markdown, measured, scripts, stored
 from shared.lab.records.reading import setting
 from shared.lab.report import charts, command, page, time_chart, timelines
+from shared.run.errors import UserError
 
 TINY = stored.measurements(stored.TINY_MEASURED)
 GPU = "06_sgd/train"

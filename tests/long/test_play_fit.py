@@ -5,9 +5,9 @@ import json
 import pytest
 from conftest import run
 
-from shared.errors import UserError
 from shared.lab.game import command, judge, levels, sheet
 from shared.lab.records import stored
+from shared.run.errors import UserError
 
 HANDED = levels.get("3").text()
 FAILING = [  # line 42 is that of the step

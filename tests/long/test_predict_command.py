@@ -12,10 +12,10 @@ from helpers.predictions import predicted
 from PIL import Image
 
 from emulated_gpu.why import history
-from shared.errors import UserError
 from shared.lab.predict import command, options, selection
 from shared.lab.predict.jobs import Failed, run_jobs
 from shared.lab.records import formats, scripts
+from shared.run.errors import UserError
 
 pytestmark = NEEDS
 

@@ -13,10 +13,10 @@ from helpers.sample_files import textures
 from helpers.single_process import losses
 from safetensors.torch import load_file
 
-from shared import saving
-from shared.errors import UserError
 from shared.images import data, models
 from shared.lab.records import scripts
+from shared.run import saving
+from shared.run.errors import UserError
 
 TINY = ["--preset", "tiny"]
 

@@ -3,9 +3,9 @@
 import pytest
 from conftest import NAMES, PLAIN, TEXT
 
-from shared.cli import Parser
-from shared.errors import UserError
 from shared.lab.records import scripts
+from shared.run.cli import Parser
+from shared.run.errors import UserError
 
 
 def test_the_scripts_of_this_repository():

@@ -14,8 +14,8 @@ from helpers.predictions import predict_all
 from helpers.small_models import LLAMA
 from transformers import AutoModelForSequenceClassification
 
-from shared.errors import UserError
 from shared.lab.records import scripts
+from shared.run.errors import UserError
 from shared.text import cli, models
 
 TINY = ["--preset", "tiny"]

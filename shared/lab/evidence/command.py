@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-from shared.errors import UserError
+from shared.run.errors import UserError
 
 # For each group, a module of this folder with main(), or of another one: its line in --help.
 GROUPS = {

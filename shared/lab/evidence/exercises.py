@@ -7,14 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
 
-from shared.cli import Parser
-from shared.errors import UserError
 from shared.lab.evidence.by_command import predictions
 from shared.lab.records import stored
 from shared.lab.records.exercises import commands, every, is_prediction
 from shared.lab.records.reading import read
 from shared.lab.records.running import run_script
-from shared.record import ROOT
+from shared.run.cli import Parser
+from shared.run.errors import UserError
+from shared.run.record import ROOT
 
 # The fields of a record that an answer needs.
 KEPT = (

@@ -1,9 +1,9 @@
 """The teacher's sheet of the game: judge all known solutions and mistakes, store the verdicts."""
 
-from shared.cli import Parser
 from shared.lab.game import levels
 from shared.lab.game.sheet import everything, verdicts
 from shared.lab.records import stored
+from shared.run.cli import Parser
 
 START = "as handed out"
 

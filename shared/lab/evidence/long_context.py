@@ -9,10 +9,10 @@ import itertools
 from unittest import mock
 
 from emulated_gpu.cards import CARDS
-from shared.cli import Parser
 from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.predict.stage import predict
 from shared.lab.records import scripts, stored
+from shared.run.cli import Parser
 from shared.text import models
 
 SCRIPT = "11_llm/context_parallel"

@@ -10,9 +10,9 @@ import io
 
 import torch
 
-from shared.cli import Parser
 from shared.lab.predict.jobs import run_jobs
 from shared.lab.records import scripts, stored
+from shared.run.cli import Parser
 
 SCRIPTS = ("01_baseline/train", "03_bf16/train", "03_bf16/stochastic_rounding", "03_bf16/kahan")
 RATE = 0.4 * 5e-5  # 0.4 of the scripts' rate for a large model; the tiny one gets 12 times that

@@ -3,9 +3,9 @@
 import tomllib
 from pathlib import Path
 
-from shared.cli import Parser
 from shared.lab.evidence.by_command import predictions
 from shared.lab.records import stored
+from shared.run.cli import Parser
 
 
 def every():

@@ -12,12 +12,12 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from shared import record
-from shared.cli import Parser
-from shared.errors import UserError
 from shared.images.cli import TASK as IMAGES
 from shared.lab.records import scripts, stored
 from shared.lab.records.oom_message import numbers
+from shared.run import record
+from shared.run.cli import Parser
+from shared.run.errors import UserError
 
 LARGE = ("--model", "vit_h_14")  # at 518 px
 LLAMA = ("--model", "meta-llama/Meta-Llama-3-8B")

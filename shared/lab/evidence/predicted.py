@@ -4,14 +4,14 @@
 the timelines of the stages.
 """
 
-from shared.cli import Parser
-from shared.errors import UserError
 from shared.lab.evidence import variants
 from shared.lab.predict import selection
 from shared.lab.predict.jobs import run_jobs
 from shared.lab.predict.options import parse
 from shared.lab.predict.stage import predict, predict_moments
 from shared.lab.records import scripts, stored
+from shared.run.cli import Parser
+from shared.run.errors import UserError
 
 LANGUAGE = (
     "meta-llama/Meta-Llama-3-8B,distilbert-base-uncased,google-bert/bert-large-uncased,"

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from PIL import Image, ImageDraw, ImageFont
 from tqdm import trange
 
-from shared.cli import Parser, location, try_writing
 from shared.images import data, models
+from shared.run.cli import Parser, location, try_writing
 
 # Lower-case letters only where they look different from the capitals.
 CHARACTERS = string.digits + string.ascii_uppercase + "abdefghnqrt"

@@ -12,11 +12,11 @@ from torch.distributed import fsdp
 from torch.distributed.device_mesh import init_device_mesh
 
 from emulated_gpu.cards import CARDS
-from shared.cli import Parser
 from shared.lab.predict import techniques
 from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.predict.stage import predict
 from shared.lab.records import stored
+from shared.run.cli import Parser
 
 # All but the last, which is offloading: at this scale the shards are small without it.
 TECHNIQUES = techniques.TOGETHER[:-1]

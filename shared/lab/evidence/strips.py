@@ -7,12 +7,12 @@ beside the picture.
 import math
 
 from emulated_gpu.cards import CARDS
-from shared import record
-from shared.cli import Parser
 from shared.images.cli import TASK
 from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.predict.stage import predict_work
 from shared.lab.records import measured, scripts, stored
+from shared.run import record
+from shared.run.cli import Parser
 
 # 06 was measured with these: images per update, and in a micro-batch. Each has four micro-batches.
 MICRO_BATCHES = ((16, 4), (64, 16), (128, 32))

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from emulated_gpu.cards import CARDS
 from emulated_gpu.launch import HOST_US
-from shared.cli import Parser
 from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.predict.stage import predict
 from shared.lab.records import scripts, stored
+from shared.run.cli import Parser
 
 
 @dataclasses.dataclass(frozen=True)

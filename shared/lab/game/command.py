@@ -9,12 +9,12 @@ import json
 from pathlib import Path
 
 from emulated_gpu import cards
-from shared.cli import Parser, positive, try_writing
-from shared.errors import UserError
 from shared.lab.game import levels, texts
 from shared.lab.grading.source import parts
 from shared.lab.records.atomic_files import write_text
 from shared.memory import bf16
+from shared.run.cli import Parser, positive, try_writing
+from shared.run.errors import UserError
 
 RUN = "python -m shared game"
 # The figures that a player can improve, each with its form.

@@ -13,7 +13,6 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from emulated_gpu.cards import CARDS
 from emulated_gpu.why.fit import needs
-from shared.errors import UserError
 from shared.lab.game import texts
 from shared.lab.game.levels import Level
 from shared.lab.game.observe import observe
@@ -23,6 +22,7 @@ from shared.lab.predict.jobs import Failed, Wanted, run_jobs
 from shared.lab.predict.stage import predict
 from shared.lab.records import reading
 from shared.lab.records.scripts import Script
+from shared.run.errors import UserError
 
 LIMIT = 300  # seconds of a run at full size
 SMALL_LIMIT = 120  # seconds of a run with the small model

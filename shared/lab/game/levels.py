@@ -6,9 +6,9 @@ import tomllib
 from pathlib import Path
 
 from emulated_gpu.cards import CARDS
-from shared.errors import UserError
 from shared.lab.records import scripts
-from shared.record import ROOT
+from shared.run.errors import UserError
+from shared.run.record import ROOT
 
 FIRST_LINE = re.compile(r"Level (\d+) on (\S+), ")
 SHARED = "sys.path.append(str(Path(__file__).resolve().parents[1]))  # for shared/, from any folder"

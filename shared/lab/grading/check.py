@@ -8,8 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
 
-from shared.cli import Parser
-from shared.errors import UserError
 from shared.lab.grading import check_texts
 from shared.lab.grading.check_results import Category, Diff, Error, Form, Losses, Peak
 from shared.lab.grading.same_training import Training, same_training
@@ -18,6 +16,8 @@ from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.predict.stage import predict
 from shared.lab.records import scripts
 from shared.lab.records.running import forks, run_script
+from shared.run.cli import Parser
+from shared.run.errors import UserError
 
 OPTIONS = "--preset tiny --max-steps 4 --devices 1".split()
 # The environment of runs on the CPU: no GPU, the same sums each time, no file in the folder of the

@@ -29,7 +29,7 @@ class Training:
 
     @classmethod
     def of_record(cls, record, **observed):
-        """Return the Training of a record of shared/record.py, with further observed fields."""
+        """Return the Training of a record of shared/run/record.py, with further observed fields."""
         names = ("batch_size", "precision", "first_loss", "last_loss")
         return cls(**{name: record[name] for name in names}, **observed)
 

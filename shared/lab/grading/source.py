@@ -5,8 +5,8 @@ import difflib
 import re
 from typing import NamedTuple
 
-from shared.errors import UserError
 from shared.lab.records.scripts import read_source
+from shared.run.errors import UserError
 
 
 class Parts(NamedTuple):

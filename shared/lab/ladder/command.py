@@ -13,10 +13,6 @@ from pathlib import Path
 import torch
 
 from emulated_gpu import cards, launch
-from shared.cli import Parser, add_options, command_of, keep_apart, location, try_writing
-from shared.cli import choose as choose_model
-from shared.devices import check_room
-from shared.errors import UserError
 from shared.images.cli import TASK as IMAGES
 from shared.lab.ladder.fingerprint import fingerprint
 from shared.lab.predict.jobs import Failed, Wanted, run_jobs
@@ -24,11 +20,15 @@ from shared.lab.predict.stage import predict
 from shared.lab.records import bars, ladder_table, scripts
 from shared.lab.records.reading import by_model, by_script, read, setting
 from shared.lab.records.running import forks, run_script
-from shared.record import append
+from shared.run.cli import Parser, add_options, command_of, keep_apart, location, try_writing
+from shared.run.cli import choose as choose_model
+from shared.run.devices import check_room
+from shared.run.errors import UserError
+from shared.run.record import append
 from shared.text import data as texts
-from shared.text.captions import TASK as CAPTIONS
 from shared.text.cli import TASK as TEXTS
 from shared.text.models import TINY, TINY_GPT, TINY_MOE, TINY_VLM
+from shared.text.roads.captions import TASK as CAPTIONS
 
 GPUS = 4  # at most, of the scripts from 08 on
 

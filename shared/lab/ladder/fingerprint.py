@@ -9,11 +9,11 @@ import torch
 
 from emulated_gpu.launch import is_emulated
 from shared.lab.records import scripts
-from shared.record import ROOT, device_name, versions
+from shared.run.record import ROOT, device_name, versions
 
-# Modules that stages import, and the one that runs stages. The door and the tables of records are
-# left out: a measurement need not be repeated for another word or column.
-MODULES = ("[a-z]*.py", "memory/*.py", "images/*.py", "text/*.py", "lab/records/running.py")
+# What scripts import, and what runs them; not the door or the tables, whose words change no figure.
+HEART = ("[a-z]*.py", "memory/**/*.py", "run/*.py", "images/*.py", "text/**/*.py")
+MODULES = (*HEART, "lab/records/running.py")
 EMULATOR = "emulator/emulated_gpu"
 SOURCES = (".py", ".c", ".h", ".csv")  # of the emulator; the last has the cards
 

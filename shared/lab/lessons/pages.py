@@ -9,7 +9,6 @@ import itertools
 import re
 import shlex
 
-from shared.cli import Parser
 from shared.lab.lessons import (
     exercises,
     figures,
@@ -30,7 +29,8 @@ from shared.lab.lessons import (
 )
 from shared.lab.records import scripts
 from shared.lab.records.atomic_files import write_text
-from shared.record import ROOT
+from shared.run.cli import Parser
+from shared.run.record import ROOT
 
 # The shortest text up to an end, since a page has several parts.
 PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)

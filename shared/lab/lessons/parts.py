@@ -5,7 +5,7 @@ import os
 from emulated_gpu.why.fit import needs
 from shared.lab.records import formats, markdown, measured, reading, scripts, stored
 from shared.memory.accounting.blocks import CATEGORIES
-from shared.record import ROOT
+from shared.run.record import ROOT
 
 FIGURES = ROOT / "shared" / "lab" / "evidence" / "figures"  # a picture per stage
 

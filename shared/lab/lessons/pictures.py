@@ -11,7 +11,7 @@ from shared.lab.predict import timeline
 from shared.lab.records import bars, scripts, stored
 from shared.lab.records.reading import by_script
 from shared.lab.records.stored import RESULTS
-from shared.record import ROOT
+from shared.run.record import ROOT
 
 
 def every():

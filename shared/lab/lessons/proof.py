@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from proof.rows import REPORTS, SOURCES
 from proof.show import error
 from shared.lab.records import formats, markdown, stored, time_errors
-from shared.record import ROOT
+from shared.run.record import ROOT
 
 NEAR = 0.02  # relative errors
 FAIR = 0.05

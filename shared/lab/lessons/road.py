@@ -8,16 +8,16 @@ other scripts stay as they are.
 import os
 import subprocess
 
-from shared import record
-from shared.cli import Parser
-from shared.errors import UserError
 from shared.lab.evidence import predicted
 from shared.lab.ladder import command as ladder
 from shared.lab.lessons import pages
 from shared.lab.predict.jobs import run_jobs
 from shared.lab.records import scripts, stored
 from shared.lab.records.reading import read
-from shared.record import ROOT
+from shared.run import record
+from shared.run.cli import Parser
+from shared.run.errors import UserError
+from shared.run.record import ROOT
 
 OUT = "out/road"  # in the repository: of the measurement
 GROUPS = (stored.SIDE_ROADS, stored.ONE_GPU)  # of predictions; few roads are in the second, too

@@ -3,7 +3,7 @@
 import os
 
 from shared.lab.records import formats, markdown, measured, reading, scripts, stored
-from shared.record import ROOT
+from shared.run.record import ROOT
 
 
 def records():

@@ -12,8 +12,8 @@ from multiprocessing import connection
 
 from tqdm import tqdm
 
-from shared.errors import UserError
 from shared.lab.records.running import PRELOADED, end_with_parent
+from shared.run.errors import UserError
 
 IMPORTED = [*PRELOADED, "shared.lab.predict.stage", "shared.lab.predict.card_fit"]
 

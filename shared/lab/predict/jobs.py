@@ -12,8 +12,8 @@ import sys
 
 from emulated_gpu import cards, launch
 from emulated_gpu.build import BuildError
-from shared.errors import UserError
-from shared.record import ROOT
+from shared.run.errors import UserError
+from shared.run.record import ROOT
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,10 +4,10 @@ import argparse
 import sys
 
 from emulated_gpu import cards
-from shared import cli
-from shared.errors import UserError
 from shared.lab.predict import largest, selection
 from shared.lab.records import scripts
+from shared.run import cli
+from shared.run.errors import UserError
 
 DESCRIPTION = """\
 Predict the GPU memory and the cost of training scripts, without a GPU.

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import torch
 
-from shared.errors import UserError
 from shared.images import models
 from shared.lab.predict import techniques
 from shared.lab.predict.jobs import Wanted
 from shared.lab.records import scripts
-from shared.record import ROOT
+from shared.run.errors import UserError
+from shared.run.record import ROOT
 
 ENDINGS = (".py", ".ipynb")  # what resolve() leaves of paths of others
 

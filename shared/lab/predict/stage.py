@@ -18,12 +18,12 @@ from emulated_gpu.why import history
 from emulated_gpu.why.fit import PLENTY_GB
 from emulated_gpu.why.whereabouts import plain
 from shared import metrics
-from shared.errors import UserError
 from shared.images import models
 from shared.lab.predict.lines import Lines
 from shared.lab.records.reading import unit
 from shared.memory.accounting.blocks import tensors
 from shared.memory.phases import Phases
+from shared.run.errors import UserError
 
 LEARNED = ("accuracy", "perplexity", "reward")
 # Fields of the Meter that mean nothing on an emulated GPU, which computes nothing.

@@ -10,7 +10,7 @@ import re
 import shlex
 
 from shared.lab.records import scripts
-from shared.record import ROOT
+from shared.run.record import ROOT
 
 PREDICT = "python -m shared predict "  # how the commands of predictions begin
 # The question, the command, the options of the answer, and the reason.

@@ -1,6 +1,6 @@
 """Figures and names as text: sizes, times, changes, and tables of text."""
 
-from shared.record import NOTHING, quality, size
+from shared.run.record import NOTHING, quality, size
 
 # A page and a running script print a size alike, so both are the heart's.
 __all__ = ["NOTHING", "size"]  # besides the names defined here

@@ -2,7 +2,7 @@
 
 from shared.lab.records.formats import listed, one_line
 from shared.lab.records.reading import is_prediction, setting
-from shared.record import ROOT
+from shared.run.record import ROOT
 
 
 def origin(records, file, what=None, commands=None):

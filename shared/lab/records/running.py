@@ -17,7 +17,7 @@ import torch
 from torch.multiprocessing import ProcessExitedException, start_processes
 
 from shared.lab.records.reading import read
-from shared.record import ROOT
+from shared.run.record import ROOT
 
 # Modules that every script imports.
 PRELOADED = ["shared.metrics", "shared.images.cli", "shared.text.cli", "lightning.fabric"]
@@ -134,7 +134,7 @@ def run_python(command):
             sys.path = [str(Path(command[0]).resolve().parent), *sys.path]  # as Python does
             runpy.run_path(command[0], run_name="__main__")
     except Exception:
-        # shared.errors replaces it, and multiprocessing would never call it.
+        # shared.run.errors replaces it, and multiprocessing would never call it.
         sys.excepthook(*sys.exc_info())
         sys.exit(1)
 

@@ -24,8 +24,8 @@ import linecache
 import re
 import tokenize
 
-from shared.errors import UserError
-from shared.record import ROOT
+from shared.run.errors import UserError
+from shared.run.record import ROOT
 
 # The scripts after 07 for one GPU, in place of 08.
 ON_ONE_GPU = "09_act_ckpt/one_gpu", "06_sgd/adam_on_host", "10_offload/activations_only"
@@ -160,7 +160,7 @@ def task_of(module):
     """Return the task of a script: the TASK of the command-line module that it imports, or None.
 
     The module is `cli`, of shared.images or of shared.text, or `causal`, `mixture`, `rewards` or
-    `captions`, of shared.text. Files that are not scripts import none.
+    `captions`, of shared.text.roads. Files that are not scripts import none.
     """
     names = ("cli", "causal", "mixture", "rewards", "captions")
     return next((getattr(module, name).TASK for name in names if hasattr(module, name)), None)

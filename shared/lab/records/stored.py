@@ -11,7 +11,7 @@ from shared.lab.records import scripts
 from shared.lab.records.atomic_files import write_bytes, write_text
 from shared.lab.records.reading import by_model, by_script
 from shared.lab.records.reading import read as read_lines
-from shared.record import ROOT
+from shared.run.record import ROOT
 
 RESULTS = ROOT / "shared" / "lab" / "evidence" / "results"
 # Predictions for emulated GPUs, by `python -m shared records predicted`: for each of the groups a
@@ -150,7 +150,7 @@ def insert_predicted(group, record):
 def insert_measured(record):
     """Replace or insert a side road's record in TINY_SIDE_ROADS, as insert_predicted() does."""
     lines = TINY_SIDE_ROADS.read_text().splitlines()
-    # With the spaces of shared.record.append(), like the lines beside it.
+    # With the spaces of shared.run.record.append(), like the lines beside it.
     write_text(TINY_SIDE_ROADS, "\n".join(_inserted(json.dumps(record), lines)) + "\n")
 
 

@@ -3,10 +3,10 @@
 index.html contains everything that it shows, so it opens from a disk without a network.
 """
 
-from shared.cli import Parser, location, try_writing
-from shared.errors import UserError
 from shared.lab.records.atomic_files import write_text
 from shared.lab.report import charts, page
+from shared.run.cli import Parser, location, try_writing
+from shared.run.errors import UserError
 
 FILE = "index.html"
 

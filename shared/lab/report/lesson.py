@@ -9,7 +9,7 @@ from markdown_it.token import Token
 from markupsafe import Markup, escape
 
 from shared.lab.records import exercises, scripts
-from shared.record import ROOT
+from shared.run.record import ROOT
 
 SECTIONS = (
     "The script",

@@ -19,7 +19,7 @@ from shared.lab.records import reading, scripts, stored
 from shared.lab.records.bars import COLORS
 from shared.lab.report import charts, lesson, side_by_side, time_chart, timelines
 from shared.memory.accounting.blocks import CATEGORIES
-from shared.record import git_commit
+from shared.run.record import git_commit
 
 TEMPLATE = Path(__file__).parent / "template"
 # In this order: a later file may use what an earlier one defines.

@@ -7,13 +7,13 @@ import re
 
 from markupsafe import Markup
 
-from shared.errors import UserError
 from shared.lab.predict.timeline import expanded
 from shared.lab.records import markdown, scripts, stored
 from shared.lab.records.formats import LEAST, amount, size, where
 from shared.lab.records.reading import at_once, by_script, on_host, setting, unit
 from shared.lab.report import side_by_side
 from shared.memory.accounting.blocks import CATEGORIES
+from shared.run.errors import UserError
 
 SHOWN = ("parallelize", "build", "train_step")  # functions of a script beside its timeline
 RIGHT = "pass the timelines.json that python -m shared predict --timeline DIR has written"

@@ -12,15 +12,15 @@ import time
 
 import torch
 
-from shared.cli import Parser, location, try_writing
-from shared.errors import UserError
 from shared.lab.evidence.calibrate import compare, files, measure
 from shared.lab.evidence.calibrate.runs import GROUPS, LARGE_GB, every, of_record
 from shared.lab.predict.jobs import Failed, run_jobs
 from shared.lab.records import scripts, stored
 from shared.lab.records.atomic_files import write_bytes, write_text
 from shared.lab.records.formats import aligned
-from shared.record import git_commit
+from shared.run.cli import Parser, location, try_writing
+from shared.run.errors import UserError
+from shared.run.record import git_commit
 
 LARGEST_GB = 55  # reserved by the largest script, with what a process needs beside it
 WORKERS = 10  # more processes would wait for the host

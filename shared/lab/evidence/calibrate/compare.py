@@ -7,12 +7,12 @@ from pathlib import Path
 
 from emulated_gpu import cards
 from proof.traces import in_order
-from shared.errors import UserError
 from shared.lab.evidence.calibrate import files, measure
 from shared.lab.evidence.calibrate.runs import of_record
 from shared.lab.predict import stage
 from shared.lab.predict.jobs import Failed, Wanted, run_jobs
 from shared.lab.records import scripts
+from shared.run.errors import UserError
 
 HEADING = ("script", "allocated GB", "emulated", "reserved GB", "emulated", "events equal")
 TIMES = ("script", "images", "at a time", "ms", "emulated", "GPU busy, ms", "emulated")

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from emulated_gpu import launch
-from shared.record import device_name, git_commit
+from shared.run.record import device_name, git_commit
 
 # A file has runs of one machine and one state of the code.
 IDENTITY = ("gpu", "emulated", "versions", "git_commit")

@@ -27,12 +27,12 @@ import torch
 from emulated_gpu import launch
 from emulated_gpu.why.fit import PLENTY_GB
 from shared import metrics
-from shared.errors import UserError
 from shared.lab.evidence.calibrate import fake_ranks, files, outside
 from shared.lab.evidence.calibrate.runs import UPDATES
 from shared.lab.records import scripts
 from shared.memory import phases
 from shared.memory.accounting.torch_private import wrapped
+from shared.run.errors import UserError
 
 # free_requested, as the moment of free_completed depends on other streams' speed.
 LETTERS = {"alloc": "a", "free_requested": "f", "segment_alloc": "S", "segment_free": "R"}

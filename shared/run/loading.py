@@ -13,7 +13,7 @@ import torch.distributed as dist
 from filelock import FileLock
 from torch.utils.data import DataLoader, DistributedSampler
 
-from shared.errors import UserError
+from shared.run.errors import UserError
 
 SPLIT_SEED = 0  # the split into training, validation and test sets does not depend on --seed
 NO_NETWORK = (URLError, ConnectionError, TimeoutError)

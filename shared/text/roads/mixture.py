@@ -2,10 +2,10 @@
 
 import functools
 
-from shared import cli
-from shared.errors import UserError
+from shared.run import cli
+from shared.run.errors import UserError
 from shared.text import models
-from shared.text.causal import Causal
+from shared.text.roads.causal import Causal
 
 
 class Mixture(Causal):

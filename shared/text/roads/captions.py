@@ -13,13 +13,13 @@ from torch.utils.data import Dataset
 from torchmetrics import MeanMetric
 from transformers import AutoModelForImageTextToText, Qwen2VLImageProcessor
 
-from shared import cli
-from shared.errors import UserError
 from shared.images.cli import Images
 from shared.images.data import NORMALIZE, image_sets
-from shared.loading import SPLIT_SEED
+from shared.run import cli
+from shared.run.errors import UserError
+from shared.run.loading import SPLIT_SEED
 from shared.text import data, models
-from shared.text.causal import Causal, Perplexity, new_tokenizer
+from shared.text.roads.causal import Causal, Perplexity, new_tokenizer
 
 CAPTION = 16  # tokens of a caption at most, including the marks around the image
 TINY_LENGTH = 20  # tokens: 4 of the image beside the caption

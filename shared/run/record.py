@@ -26,7 +26,7 @@ from pathlib import Path
 import torch
 from watermark import watermark
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 NOTHING = "–"  # in place of a figure that is 0 or missing
 PACKAGES = ("torch", "torchvision", "lightning", "torchmetrics")  # that all scripts depend on
 

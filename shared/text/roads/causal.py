@@ -14,9 +14,9 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
 from tokenizers import models as kinds
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedTokenizerFast
 
-from shared import cli
-from shared.errors import UserError
-from shared.loading import SPLIT_SEED, fake_sizes
+from shared.run import cli
+from shared.run.errors import UserError
+from shared.run.loading import SPLIT_SEED, fake_sizes
 from shared.text import data, models, reviews
 from shared.text.cli import Texts
 

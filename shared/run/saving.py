@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-from shared import record as records
-from shared.errors import UserError
+from shared.run import record as records
+from shared.run.errors import UserError
 
 # Every AGREE updates the processes agree whether a checkpoint is due; this waits for the device.
 AGREE = 10

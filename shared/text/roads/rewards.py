@@ -8,10 +8,10 @@ import functools
 import torch
 import torchmetrics
 
-from shared import cli
-from shared.errors import UserError
+from shared.run import cli
+from shared.run.errors import UserError
 from shared.text import models
-from shared.text.causal import Causal
+from shared.text.roads.causal import Causal
 
 LENGTH = 64  # tokens, half of them written one by one, which takes time
 FEW = 480  # texts of LENGTH tokens, for the tiny preset to learn from

@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-from shared.errors import UserError
+from shared.run.errors import UserError
 
 OF_TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE")  # numbers that it sets
 PROCESS = 550_000_000  # bytes that a process of a tiny run needs on a CPU, most of it for PyTorch

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import torch
 
-from shared import devices as number_of_devices
-from shared import errors
-from shared.errors import UserError
 from shared.memory import bf16
+from shared.run import devices as number_of_devices
+from shared.run import errors
+from shared.run.errors import UserError
 
 # Meter prints what Fabric would log; imports of torchao and bitsandbytes log needless warnings.
 for name in ("lightning.fabric", "lightning.pytorch", "torch.utils._pytree", "bitsandbytes"):

@@ -1,0 +1,1 @@
+"""Parts of every script's run: options, devices, data loaders, the record, saving, errors."""
