@@ -24,8 +24,10 @@ def lines(findings, too_small, eager_gb, ranks, args):
     title = args.card.title if gb == args.card.gb else "A GPU"
     needs = fit.needs(r)
     fits = too_small or f"{gb - needs:.1f} GB are left"
+    cause = what_goes_on(findings)
     text = [
         f"{title}, {gb:.4g} GB: with CUDA's context, {needs:.2f} GB if there is room: {fits}",
+        *cause,
         f"{r['script']}: {what_it_trains(r)}; emulated with torch {r['versions']['torch']}",
         *where_it_is(r),
         on_host(r["process"]),
@@ -48,11 +50,7 @@ def lines(findings, too_small, eager_gb, ranks, args):
             "cuDNN computes layers of it: its workspaces are those of an H200, where networks that "
             f"no rule was made from reserved up to {fit.CUDNN:.0%} more or less than emulated"
         )
-    if findings.grows:
-        text.append(growth(findings))
-    elif r["evaluation"]:
-        text.append(kept_by_evaluation(r["evaluation"]))
-    elif findings.trained:
+    if findings.trained and not cause:
         text += advice(r, findings.has_convolutions, 0 if too_small else gb - needs)
     room = max(LINES - 1 - len(text), 1)
     shown = r["notes"] + findings.of_libraries if args.details else r["notes"][:room]
@@ -69,13 +67,26 @@ def what_it_trains(r):
     return ", ".join(filter(None, (r["model"], inputs, r["precision"], per_update)))
 
 
-def kept_by_evaluation(kept):
-    """Return a line on an evaluation that keeps what it computes: record.kept_by_evaluation()."""
+def what_goes_on(findings):
+    """Return a line on memory that goes on growing, the first cause to mend; else no line."""
+    r = findings.record
+    if findings.grows:
+        return [growth(findings)]
+    kept = r["evaluation"]
+    if kept and (not kept["batches"] or fit.after_evaluation(r) > r["train"]["device_peak_gb"]):
+        return [kept_by_evaluation(r)]
+    return []
+
+
+def kept_by_evaluation(r):
+    """Return a line on an evaluation that keeps what it computes, of a record with `evaluation`."""
+    kept = r["evaluation"]
     line = f"Evaluation keeps {size(kept['gb'])} of each batch on the GPU"
     line += f", made in {kept['line']}" if kept["line"] else ""
     if kept["batches"]:
-        left = kept["left_gb"] + kept["gb"] * (kept["batches"] - kept["seen"])
-        line += f": {size(left)} are in use after its {kept['batches']:,} batches"
+        joined = ", while they are joined once more" if kept["joined_gb"] else ""
+        batches = f"{kept['batches']:,} batches"
+        line += f": {size(fit.after_evaluation(r))} are in use at the end of its {batches}{joined}"
     return (
         f"{line}; move results to the host, as .cpu() or the Trainer's eval_accumulation_steps do"
     )

@@ -21,8 +21,21 @@ def needs(record):
 
 
 def after_evaluation(record):
-    """Return the GB in use at the end of an evaluation that keeps what it computes, else 0."""
+    """Return the GB in use at the end of an evaluation that keeps what it computes, else 0.
+
+    Where the last batch is joined to all before, they are in memory twice.
+    """
     kept = record.get("evaluation")
     if not kept or not kept["batches"]:
         return 0
-    return kept["left_gb"] + kept["gb"] * (kept["batches"] - kept["seen"])
+    left = kept["left_gb"] + kept["gb"] * (kept["batches"] - kept["seen"])
+    return left + kept["joined_gb"] * kept["batches"]
+
+
+def outgrows(record, gb):
+    """Return whether an evaluation that joins batch after batch fills a card of so many GB.
+
+    Each result is larger than what was freed before, so all this idle memory is of no use to it.
+    """
+    kept = record.get("evaluation")
+    return bool(kept and kept["batches"]) and kept["joined_gb"] * kept["batches"] ** 2 / 2 > gb

@@ -2,6 +2,7 @@
 
 import datetime
 import importlib.metadata
+import itertools
 import platform
 
 import torch
@@ -83,16 +84,19 @@ def kept_by_evaluation(evaluation, trace):
     """Return what an updates.Evaluation keeps with each batch, None if that is nothing.
 
     {"gb": with each batch, "batches": their number, None if unknown, "seen": those that ran,
-    "left_gb": in use after these, "line": FILE:LINE}.
+    "left_gb": in use after these, "joined_gb": by so much the largest tensor that a batch leaves is
+    larger than that of the batch before, "line": FILE:LINE}.
     """
     if not evaluation.kept:
         return None
-    since, until = evaluation.between
+    since, *_, until = evaluation.ends
+    largest = [trace.largest(*of_batch) for of_batch in itertools.pairwise(evaluation.ends)]
     return {
         "gb": evaluation.kept / 1e9,
         "batches": evaluation.batches,
         "seen": evaluation.seen,
         "left_gb": evaluation.left / 1e9,
+        "joined_gb": max(min(b - a for a, b in itertools.pairwise(largest)), 0) / 1e9,
         "line": trace.grown_at("allocated", since, until, until),
     }
 

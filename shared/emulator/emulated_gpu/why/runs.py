@@ -56,6 +56,8 @@ def ask(args):
         findings, rank, ranks = compared_ranks(findings, args)
         if not too_small and fit.needs(findings.record) > args.card_gb:
             too_small = "it does not fit"  # where several ranks use it, or evaluation goes on
+        if not too_small and fit.outgrows(findings.record, args.card_gb):
+            too_small = f"it fits {fit.TIGHTLY}"
         if findings.compile_seconds:
             eager = find(args, fit.PLENTY_GB, WITHOUT_COMPILER, rank=rank)
             eager_gb = eager.record["train"]["device_peak_gb"]

@@ -42,7 +42,7 @@ class Run:
         self.watch = Watch(self.source.line)
         self.limits = Limits(updates)
         self.updates = Updates(self.watch, self.limits)
-        self.evaluation = Evaluation(self.watch, updates)
+        self.evaluation = Evaluation(self.watch)
         self._module = module
 
     def run(self, argv):

@@ -169,6 +169,13 @@ class Trace:
                 sizes["{}:{}".format(*line)] += size
         return max(sizes, key=sizes.get, default=None)
 
+    def largest(self, since, until):
+        """Return the bytes of the largest block of some operations that is left at their end."""
+        blocks = collections.Counter()
+        for block, change in self.events[self.index(since) : self.index(until)]:
+            blocks[block] += change
+        return max(blocks.values(), default=0)
+
     def peak_at(self, since, until):
         """Return the place of the peak in a part of the events, as in a record."""
         return _place(summit(self.events, "cuda", since, until)[2])

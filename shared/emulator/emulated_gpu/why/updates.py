@@ -12,6 +12,7 @@ from emulated_gpu.process import address, on_gpu
 from emulated_gpu.why.watch import IS_TOLD
 
 LEAST_GROWTH = 100_000  # bytes with each update
+MANY = 3  # batches of evaluation that have left as much prove that the next ones do
 STEADY = 1.5  # the largest growth of an update is at most so many times the smallest
 
 
@@ -67,21 +68,20 @@ class Evaluation:
     """The memory that evaluation keeps of each batch, such as the logits of all of them.
 
     Attributes:
-        grows: whether memory has grown with every batch so far by about the same.
+        grows: whether the last batch has left memory.
         kept: bytes that each batch of the largest evaluation so far has left, 0 if none.
         batches: the number of batches that evaluation has in all, None if that is not known.
         seen: those that it was given here.
         left: bytes in use after these.
-        between: numbers of operations at the end of its first and its last batch here.
+        ends: numbers of operations at the end of those batches that have left `kept`.
     """
 
-    def __init__(self, watch, least):
+    def __init__(self, watch):
         self.grows = False
         self.kept = 0
         self.batches = None
         self.seen = self.left = 0
-        self.between = None
-        self._least = least  # batches that prove growth
+        self.ends = []
         self._watch = watch
         self._left = []  # (operations, bytes in use) at the end of each batch
         self._loader = None
@@ -95,13 +95,18 @@ class Evaluation:
     def end_batch(self):
         """Note the end of a batch."""
         self._left.append((len(self._watch.places), torch.cuda.memory_allocated()))
-        sizes = [size for _, size in self._left]
-        self.grows = len(sizes) >= self._least > 1 and (more := steady(sizes)) > 0
-        # Confirmed by batches after the first ones.
-        if self.grows and len(sizes) > self._least and more >= self.kept:
+        self._watch.place()  # what comes after, such as the end of the script, is not of the batch
+        # The first batch leaves other things as well, and a loader of accelerate fetches it twice
+        # before it is computed.
+        ends, sizes = zip(*self._left[1:]) if self._left[1:] else ((), ())
+        self.grows = len(sizes) > 1 and sizes[-1] - sizes[-2] >= LEAST_GROWTH
+        if len(sizes) <= MANY or not steady(sizes[1:]):
+            return
+        more = (sizes[-1] - sizes[1]) // (len(sizes) - 2)
+        if more >= self.kept:
             self.kept = more
-            self.seen, self.left = len(sizes), sizes[-1]
-            self.between = self._left[0][0], self._left[-1][0]
+            self.seen, self.left = len(self._left), sizes[-1]
+            self.ends = ends[1:]
             self.batches = len(self._loader) if hasattr(self._loader, "__len__") else None
 
 
