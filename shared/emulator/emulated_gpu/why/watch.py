@@ -226,6 +226,15 @@ class Watch:
         self._gathering = False
         self.place()
 
+    def _keep_whole(self, original, group, *args, **kwargs):
+        """Find the gradients that FSDP2 keeps whole, where it does not reduce them yet."""
+        original(group, *args, **kwargs)
+        for p in group.fsdp_params:
+            whole = getattr(p, "_unsharded_param", None)  # before the first forward pass, none
+            for gradient in (getattr(whole, "grad", None), p.unsharded_accumulated_grad):
+                if gradient is not None:
+                    self.label(gradient, "gradients")
+
     @contextlib.contextmanager
     def at_work(self):
         """Watch the operations in this context."""
@@ -240,6 +249,7 @@ class Watch:
             stack.enter_context(wrapped(torch.optim.Optimizer, "zero_grad", self._free))
             if group := lookup(FSDP_GROUP, "gathered weights count as activations"):
                 stack.enter_context(wrapped(group, "wait_for_unshard", self._gather))
+                stack.enter_context(wrapped(group, "post_backward", self._keep_whole))
             stack.enter_context(process.watching(self))
             yield
 
