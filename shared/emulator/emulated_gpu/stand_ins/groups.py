@@ -46,10 +46,13 @@ def in_torch(torch):
 
     def started(original):
         def init_process_group(backend=None, *args, **kwargs):
-            is_told = args or {"init_method", "store", "rank"} & kwargs.keys()
+            by_variables = kwargs.get("init_method") in (None, "env://") and "store" not in kwargs
+            # A script that sets these itself is its own launcher.
+            is_told = args or not by_variables or ("rank" in kwargs and "MASTER_ADDR" in os.environ)
             if not is_told and not has_launcher():
                 note(NOTE)
-                kwargs |= {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+                kwargs |= {"init_method": None, "store": dist.HashStore()}
+                kwargs = {"rank": 0, "world_size": 1, **kwargs}
             return original(backend, *args, **kwargs)
 
         return init_process_group

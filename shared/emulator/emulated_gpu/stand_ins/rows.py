@@ -5,21 +5,19 @@ rows.json has the columns of well-known ones: a number of words, of classes, or 
 
 import json
 import random
-import re
 from pathlib import Path
 
 from emulated_gpu.stand_ins.notes import note, replace
 
 ROWS = 1000  # of a split
-SPLIT = re.compile(r"(\w+)(?:\[:(\d+)(%?)\])?")  # such as train, train[:10%]
 WORDS = "a in of the and to is was it for that on as with his they be at one have this".split()
 
 
 def known(name, config=None):
     """Return {split: {column: what it holds}} of a data set by its name, or None.
 
-    What a column holds is {"words": their number}, {"classes": number}, {"px": the edge of an
-    image}, or {"chat": the words of each of two messages}.
+    What a column holds is {"words": their number}, {"classes": number}, {"numbers": 1} for those of
+    the rows, {"px": the edge of an image}, or {"chat": the words of each of two messages}.
     """
     facts = json.loads(Path(__file__).with_suffix(".json").read_text())
     key = str(name).rpartition("/")[2].lower()
@@ -52,18 +50,17 @@ def _load(original, path, name=None, *args, **kwargs):
 
 
 def _split(splits, text, options):
-    """Return a split, or the beginning of one, such as train[:10%].
+    """Return a split, a part of one such as train[:10%], or several, as datasets reads the text.
 
     Raises:
         ValueError: the data set has no such split.
     """
-    match = SPLIT.match(str(text))
-    split, most, percent = match.groups() if match else (text, None, None)
-    if split not in splits:
-        raise ValueError(f'Unknown split "{text}". Should be one of {[*splits]}.')
-    rows = ROWS if most is None else int(most) * (ROWS // 100 if percent else 1)
-    made = _made(splits[split], min(rows, ROWS))
-    return made.to_iterable_dataset() if options.get("streaming") else made
+    from datasets import ReadInstruction, concatenate_datasets
+
+    parts = ReadInstruction.from_spec(str(text)).to_absolute(dict.fromkeys(splits, ROWS))
+    made = [_made(splits[p.splitname], ROWS).select(range(p.from_, p.to)) for p in parts]
+    rows = concatenate_datasets(made)
+    return rows.to_iterable_dataset() if options.get("streaming") else rows
 
 
 def _made(columns, rows):
@@ -76,6 +73,9 @@ def _made(columns, rows):
         if kind == "classes":
             features[name] = ClassLabel(num_classes=n)
             data[name] = [i % n for i in range(rows)]
+        elif kind == "numbers":
+            features[name] = Value("int32")
+            data[name] = [*range(rows)]
         elif kind == "px":
             features[name] = Image()
             data[name] = [_image(n)] * rows

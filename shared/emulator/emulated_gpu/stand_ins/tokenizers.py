@@ -56,10 +56,15 @@ def _config(model, options):
     from transformers import AutoConfig
 
     shared = {k: options[k] for k in ("trust_remote_code", "revision") if k in options}
-    try:
-        return AutoConfig.from_pretrained(model, **shared).get_text_config()
-    except Exception:  # whatever it is, the tokenizer's own error says more
-        return None
+    folder = options.get("subfolder", "")
+    # In a pipeline of diffusers, that of tokenizer_2 is beside it, in text_encoder_2.
+    for subfolder in dict.fromkeys((folder, folder.replace("tokenizer", "text_encoder"))):
+        try:
+            found = AutoConfig.from_pretrained(model, subfolder=subfolder, **shared)
+            return found.get_text_config()
+        except Exception:  # whatever it is, the tokenizer's own error says more
+            pass
+    return None
 
 
 def _stand_in(config):

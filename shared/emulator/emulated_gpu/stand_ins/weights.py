@@ -9,6 +9,10 @@ from emulated_gpu.stand_ins.notes import folder, new_folder, note, replace
 
 NOTE = "weights are not downloaded; they have no values here"
 ENDINGS = ".safetensors", ".bin", ".pt", ".pth"
+# Options of from_pretrained() with which it finds a configuration, too, and those that choose among
+# files of weights, of which a stand-in has one.
+OF_CONFIGURATION = "trust_remote_code", "revision", "subfolder"
+OF_FILES = "subfolder", "variant", "use_safetensors"
 
 
 def _unfetched():
@@ -78,9 +82,10 @@ def in_transformers(module):
         except OSError:  # not in the cache, and not reached
             pass
         if not hasattr(config, "to_dict"):  # a name, a folder or None, no configuration
-            shared = {k: kwargs[k] for k in ("trust_remote_code", "revision") if k in kwargs}
+            shared = {k: kwargs[k] for k in OF_CONFIGURATION if k in kwargs}
             config = cls.config_class.from_pretrained(config or name, **shared)
         note(NOTE)
+        kwargs = {k: value for k, value in kwargs.items() if k not in OF_FILES}
         return original(cls, _without_values(cls, config), *args, config=config, **kwargs)
 
     module.PreTrainedModel.from_pretrained = classmethod(from_pretrained)
