@@ -17,7 +17,7 @@ from pathlib import Path
 
 from emulated_gpu import options
 from emulated_gpu.texts import Parser, UserError
-from emulated_gpu.why import fit, page, runs
+from emulated_gpu.why import fit, runs
 
 UPDATES = 3
 LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "python", "python3"}
@@ -96,6 +96,8 @@ def main(argv):
         print(f"That is {needs - args.max_gb:.2f} GB more than --max-gb {args.max_gb:g}")
     files = {args.json: json.dumps({**answer.record, "answer": answer.text}, indent=1)}
     if args.html:
+        from emulated_gpu.why import page  # which imports PyTorch, for more than a second
+
         files[args.html] = page.made(answer)
     for file, text in files.items():
         try:
