@@ -49,7 +49,7 @@ def make_record(run, trace, settings):
     # Attention is named by no precision of its own: it computes in that of its inputs.
     precisions = sorted({o.kind for o in operations if o.flop} - {"attention"})
     return {
-        "script": f"{run.source.file.parent.name}/{run.source.file.name}",
+        "script": settings.module or f"{run.source.file.parent.name}/{run.source.file.name}",
         "model": updates.model_name or "no module trained",
         "inputs": " x ".join(map(str, shape)),
         "unit": UNITS.get((len(shape), is_floating), "inputs"),

@@ -58,7 +58,7 @@ class Run:
             enter(register_optimizer_step_post_hook(self.updates.after_step))
             enter(mock.patch.object(sys, "argv", [str(self.source.file), *argv]))
             # Where Python looks first: the script's folder, or with -m the current one.
-            first = os.getcwd() if self._module else self.source.folder
+            first = os.getcwd() if self._module else str(self.source.file.parent)
             enter(mock.patch.object(sys, "path", [first, *sys.path]))
             enter(self.watch.at_work())
             ended = threading.Event()
