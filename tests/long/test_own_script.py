@@ -267,3 +267,17 @@ def test_a_model_that_is_gone_takes_no_memory(tmp_path):
 def test_a_script_sees_its_own_peaks(tmp_path):
     """Its peak is that of loading, though a prediction resets PyTorch's peaks in between."""
     assert f"at most {64 * MIB}\n" in predicted(LOADS, tmp_path)
+
+
+def test_the_page_is_one_file_with_the_line_of_the_peak(tmp_path):
+    """Nothing on it is loaded from elsewhere, and names cannot become HTML."""
+    name = "<b>&mine.py"
+    script = MODELS_IN_TURN.replace("range(3)", "range(1)")
+    (tmp_path / name).write_text(script)
+    page = tmp_path / "why.html"
+    run("-m", "emulated_gpu", "why", name, "--html", page, cwd=tmp_path)
+    text = page.read_text()
+    assert not re.search(r"https?:|src=|url\(|@import|<script|<link", text)
+    assert "<b>" not in text and "&lt;b&gt;&amp;mine.py" in text
+    line = script[: script.index("        model(torch")].count("\n") + 1
+    assert f"line {line}</text>" in text and "<td>1024 × 1024</td>" in text

@@ -109,11 +109,16 @@ def set_aside(devices):
     return CONTEXT_GB + NCCL_GB if devices > 1 else CONTEXT_GB
 
 
-def groups(count):
-    """Return a line on so many groups of processes, of which the memory of one is counted."""
+def groups(count, line=None):
+    """Return a line on so many groups of processes, of which the memory of one is counted.
+
+    Most of them were made in a `line` of the script.
+    """
+    made = f", most of them made in {line}" if line else ""
     return (
-        f"{count} groups of processes communicate by NCCL, and each takes memory outside of "
-        f"PyTorch's allocator; {NCCL_GB} GB are counted, as of one"
+        f"{count} groups of processes communicate by NCCL{made}. Each takes memory outside of "
+        f"PyTorch's allocator: {NCCL_GB} GB are counted, as of one, and with so much for each it "
+        f"would be {(count - 1) * NCCL_GB:.1f} GB more"
     )
 
 

@@ -1,12 +1,15 @@
 """The answer about a script: what matters first, in at most a dozen lines."""
 
-from emulated_gpu import launch
+from emulated_gpu import cards, launch
 from emulated_gpu.texts import size
 from emulated_gpu.why import fit, pace, times
 from emulated_gpu.why.advice import advice
 
 SMALL = 0.01  # of the peak: smaller categories are not shown
+MUCH = 0.1  # of what a card needs: what may come on top of it decides
 LEAST = 0.01  # of a category: a type of less is not named
+PHASES = {"load": "before training", "forward": "forward pass", "backward": "backward pass"}
+PHASES |= {"step": "optimizer step", "evaluation": "evaluation"}
 LINES = 12  # without --details: as many notes are shown as have room, at least one
 
 
@@ -24,7 +27,7 @@ def lines(findings, too_small, eager_gb, ranks, args):
     title = args.card.title if gb == args.card.gb else "A GPU"
     needs = fit.needs(r)
     fits = too_small or f"{gb - needs:.1f} GB are left"
-    cause = what_goes_on(findings)
+    cause = what_is_not_seen(findings)
     text = [
         f"{title}, {gb:.4g} GB: with CUDA's context, {needs:.2f} GB if there is room: {fits}",
         *cause,
@@ -53,9 +56,12 @@ def lines(findings, too_small, eager_gb, ranks, args):
     if findings.trained and not cause:
         text += advice(r, findings.has_convolutions, 0 if too_small else gb - needs)
     room = max(LINES - 1 - len(text), 1)
-    shown = r["notes"] + findings.of_libraries if args.details else r["notes"][:room]
+    notes = r["notes"]
+    if fit.of_groups(r) and not cause:
+        notes = [cards.groups(r["groups"], r["groups_at"]), *notes]
+    shown = notes + findings.of_libraries if args.details else notes[:room]
     text += [f"- {note}" for note in shown]
-    if (more := len(r["notes"]) - len(shown)) > 0:
+    if (more := len(notes) - len(shown)) > 0:
         text.append(f"- and {more} more {'notes' if more > 1 else 'note'}: --details")
     return text
 
@@ -67,14 +73,16 @@ def what_it_trains(r):
     return ", ".join(filter(None, (r["model"], inputs, r["precision"], per_update)))
 
 
-def what_goes_on(findings):
-    """Return a line on memory that goes on growing, the first cause to mend; else no line."""
+def what_is_not_seen(findings):
+    """Return a line on memory that goes on growing, or that is not counted; else no line."""
     r = findings.record
     if findings.grows:
         return [growth(findings)]
     kept = r["evaluation"]
     if kept and (not kept["batches"] or fit.after_evaluation(r) > r["train"]["device_peak_gb"]):
         return [kept_by_evaluation(r)]
+    if fit.of_groups(r) > MUCH * fit.needs(r):
+        return [cards.groups(r["groups"], r["groups_at"])]
     return []
 
 
@@ -104,8 +112,7 @@ def growth(findings):
 
 def where_it_is(r):
     """Return lines on the place of a script's peak, and its categories, with their types."""
-    line = r["peak_at"]["train"]["line"]
-    where = place(r["peak_at"]["train"]) + (f"; line {line}" if line else "")
+    where = place(r["peak_at"]["train"], r["steps"] > 0)
     active = size(r["train"]["device_active_gb"])
     held = sorted(r["train"]["breakdown_gb"].items(), key=lambda item: -item[1])
     peak = r["train"]["device_peak_gb"]
@@ -124,9 +131,13 @@ def where_it_is(r):
     ]
 
 
-def place(at):
-    """Return the place of a peak: "backward pass, encoder.layers.23.mlp.3"."""
-    return f"{at['phase']} pass, {at['module']}" if at["module"] else at["phase"]
+def place(at, trained):
+    """Return the place of a peak: "backward pass, encoder.layers.23.mlp.3; line train.py:9"."""
+    # A script without training does nothing before it.
+    phase = "" if at["phase"] == "load" and not trained else PHASES[at["phase"]]
+    within = ", ".join(filter(None, (phase, at["module"])))
+    line = at["line"] and f"line {at['line']}"
+    return "; ".join(filter(None, (within, line))) or "not in a line of it"
 
 
 def types(gb_of_types, gb):

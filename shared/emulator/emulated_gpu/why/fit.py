@@ -1,6 +1,6 @@
 """The memory of a card that a script needs, by its record."""
 
-from emulated_gpu.cards import set_aside
+from emulated_gpu.cards import NCCL_GB, set_aside
 from emulated_gpu.why import pace
 
 # What PyTorch may reserve beyond a prediction for a network with convolutions, by cuDNN's
@@ -30,6 +30,11 @@ def after_evaluation(record):
         return 0
     left = kept["left_gb"] + kept["gb"] * (kept["batches"] - kept["seen"])
     return left + kept["joined_gb"] * kept["batches"]
+
+
+def of_groups(record):
+    """Return the GB that all groups of processes but one would take, with NCCL_GB for each."""
+    return (max(record["groups"], 1) - 1) * NCCL_GB
 
 
 def outgrows(record, gb):

@@ -66,6 +66,8 @@ def make_record(run, trace, settings):
         "cost": updates.totals or run.watch.cost.totals(),
         "time": updates.time,
         "notes": [f"{where} {text}" for text, where in notes.made.items()],
+        "groups": 1,  # of processes that NCCL connects; the process's report has their number
+        "groups_at": max(run.groups_at, key=run.groups_at.get, default=None),
         "kept_by": process.kept_by(),
         "stopped": run.limits.stopped,
         "types_gb": trace.at_peak(first, end, type_of),

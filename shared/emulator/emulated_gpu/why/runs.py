@@ -187,9 +187,8 @@ def _add_notes(findings, reports, script):
     """Add the emulator's notes on the script's process to its record, those of libraries apart."""
     if not findings.record or not reports:
         return
+    findings.record["groups"] = reports[0]["groups"]
     notes = findings.record["notes"]
-    if reports[0]["groups"] > 1:  # first, since not all notes are shown
-        notes.insert(0, cards.groups(reports[0]["groups"]))
     source = Source(script.resolve())
     for line, what in reports[0]["lines"].items():
         where = notes if source.contains(os.path.abspath(line)) else findings.of_libraries

@@ -1,6 +1,8 @@
 """A run of a user's script as by `python script.py`, in a process with an emulated GPU."""
 
+import collections
 import contextlib
+import functools
 import importlib.util
 import os
 import runpy
@@ -16,6 +18,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from emulated_gpu.accounting.torch_private import wrapped
+from emulated_gpu.imports import replace_everywhere
 from emulated_gpu.stand_ins.notes import has_launcher, replace
 from emulated_gpu.texts import UserError
 from emulated_gpu.why import loaders
@@ -43,6 +46,7 @@ class Run:
         self.limits = Limits(updates)
         self.updates = Updates(self.watch, self.limits)
         self.evaluation = Evaluation(self.watch)
+        self.groups_at = collections.Counter()  # {FILE:LINE: groups of processes made there}
         self._module = module
 
     def run(self, argv):
@@ -51,6 +55,8 @@ class Run:
             enter = stack.enter_context
             loaders.replace_all(self)
             Files().replace_all()
+            if torch.distributed.is_available():
+                self._watch_groups()
             if has_launcher():  # this is one rank alone, which starts no others
                 replace(mp, "spawn", _spawn)
             enter(wrapped(torch.autograd, "backward", self.updates.backward))
@@ -72,6 +78,17 @@ class Run:
             except BaseException as error:
                 return error
         return None
+
+    def _watch_groups(self):
+        """Note the lines that make groups of processes."""
+        original = torch.distributed.new_group
+
+        def new_group(*args, **kwargs):
+            if line := self.source.line():
+                self.groups_at["{}:{}".format(*line)] += 1
+            return original(*args, **kwargs)
+
+        replace_everywhere("new_group", original, functools.update_wrapper(new_group, original))
 
     def _start(self):
         if self._module:

@@ -1,0 +1,101 @@
+"""Promise: memory that evaluation, FSDP or NCCL holds beside the usual is found, with its line."""
+
+import re
+
+import pytest
+from helpers.emulated import NEEDS
+from helpers.own import predicted, record_of
+
+from emulated_gpu.cards import NCCL_GB
+
+pytestmark = NEEDS
+
+# A batch's results are 4.19 MB; there are 500 batches.
+KEEPS = """
+import torch
+from accelerate import Accelerator
+from torch.utils.data import DataLoader, TensorDataset
+model = torch.nn.Linear(8, 4096).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(4):
+    model(torch.ones(256, 8).cuda()).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+model.eval()
+kept = []
+loader = DataLoader(TensorDataset(torch.ones(500 * 256, 8)), batch_size=256)
+with torch.no_grad():
+    for x, in {}:
+        result = model(x.cuda())
+        {}
+"""
+# Two passes leave four gradients whole. The third one reduces each when it is there: at the peak, of
+# the last layer there is a shard, and the next gradient has arrived a second time.
+UNREDUCED = """
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+dist.init_process_group("nccl")
+torch.cuda.set_device(dist.get_node_local_rank())
+model = torch.nn.Sequential(*(torch.nn.Linear(4096, 4096, bias=False) for _ in range(4))).cuda()
+for layer in model:
+    fully_shard(layer)
+fully_shard(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(4):
+    for n in range(3):
+        model.set_requires_gradient_sync(n == 2)
+        model(torch.ones(8, 4096, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+# Each layer has a mesh of its own, in two dimensions: 10 groups beside the first one.
+GROUPS = """
+import torch
+import torch.distributed as dist
+dist.init_process_group("nccl")
+torch.cuda.set_device(dist.get_node_local_rank())
+message = torch.ones(1).cuda()
+dist.all_reduce(message)
+for _ in range(9):
+    dist.all_reduce(message, group=dist.new_group([0, 1, 2, 3]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("loader", "keeps", "gb"),
+    [
+        ("loader", "kept.append(result)", 2.10),
+        ("Accelerator().prepare(loader)", "kept.append(result)", 2.10),
+        # For a moment, all results are in memory twice.
+        ("loader", "kept = torch.cat((kept, result)) if len(kept) else result", 4.19),
+        ("loader", "kept.append(result.cpu())", None),
+    ],
+)
+def test_evaluation_that_keeps_its_results_is_counted_to_its_end(loader, keeps, gb, tmp_path):
+    script = KEEPS.format(loader, keeps)
+    said = predicted(script, tmp_path, "--card", 3)
+    assert ("Evaluation keeps" in said) == bool(gb)
+    if not gb:
+        return
+    line = script[: script.index("= model(x")].count("\n") + 1 + ("cat" in keeps)
+    assert f"Evaluation keeps 4.2 MB of each batch on the GPU, made in mine.py:{line}: " in said
+    at_end = float(re.search(r": ([\d.]+) GB are in use at the end of its 500 batches", said)[1])
+    assert at_end == pytest.approx(gb, rel=0.03)  # and workspaces
+    fits = "it does not fit" if gb > 3 else "GB are left"
+    assert fits in said.partition("Evaluation keeps")[0]  # first of all
+    assert "Nothing has to be saved" not in said
+
+
+def test_gradients_that_fsdp_does_not_reduce_yet_are_gradients(tmp_path):
+    record = record_of(UNREDUCED, tmp_path, "--devices", 8)
+    held = record["train"]["breakdown_gb"]
+    whole = 4096**2 * 4 / 1e9
+    assert held["gradients"] == pytest.approx((3 + 1 / 8) * whole)
+    assert held["temporaries"] == pytest.approx(whole, rel=0.01)
+
+
+def test_groups_of_processes_that_take_more_than_is_counted_come_first(tmp_path):
+    said = predicted(GROUPS, tmp_path, "--devices", 4).strip().splitlines()
+    assert said[1].startswith("10 groups of processes communicate by NCCL, most of them made in ")
+    assert "made in mine.py:9. " in said[1] and f"{9 * NCCL_GB:.1f} GB more" in said[1]
