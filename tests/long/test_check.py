@@ -19,7 +19,7 @@ F.cross => optimizer.zero_grad() or F.cross \
 03_bf16/train | bf16-true => 32-true | activations 102.8 MB, 51.3 MB more, 2.0 times
 03_bf16/plain | optimizer.zero_grad() => pass | gradients 0.9 MB, 0.8 MB more
 04_batchsize/train | logits => scores; BATCH_SIZE = 16 => BATCH_SIZE: int = int(64 / 4) |
-04_batchsize/train | BATCH_SIZE = 16 => BATCH_SIZE = 64 | wrong: 0 lines changed, 2 in 04_batchsize/
+04_batchsize/train | BATCH_SIZE = 16 => BATCH_SIZE = 64 | wrong: 0 lines changed, 1 in 04_batchsize/
 04_batchsize/train | BATCH_SIZE = 16 => BATCH_SIZE = 32 | but BATCH_SIZE 32 instead of 16
 05_grad_accum/train | logits => scores; len(x) / len(images) => (len(y) / len(labels)); \
 zip(images.split\

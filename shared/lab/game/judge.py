@@ -17,10 +17,10 @@ from shared.lab.game import texts
 from shared.lab.game.levels import Level
 from shared.lab.game.observe import observe
 from shared.lab.grading.same_training import same_training
-from shared.lab.grading.source import num_changed, parts
+from shared.lab.grading.source import parts
 from shared.lab.predict.jobs import Failed, Wanted, run_jobs
 from shared.lab.predict.stage import predict
-from shared.lab.records import reading
+from shared.lab.records import markdown, reading
 from shared.lab.records.scripts import Script
 from shared.run.errors import UserError
 
@@ -154,7 +154,7 @@ def first_verdict(play, start):
     """Return what is known without a run."""
     sources = (parts(path).lines for path in (start, play.path))
     gb = play.level.card_gb(play.card)
-    return {"lines": num_changed(*sources), "refused": None, "slow": None, "card_gb": gb}
+    return {"lines": markdown.num_changed(*sources), "refused": None, "slow": None, "card_gb": gb}
 
 
 def whose(plays):

@@ -105,7 +105,7 @@ def tflop(record):
 
 def lines(verdict, path):
     """Return a verdict on the script in a file as lines of text."""
-    shown = [f"changed lines: {verdict['lines']}, removed or added"]
+    shown = [f"changed lines: {verdict['lines']}"]
     if "failed" in verdict:
         shown.append(f"error: {verdict['failed']}")
     elif verdict["refused"]:

@@ -1,10 +1,10 @@
 """The source of a script, taken apart and compared line by line."""
 
 import ast
-import difflib
 import re
 from typing import NamedTuple
 
+from shared.lab.records.markdown import num_changed
 from shared.lab.records.scripts import read_source
 from shared.run.errors import UserError
 
@@ -42,12 +42,6 @@ def parts(path):
     # Learners explain in their own words, so docstrings are not compared.
     start = 0 if docstring is None else tree.body[0].end_lineno
     return Parts(functions, constants, docstring or "", read_source(path).splitlines()[start:])
-
-
-def num_changed(before, after):
-    """Return the number of lines removed or added between two lists of lines."""
-    # Lines with a question mark only point at the characters that differ.
-    return sum(line[0] in "+-" for line in difflib.ndiff(before, after))
 
 
 def num_changed_but_names(before, attempt, reference):

@@ -37,27 +37,25 @@ def text(*pieces):
 
 
 def diff(before, after):
-    """Return the diff between two scripts, as lines, below the command that shows it.
-
-    Return its size as well, in words.
-    """
+    """Return the diff between two scripts, as lines below its command, and its size in words."""
     names = [f"{name}.py" for name in (before, after)]
     texts = [scripts.get(name).lines for name in (before, after)]
     # One line of context is enough to find the place in a short script.
     changes = list(difflib.unified_diff(*texts, *names, n=1, lineterm=""))
-    removed, added = (sum(line[0] == sign for line in changes[2:]) for sign in "-+")
-    how_much = f"{removed} line{'' if removed == 1 else 's'} removed, {added} added"
+    lines = changed(before, after)
+    how_much = f"{lines} line{'' if lines == 1 else 's'} of code"
     return [f"`diff -U1 {' '.join(names)}`", "", "```diff", *changes, "```"], how_much
 
 
 def changed(before, after):
-    """Return the number of lines removed or added between two scripts.
+    """Return the number of lines of code that change between two scripts."""
+    return num_changed(scripts.get(before).code, scripts.get(after).code)
 
-    Docstrings do not count but for their first line: they explain, and change with every script.
-    """
-    # ndiff, since it counts a changed line as one removed and one added, as a reader does.
-    delta = difflib.ndiff(scripts.get(before).code, scripts.get(after).code)
-    return sum(line[0] in "+-" for line in delta)
+
+def num_changed(before, after):
+    """Return the number of lines that change between two lists; a replaced line counts once."""
+    steps = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    return sum(max(b - a, d - c) for tag, a, b, c, d in steps if tag != "equal")
 
 
 def against(before, now):

@@ -102,8 +102,8 @@ class Script:
 
     @property
     def code(self):
-        """The lines without the docstring's after the first; diffs between scripts count these."""
-        return self.lines[:1] + self.lines[self.start :]
+        """The lines below the docstring, which explains, and changes with every script."""
+        return self.lines[self.start :]
 
     @property
     def cost(self):
