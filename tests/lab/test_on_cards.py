@@ -8,6 +8,7 @@ from emulated_gpu.cards import CARDS, CONTEXT_GB
 from emulated_gpu.why.fit import needs
 from shared.lab.evidence import misconceptions, on_cards
 from shared.lab.records import scripts, stored
+from shared.lab.records.reading import grouped
 
 PAIRS = on_cards.stored_pairs()
 WITHOUT = ("07_init_module/train", "10_offload/train")  # both stages would fit
@@ -47,7 +48,8 @@ def test_the_smaller_model_would_fit_where_the_page_says_so():
 
 
 def test_misconceptions_are_shown_by_their_commands():
-    printed = stored.read(stored.MISCONCEPTIONS)
+    records = stored.read(stored.MISCONCEPTIONS)
+    printed = grouped(records, lambda r: r["command"])
     named = [command for thing in misconceptions.every() for command in thing.get("commands", ())]
     assert {*named} == {*printed} and len(misconceptions.every()) == 12
     for thing in misconceptions.every():

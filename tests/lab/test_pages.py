@@ -82,11 +82,11 @@ def test_the_records_stay_small():
     assert sum(fetched) <= 400_000
 
 
-@pytest.mark.parametrize("content", [[{"a": 1}, {"a": None}], {"a": [1], "ü": []}, [], {}])
-@pytest.mark.parametrize("name", ["records.json", "records.json.xz"])
-def test_what_is_stored_is_read_again(name, content, tmp_path):
-    stored.write(tmp_path / name, content)
-    assert stored.read(tmp_path / name) == content
+@pytest.mark.parametrize("records", [[{"b": 1, "a": 2}, {"a": None}], [{"ü": [1]}], []])
+@pytest.mark.parametrize("name", ["records.jsonl", "records.jsonl.xz"])
+def test_what_is_stored_is_read_again(name, records, tmp_path):
+    stored.write(tmp_path / name, records)
+    assert stored.read(tmp_path / name) == records
 
 
 def test_page_01_shows_the_update_of_its_script():

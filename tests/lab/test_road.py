@@ -10,7 +10,7 @@ import pytest
 
 from shared.lab.lessons import road
 from shared.lab.records import stored
-from shared.lab.records.reading import by_script, read
+from shared.lab.records.reading import by_script
 from shared.run import record
 from shared.run.errors import UserError
 
@@ -29,7 +29,7 @@ def predictions(tmp_path, monkeypatch):
 def without(text, name):
     """Return lines of records without those of a script."""
     lines = text.splitlines(keepends=True)
-    return "".join(line for line in lines if json.loads(line).get("script") != name)
+    return "".join(line for line in lines if json.loads(line)["script"] != name)
 
 
 def test_a_prediction_is_put_in_its_place(predictions):
@@ -50,19 +50,18 @@ def test_a_prediction_of_another_commit_replaces_one_line(predictions):
     assert by_script(stored.predicted(stored.SIDE_ROADS)) == {**records, NAME: new}
 
 
-def test_a_measurement_is_put_in_its_place(tmp_path, monkeypatch):
+def test_a_measurement_is_put_in_its_place(tmp_path):
     whole, file = stored.TINY_SIDE_ROADS.read_text(), tmp_path / "tiny.jsonl"
-    measured = by_script(read(stored.TINY_SIDE_ROADS)[0])[NAME]
-    monkeypatch.setattr(stored, "TINY_SIDE_ROADS", file)
+    measured = stored.measurements(stored.TINY_SIDE_ROADS)[NAME]
     for text in (whole, without(whole, NAME)):
         file.write_text(text)
-        stored.insert_measured(measured)
+        stored.insert(file, measured)
         assert file.read_text() == whole
 
 
 def test_the_last_measurement_counts(tmp_path, monkeypatch):
     """The ladder appends, so the file also has the measurements of earlier calls."""
-    records = read(stored.TINY_SIDE_ROADS)[0][:2]
+    records = stored.read(stored.TINY_SIDE_ROADS)[:2]
     add = functools.partial(record.append, tmp_path / road.OUT / "ladder.jsonl")
     monkeypatch.setattr(road, "ROOT", tmp_path)
     for new in records:

@@ -13,8 +13,6 @@ from helpers.predictions import tensors_gb
 
 from shared.lab.lessons import side_roads
 from shared.lab.records import reading, scripts, stored
-from shared.lab.records.reading import by_script, read
-from shared.lab.records.stored import TINY_MEASURED
 
 FAILS = "not a number after one update"
 PRETRAINED = "other; they fall if the weights are pretrained"
@@ -27,7 +25,8 @@ DEVICE_PEAKS = ("device_peak_gb", "device_reserved_gb")
 
 def test_what_they_learn():
     """Accuracy, perplexity or reward in the record of one epoch."""
-    measured = {**by_script(read(TINY_MEASURED)[0]), **by_script(read(stored.TINY_SIDE_ROADS)[0])}
+    files = stored.TINY_MEASURED, stored.TINY_SIDE_ROADS
+    measured = {name: r for file in files for name, r in stored.measurements(file).items()}
     assert set(measured) == {*NAMES, *TEXT, *ROADS}
     for name in ROADS:
         if "test_perplexity" in measured[name]:

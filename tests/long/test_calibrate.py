@@ -4,13 +4,13 @@ Here the GPU is emulated, too, so both are equal in everything.
 """
 
 import dataclasses
-import json
 
 import pytest
 from conftest import ROOT, run
 from helpers import emulated
 
 from shared.lab.evidence.calibrate import compare, files, runs
+from shared.lab.records import stored
 
 pytestmark = emulated.NEEDS
 COMMAND = ["-m", "shared", "calibrate"]
@@ -47,7 +47,7 @@ def test_memory_and_events_are_equal(folder):
 
     At the very end all ranks exchange their records, by other tensors where ranks are fake.
     """
-    _, *compared = json.loads((folder / "measured-emulated.json").read_text())
+    _, *compared = stored.read(folder / "measured-emulated.jsonl.xz")
     assert {(r["devices"], r["expandable"]) for r in compared} == {
         (1, False),
         (4, False),

@@ -29,8 +29,8 @@ with torch.no_grad():
         result = model(x.cuda())
         {}
 """
-# Two passes leave four gradients whole. The third one reduces each when it is there: at the peak, of
-# the last layer there is a shard, and the next gradient has arrived a second time.
+# Two passes leave four gradients whole. The third one reduces each when it is there: at the peak,
+# of the last layer there is a shard, and the next gradient has arrived a second time.
 UNREDUCED = """
 import torch
 import torch.distributed as dist

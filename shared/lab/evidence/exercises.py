@@ -10,7 +10,6 @@ from unittest import mock
 from shared.lab.evidence.by_command import predictions
 from shared.lab.records import stored
 from shared.lab.records.exercises import commands, every, is_prediction
-from shared.lab.records.reading import read
 from shared.lab.records.running import run_script
 from shared.run.cli import Parser
 from shared.run.errors import UserError
@@ -55,7 +54,7 @@ def compared(exercise, printed):
     if is_prediction(exercise.command):
         stages = stored.predicted(stored.STAGES)
     else:
-        stages, _ = read(stored.TINY_MEASURED)
+        stages = stored.read(stored.TINY_MEASURED)
     # The command's own records come first, since they have its settings.
     return record, next(r for r in [*before, *stages] if r["script"] == exercise.against)
 

@@ -54,18 +54,12 @@ def train(name, seed, *options):
 
 
 def trained(seeds, *options):
-    """Return the results of train() for every script and seed, {script: list of records}."""
+    """Return the results of train() for every script and seed, as list of records."""
     jobs = [(train, name, seed, *options) for name in SCRIPTS for seed in seeds]
-    records = run_jobs(jobs, emulated=False)
-    return {name: [r for r in records if r["script"] == name] for name in SCRIPTS}
+    return run_jobs(jobs, emulated=False)
 
 
 def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
-    command = "python -m shared records lost_updates"
-    by_script = {
-        name: [{**r, "command": command} for r in records]
-        for name, records in trained(SEEDS, "--epochs", str(EPOCHS)).items()
-    }
-    stored.write(stored.LOST_UPDATES, by_script)
-    print(f"{stored.LOST_UPDATES.name}: {sum(map(len, by_script.values()))} runs")
+    records = trained(SEEDS, "--epochs", str(EPOCHS))
+    stored.write_made_by("lost_updates", stored.LOST_UPDATES, records)

@@ -16,6 +16,6 @@ def every():
 def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
     commands = [command for thing in every() for command in thing.get("commands", ())]
-    printed = stored.rounded(predictions(commands))
-    stored.write(stored.MISCONCEPTIONS, printed)
-    print(f"{stored.MISCONCEPTIONS.name}: {len(printed)} commands")
+    records = [record for printed in predictions(commands).values() for record in printed]
+    stored.write(stored.MISCONCEPTIONS, stored.rounded(records))
+    print(f"{stored.MISCONCEPTIONS.name}: {len(records)} records")

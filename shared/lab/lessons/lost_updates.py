@@ -2,19 +2,19 @@
 
 import statistics
 
-from shared.lab.records import markdown, stored
+from shared.lab.records import markdown, reading, stored
 
 
 def part(folder):
     """Return the table for the page."""
-    by_script = stored.read(stored.LOST_UPDATES)
+    records = stored.read(stored.LOST_UPDATES)
+    by_script = reading.grouped(records, lambda r: r["script"])
     # The span beside the mean: scripts may differ by less than seeds do.
     table = [("script", "weights changed", "test accuracy", "seeds: lowest to highest")]
-    for name, records in by_script.items():
-        changed, accuracies = ([r[key] for r in records] for key in ("changed", "test_accuracy"))
+    for name, runs in by_script.items():
+        changed, accuracies = ([r[key] for r in runs] for key in ("changed", "test_accuracy"))
         means = (f"{statistics.mean(values):.1%}" for values in (changed, accuracies))
         table.append((name, *means, f"{min(accuracies):.1%} to {max(accuracies):.1%}"))
-    records = [r for of_script in by_script.values() for r in of_script]
     seeds = len(records) // len(by_script)  # the same for every script
     # Learning rate, updates and batch are the same in all.
     r = records[0]

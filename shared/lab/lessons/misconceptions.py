@@ -8,7 +8,7 @@ import types
 
 from emulated_gpu.why.fit import needs
 from shared.lab.evidence import misconceptions, on_cards
-from shared.lab.records import markdown, stored
+from shared.lab.records import markdown, reading, stored
 from shared.lab.records.formats import size
 
 
@@ -34,7 +34,8 @@ class Shown:
 
 def part(folder):
     """Return the entries for the page: title, two or three sentences, and the command."""
-    printed = stored.read(stored.MISCONCEPTIONS)
+    records = stored.read(stored.MISCONCEPTIONS)
+    printed = reading.grouped(records, lambda r: r["command"])
     pieces = []
     for number, thing in enumerate(misconceptions.every(), 1):
         commands = thing.get("commands", [])
@@ -49,6 +50,5 @@ def part(folder):
             commands = [before["command"], *commands]
         says = thing["says"].format(*shown, error=error)
         pieces += [f"**{number}. {thing['title']}.** {says}", ["```text", *commands, "```"]]
-    records = [record for records in printed.values() for record in records]
     subject = {"what": "their models", "commands": "the commands above"}
     return markdown.text(*pieces, markdown.sources(records, stored.MISCONCEPTIONS, **subject))

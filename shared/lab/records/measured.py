@@ -1,13 +1,11 @@
 """Measurements on real GPUs, read from the files that evidence.calibrate writes.
 
-A file NAME.jsonl.xz in results/ has the runs, NAME-emulated.json the same on an emulated GPU.
+A file NAME.jsonl.xz in results/ has the runs, NAME-emulated.jsonl.xz the same on an emulated GPU.
 Where two files have the same run, the first of FILES counts.
 """
 
 import dataclasses
 import functools
-import json
-import lzma
 import statistics
 
 from shared.lab.records import stored
@@ -65,8 +63,7 @@ class Updates:
 @functools.cache
 def read(file):
     """Return the machine's line of a file of FILES, and the lines of its runs."""
-    with lzma.open(file, "rt") as text:
-        machine, *runs = map(json.loads, text)
+    machine, *runs = stored.read(file)
     return machine, runs
 
 
@@ -74,7 +71,7 @@ def read(file):
 def comparison(file):
     """Return the header of the comparison of a file with an emulated GPU, and its runs."""
     name = file.name.partition(".")[0]
-    header, *runs = stored.read(file.with_name(f"{name}-emulated.json"))
+    header, *runs = stored.read(file.with_name(f"{name}-emulated.jsonl.xz"))
     return header, runs
 
 

@@ -25,11 +25,17 @@ def by_script(records):
     return {record["script"]: record for record in records}
 
 
+def grouped(records, key):
+    """Return {key(record): list of records}, in the order in which the keys come."""
+    groups = {}
+    for record in records:
+        groups.setdefault(key(record), []).append(record)
+    return groups
+
+
 def by_model(records):
     """Return the records in groups of one model and input size, which can be compared."""
-    # A dictionary keeps the order in which the models come, which a set would not.
-    names = dict.fromkeys(map(setting, records))
-    return [[record for record in records if setting(record) == name] for name in names]
+    return [*grouped(records, setting).values()]
 
 
 def folder(record):

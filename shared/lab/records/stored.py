@@ -1,21 +1,19 @@
 """The files of records that the pages show, each with the command that made it.
 
-A .json file has a record a line, so that a change of one record is a change of one line. Files
-that only programs read, and large ones, are compressed: .json.xz.
+A record is a line of JSON with its fields in alphabetical order, so that a change of one record is
+a change of one line. Files that only programs read, and large ones, are compressed: .jsonl.xz.
 """
 
 import json
 import lzma
 
 from shared.lab.records import scripts
-from shared.lab.records.atomic_files import write_bytes, write_text
+from shared.lab.records.atomic_files import write_bytes
 from shared.lab.records.reading import by_model, by_script
-from shared.lab.records.reading import read as read_lines
 from shared.run.record import ROOT
 
 RESULTS = ROOT / "shared" / "lab" / "evidence" / "results"
-# Predictions for emulated GPUs, by `python -m shared records predicted`: for each of the groups a
-# line with what its records share, then a line for each record.
+# Predictions for emulated GPUs, by `python -m shared records predicted`, in groups.
 PREDICTED = RESULTS / "predicted.jsonl"
 STAGES = "stages"
 SIDE_ROADS = "side roads"
@@ -23,22 +21,23 @@ VITS = "other vision transformers"
 TEXT = "language models"
 VARIANTS = "variants"
 ONE_GPU = "one GPU"
-TIMELINES = RESULTS / "timelines.json.xz"  # by the same command: of the stages
+TIMELINES = RESULTS / "timelines.jsonl.xz"  # by the same command: of the stages
 # Measured on a CPU by `python -m shared ladder --preset tiny --side-roads`:
 TINY_MEASURED = RESULTS / "tiny-cpu.jsonl"
 TINY_SIDE_ROADS = RESULTS / "tiny-cpu-side-roads.jsonl"
 # The same by `python -m shared ladder 04-11 --preset full --dry-run`:
 FULL_CPU = RESULTS / "full-cpu.jsonl"
+MEASURED = TINY_SIDE_ROADS, TINY_MEASURED, FULL_CPU
 # By the command of that name:
-EXERCISES = RESULTS / "exercises.json.xz"
-MISCONCEPTIONS = RESULTS / "misconceptions.json"
-GAME = RESULTS / "game.json"  # game_sheet
-STRIPS = RESULTS / "strips.json.xz"
-TINY_VARIANTS = RESULTS / "tiny-cpu-variants.json"  # variants
-ON_CARDS = RESULTS / "on-cards.json"
-SCALE = RESULTS / "scale.json"
-LONG_CONTEXT = RESULTS / "long-context.json.xz"
-LOST_UPDATES = RESULTS / "lost-updates.json"
+EXERCISES = RESULTS / "exercises.jsonl.xz"
+MISCONCEPTIONS = RESULTS / "misconceptions.jsonl"
+GAME = RESULTS / "game.jsonl"  # game_sheet
+STRIPS = RESULTS / "strips.jsonl.xz"
+TINY_VARIANTS = RESULTS / "tiny-cpu-variants.jsonl.xz"  # variants
+ON_CARDS = RESULTS / "on-cards.jsonl"
+SCALE = RESULTS / "scale.jsonl"
+LONG_CONTEXT = RESULTS / "long-context.jsonl.xz"
+LOST_UPDATES = RESULTS / "lost-updates.jsonl"
 # By the emulator's proof, of the command's words:
 PROOF = ROOT / "shared" / "emulator" / "proof" / "results"
 PUBLISHED = PROOF / "published.jsonl"
@@ -59,25 +58,21 @@ ARTICLE = {
 
 
 def read(file):
-    """Return the content of a .json, .json.xz or .jsonl file, a list or a dictionary of records."""
+    """Return the records in a .jsonl or .jsonl.xz file, a list."""
     opened = lzma.open if file.suffix == ".xz" else open
-    with opened(file, "rt", encoding="utf-8") as text:
-        return [*map(json.loads, text)] if file.suffix == ".jsonl" else json.load(text)
+    with opened(file, "rt", encoding="utf-8") as lines:
+        return [*map(json.loads, lines)]
 
 
-def write(file, content):
-    """Write a list or a dictionary of records into a .json or .json.xz file, an entry a line."""
-    if isinstance(content, dict):
-        entries = [f"{compact(key)}:{compact(value)}" for key, value in content.items()]
-        brackets = "{}"
-    else:
-        entries = map(compact, content)
-        brackets = "[]"
-    text = f"{brackets[0]}\n" + ",\n".join(entries) + f"\n{brackets[1]}\n"
+def write(file, records):
+    """Write records into a .jsonl or .jsonl.xz file."""
+    # Names keep their letters, which escapes would hide from a reader of a diff.
+    compact = {"sort_keys": True, "separators": (",", ":"), "ensure_ascii": False}
+    content = "".join(f"{json.dumps(record, **compact)}\n" for record in records).encode()
     if file.suffix == ".xz":
-        strongest = 9 | lzma.PRESET_EXTREME  # a file is written rarely, and fetched with each clone
-        return write_bytes(file, lzma.compress(text.encode(), preset=strongest))
-    write_text(file, text)
+        # The strongest: a file is written rarely, and fetched with each clone.
+        content = lzma.compress(content, preset=9 | lzma.PRESET_EXTREME)
+    write_bytes(file, content)
 
 
 def write_made_by(command, file, records):
@@ -87,99 +82,48 @@ def write_made_by(command, file, records):
     print(f"{file.name}: {len(records)} records")
 
 
-def compact(value):
-    """Return JSON without the spaces that it does not need."""
-    # Names keep their letters, which escapes would hide from a reader of a diff.
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
 def predicted(*groups):
     """Return the predictions of groups, as records."""
-    records = []
-    for line in PREDICTED.read_text().splitlines():
-        fields = json.loads(line)
-        if "group" in fields:
-            group = fields.pop("group")
-            header = fields
-        elif group in groups:
-            # With the keys of a measurement, so that readers need not ask which one a record is.
-            records.append({**dict.fromkeys(LEFT_OUT), **header, **fields})
+    # With the keys of a measurement, so that readers need not ask which one a record is.
+    records = [{**dict.fromkeys(LEFT_OUT), **r} for r in read(PREDICTED) if r["group"] in groups]
+    for record in records:
+        del record["group"]
     return records
 
 
 def store_predicted(group, records):
     """Replace the stored predictions of a group."""
-    lines = []
-    name = None
-    for line in PREDICTED.read_text().splitlines() if PREDICTED.exists() else ():
-        name = json.loads(line).get("group", name)
-        if name != group:
-            lines.append(line)
-    # What all have in common stands once; on each line it would hide what differs.
-    header = {"group": group, **rounded(in_common(records))}
-    lines += [compact(header), *(_line(record, header) for record in records)]
-    write_text(PREDICTED, "\n".join(lines) + "\n")
-
-
-def in_common(records):
-    """Return the fields that are the same in all records, except the script, which names each."""
-    first, *others = records
-    return {
-        key: value
-        for key, value in first.items()
-        if key != "script" and value is not None
-        if all(key in record and record[key] == value for record in others)
-    }
+    others = [r for r in read(PREDICTED) if r["group"] != group]
+    write(PREDICTED, others + [_prediction(group, record) for record in records])
 
 
 def insert_predicted(group, record):
-    """Replace the record of the same script in a group, or insert it in the order of scripts.
-
-    The lines of all other records stay as they are.
-    """
-    lines = PREDICTED.read_text().splitlines()
-    fields = [*map(json.loads, lines)]
-    headers = [n for n, line in enumerate(fields) if "script" not in line]
-    start = next(n for n in headers if fields[n]["group"] == group)
-    end = min((n for n in headers if n > start), default=len(lines))
-    members = lines[start + 1 : end]
-    inserted = _inserted(_line(record, fields[start]), members)
-    write_text(PREDICTED, "\n".join([*lines[: start + 1], *inserted, *lines[end:]]) + "\n")
+    """Insert a prediction into a group, as insert() does."""
+    insert(PREDICTED, _prediction(group, record))
 
 
-def insert_measured(record):
-    """Replace or insert a side road's record in TINY_SIDE_ROADS, as insert_predicted() does."""
-    lines = TINY_SIDE_ROADS.read_text().splitlines()
-    # With the spaces of shared.run.record.append(), like the lines beside it.
-    write_text(TINY_SIDE_ROADS, "\n".join(_inserted(json.dumps(record), lines)) + "\n")
+def _prediction(group, record):
+    """Return the record to store of a prediction."""
+    fields = {k: v for k, v in record.items() if v is not None or k not in LEFT_OUT}
+    return {"group": group, **rounded(fields)}
 
 
-def _line(record, header):
-    """Return the line of a prediction: its fields, but for those that the header has, too."""
-    fields = {
-        key: value
-        for key, value in rounded(record).items()
-        if header.get(key) != value  # where the header has a value, None is written, too
-    }
-    return compact(fields)
+def insert(file, record):
+    """Replace the record of a file with the same group, if any, and script, or insert it.
 
-
-def _inserted(line, lines):
-    """Return the lines of records with another line, in place of its script's or inserted.
-
-    It is inserted before the first line whose script follows in the order of scripts.every().
+    It is inserted before the first of its group whose script follows in the order of scripts.
     """
     order = [*scripts.every()]
 
-    def place(text):
-        return order.index(json.loads(text)["script"])
+    def place(r):
+        return r.get("group"), order.index(r["script"])
 
-    places = [*map(place, lines)]
-    if place(line) in places:
-        first = places.index(place(line))
-        return [*lines[:first], line, *lines[first + 1 :]]
-    first = next((n for n, following in enumerate(places) if following > place(line)), len(lines))
-    return [*lines[:first], line, *lines[first:]]
+    group, number = place(record)
+    records = [r for r in read(file) if place(r) != (group, number)]
+    beside = [n for n, r in enumerate(records) if place(r)[0] == group]
+    following = (n for n in beside if place(records[n])[1] > number)
+    records.insert(next(following, beside[-1] + 1), record)
+    write(file, records)
 
 
 def rounded(value):
@@ -204,14 +148,12 @@ def timelines():
 
 def measurements(file):
     """Return the measurements in a file, {script: record}."""
-    return by_script(read_lines(file)[0])
+    return by_script(read(file))
 
 
 def results():
     """Return the files of measurements, the tiny preset's first: (file, {script: record})."""
-    measured = (file for file in RESULTS.glob("*.jsonl") if file != PREDICTED)
-    files = sorted(measured, key=lambda file: ("tiny" not in file.name, file.name))
-    return [(file, measurements(file)) for file in files]
+    return [(file, measurements(file)) for file in MEASURED]
 
 
 def text_records():

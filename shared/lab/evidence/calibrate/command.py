@@ -132,7 +132,7 @@ def compare_file(file, folder):
         "command": f"python -m shared calibrate --compare {file.name}",
         "date": time.strftime("%Y-%m-%d"),
     }
-    into = folder / f"{file.name.partition('.')[0]}-emulated.json"
+    into = folder / f"{file.name.partition('.')[0]}-emulated.jsonl.xz"
     timed = compare.times(machine, measured)
     stored.write(into, [header, *compared, *timed])
     print("", *aligned(compare.HEADING, compare.rows(compared)), sep="\n")
