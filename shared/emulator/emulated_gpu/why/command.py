@@ -8,6 +8,11 @@ runs, so name no script that you would not run yourself.
   emulated-gpu why train.py --card l4 -- --batch-size 8    does it fit on this card?
   emulated-gpu why --max-gb 20 -m package.train            exit code 3 if it needs more
   emulated-gpu why train.py --html why.html                a page to attach to an issue
+
+Or paste the error that you have: PyTorch's message, a whole traceback, or a log. Nothing runs then.
+
+  emulated-gpu why --error log.txt                         what its numbers mean, what to try
+  emulated-gpu why --error -                               the same, from standard input
 """
 
 import argparse
@@ -17,11 +22,12 @@ from pathlib import Path
 
 from emulated_gpu import options
 from emulated_gpu.texts import Parser, UserError
-from emulated_gpu.why import fit, runs
+from emulated_gpu.why import fit, message, runs
 
 UPDATES = 3
 LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "python", "python3"}
 USAGE = "emulated-gpu why [OPTION...] SCRIPT|-m MODULE [OPTION...] [-- OPTION OF SCRIPT...]"
+USAGE += "\n       emulated-gpu why --error FILE|-"
 
 
 def shape(text):
@@ -46,8 +52,10 @@ def make_parser():
     options.add_shared(parser, ranks, "write the answer as JSON")
     add = parser.add_argument
     updates = f"of the script to watch (default: {UPDATES})"
+    error = "a file with an error message or a log, or - for standard input, in place of a script"
     images = "of the images in place of a data set that is missing, such as 3x224x224"
     add("--updates", type=options.devices, default=UPDATES, metavar="N", help=updates)
+    add("--error", metavar="FILE", help=error)
     add("--input", type=shape, metavar="SHAPE", help=images)
     add("--details", action="store_true", help="print all notes, and those on libraries")
     add("--html", type=options.new_file, metavar="FILE", help="write a page with the timeline")
@@ -65,6 +73,10 @@ def parse(argv):
     if unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}; those of a script go after --")
     args.arguments = argv[end + 1 :]
+    if args.error:
+        if args.script or args.module or args.arguments:
+            parser.error("--error reads a message in place of a script: name one of them")
+        return args
     args.card, args.card_gb = options.card_of(args)
     if (args.script is None) == (args.module is None):
         parser.error("name one script, such as train.py, or one module with -m")
@@ -82,6 +94,9 @@ def main(argv):
     """Run the command; return the exit code."""
     args = parse(argv)
     try:
+        if args.error:
+            print("\n".join(message.lines(message.text_of(args.error))))
+            return 0
         answer = runs.ask(args)
     except UserError as error:
         print(f"\nemulated-gpu: {error}", file=sys.stderr)
