@@ -6,10 +6,10 @@ from pathlib import Path
 
 from emulated_gpu.texts import UserError
 from emulated_gpu.why import reading
-from emulated_gpu.why.advice import HOW
 from emulated_gpu.why.reading import TABLE, holds
 
 MOST = 3  # remedies
+END = 4_000_000  # bytes of a log that are read: what ended it stands there
 
 
 def text_of(file):
@@ -24,7 +24,9 @@ def text_of(file):
         raise UserError(f"{file}: {error.strerror}") from None
     # PowerShell writes UTF-16 into files.
     wide = data[:2] in (b"\xff\xfe", b"\xfe\xff")
-    return data.decode("utf-16" if wide else "utf-8", "replace")
+    return (
+        data.decode("utf-16", "replace")[-END:] if wide else data[-END:].decode("utf-8", "replace")
+    )
 
 
 def lines(text):
@@ -39,7 +41,9 @@ def lines(text):
     told = message.moment["says"] if message.moment else TABLE["no_moment"]
     if not message.moment and message.cause in TABLE["no_moment_for"]:
         told = None
-    return [line for line in (*_numbers(message), _cause(message), told, *_end(message)) if line]
+    said = [line for line in (*_numbers(message), _cause(message), told, *_end(message)) if line]
+    tool = message.form.get("tool", "nvidia-smi")
+    return [line.replace("nvidia-smi", tool) for line in said]
 
 
 def size(nbytes):
@@ -89,10 +93,8 @@ def _numbers(message):
 
 def _cause(message):
     """Return a line on the cause, on fragmentation, and on other processes."""
-    by_form = TABLE["by_form"].get(message.cause) if "says" in message.form else None
-    said = [_filled(message.rule["says"], message)] if message.rule else [by_form]
-    if not said[0]:
-        said = [TABLE["unknown"]]
+    by_form = TABLE["by_form"].get(message.cause, TABLE["unknown"])
+    said = [_filled(message.rule["says"], message) if message.rule else by_form]
     table = TABLE["fragmentation"]
     if message.kind in table["kinds"] and message.cause not in table["silent_after"]:
         said.append(next(filter(None, (_applies(rule, message) for rule in table["says"]))))
@@ -101,7 +103,7 @@ def _cause(message):
 
 
 def remedies(message):
-    """Return what to try, in order, as names of HOW or as texts of their own."""
+    """Return what to try, in order, as names of techniques or as texts of their own."""
     name = message.moment["name"] if message.moment else ""
     tried = [*TABLE["first"].get(message.cause, ())]
     if message.cause not in TABLE["no_moment_for"]:
@@ -116,8 +118,8 @@ def _end(message):
     """Return lines on what to try, on what is missing, and on other GPUs."""
     shown = []
     for number, name in enumerate(remedies(message), 1):
-        how = f" ({HOW[name][1]})" if name in HOW else ""
-        shown.append(f"{number}. {name}{how}")
+        lesson = TABLE["techniques"].get(name)
+        shown.append(f"{number}. {name} ({lesson})" if lesson else f"{number}. {name}")
     yield TABLE["try"].replace("{list}", "; ".join(shown))
     if message.missing and "says" not in message.form:
         words = ", ".join(TABLE["words"][name] for name in message.missing)

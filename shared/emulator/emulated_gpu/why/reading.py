@@ -106,7 +106,7 @@ def derive(message):
     for name, terms in TABLE["derived"][:2]:
         _add(numbers, name, terms)
     # What stands before and after the processes shows that none of them was cut off.
-    if not {"free", "reserved"} <= numbers.keys():
+    if not {"capacity", "reserved"} <= numbers.keys():
         named = []
     # In a container, the own process has another number than the driver gives it. It holds at
     # least what PyTorch has reserved.
@@ -158,10 +158,15 @@ def read(text):
     gpus = {int(one.numbers["gpu"]) for one in messages if "gpu" in one.numbers}
     message.gpus = sorted(gpus)
     derive(message)
-    message.moment = moment(message)
+    # A server's own line often follows the message, and says more than it.
+    server = next((one.form for one in messages if one.form["kind"] == "server"), {})
+    begins = (rule for rule in TABLE["moments"] if rule["name"] == server.get("moment"))
+    message.moment = moment(message) or next(begins, None)
     rules = (rule for rule in TABLE["causes"] if kind in rule["kinds"])
     message.rule = next((rule for rule in rules if holds(rule, message.numbers)), None)
-    message.cause = message.rule["name"] if message.rule else message.form.get("cause")
+    message.cause = (
+        message.rule["name"] if message.rule else message.form.get("cause", server.get("cause"))
+    )
     known = {*message.numbers, *message.form.get("never", ())}
     message.missing = [name for name in TABLE["expected"].get(kind, ()) if name not in known]
     return message
