@@ -221,7 +221,6 @@ def test_a_gpu_without_bf16_instructions_says_so(precision, said, monkeypatch, c
         "01_baseline/plain.py --record {}/a/nowhere.png/record.jsonl",
         "-m shared predict --card nowhere",
         "-m shared calibrate --out /proc/nowhere",
-        "-m shared records pretrain --out /proc/nowhere/weights.pt",
         "01_baseline/train.py --data /dev/zero",
     ],
 )

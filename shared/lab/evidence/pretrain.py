@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw, ImageFont
 from tqdm import trange
 
 from shared.images import data, models
-from shared.run.cli import Parser, location, try_writing
+from shared.run.cli import Parser, try_writing
 
 # Lower-case letters only where they look different from the capitals.
 CHARACTERS = string.digits + string.ascii_uppercase + "abdefghnqrt"
@@ -107,12 +107,9 @@ def pretrain():
 
 
 def main(argv=None):
-    parser = Parser(description=__doc__.splitlines()[0])
-    where = f"file to write (default: {models.TINY_WEIGHTS})"
-    parser.add_argument("--out", type=location, default=models.TINY_WEIGHTS, help=where)
-    out = parser.parse_args(argv).out
+    Parser(description=__doc__.splitlines()[0]).parse_args(argv)
+    out = models.TINY_WEIGHTS
     try_writing(out)
-    out.parent.mkdir(parents=True, exist_ok=True)
     state, accuracy = pretrain()
     torch.save(state, part := out.with_name(f"{out.name}.part"))
     os.replace(part, out)
