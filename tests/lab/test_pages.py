@@ -9,10 +9,11 @@ import zlib
 
 import pytest
 from conftest import NAMES, ROOT, arguments, code_blocks, run
-from helpers.versions import made_here
+from helpers.emulated import NEEDS
+from helpers.versions import installed, made_here
+from packaging.version import Version
 from PIL import Image
 
-from emulated_gpu.why.fit import needs
 from shared.__main__ import COMMANDS
 from shared.lab.lessons import pages, pictures, proof
 from shared.lab.records import scripts, stored
@@ -103,14 +104,15 @@ def test_pictures_are_of_the_records():
         assert json.loads(Image.open(file).info["Description"]) == tells, file
 
 
-def test_the_two_commands_install_and_run():
-    first, second = code_blocks(ROOT / "README.md")[:2]
-    for command in (first, second):
+def test_the_first_commands_install_and_run():
+    commands = code_blocks(ROOT / "README.md")[:3]
+    for command in commands:
         setup = [part.strip() for part in command.split("&&")[:-1]]
         install = ".venv/bin/pip install -q -r requirements.txt"
         assert setup == ["python3 -m venv .venv", install]
-    assert arguments(first) == ["-m", "shared", "ladder", "--preset", "tiny"]
-    assert arguments(second)[:2] == ["-m", "pytest"] and arguments(second)[-1] == "tests"
+    _, second, third = map(arguments, commands)
+    assert second == ["-m", "shared", "ladder", "--preset", "tiny"]
+    assert third[:2] == ["-m", "pytest"] and third[-1] == "tests"
 
 
 def taught():
@@ -155,7 +157,7 @@ def test_minutes_of_a_plan_follow_each_other():
 def test_the_readme_shows_what_its_command_prints(tmp_path):
     """Its peaks to the byte, under the versions of the record; other figures differ."""
     page = (ROOT / "README.md").read_text()
-    blocks = r"```bash\n(python .*)\n```\n\n```text\n(.*?)```"
+    blocks = r"```bash\n([^\n]* && [^\n]*)\n```\n\n```text\n(.*?)```"
     command, shown = re.search(blocks, page, re.DOTALL).groups()
     printed = run(*arguments(command), "--record", tmp_path / "record.jsonl")
     recorded = read(TINY_MEASURED)[0][0]
@@ -170,12 +172,21 @@ def test_the_readme_shows_what_its_command_prints(tmp_path):
     assert peaks == 2 or not made_here(recorded)
 
 
-def test_the_readme_begins_with_figures_of_its_table():
-    text = (ROOT / "README.md").read_text().split("\n\n")[2]
-    first, seventh, last = (needs(stored.predictions()[NAMES[n]]) for n in (0, 6, -1))
-    assert f"a card with {first:.0f} GB" in text
-    assert f"the seventh one with {seventh:.1f} GB" in text
-    assert f"the tenth {last:.1f} GB on each of four GPUs" in text
+@NEEDS
+def test_the_readme_shows_why(tmp_path):
+    """Word by word under the PyTorch that it names, but for the memory of the host."""
+    page = (ROOT / "README.md").read_text()
+    blocks = r"```python\n(.*?)```.*?\nemulated-gpu (why .*?)\n```\n\n```text\n(.*?)```"
+    script, command, shown = re.search(blocks, page, re.DOTALL).groups()
+    file = tmp_path / "gpt2" / "train.py"  # the answer names the folder
+    file.parent.mkdir()
+    file.write_text(script)
+    where = {"cwd": file.parent, "PYTHONPATH": str(ROOT / "shared" / "emulator")}
+    printed = run("-m", "emulated_gpu", *command.split(), **where)
+    said = [re.sub(r"(held at most) \S+", r"\1", " ".join(x.split())) for x in (printed, shown)]
+    torch = re.search(r"with torch (\S+)", said[1])[1]
+    assert said[1] in said[0] or installed("torch") != Version(torch)
+    assert "does not fit: out of memory in train.py" in said[0]
 
 
 def test_the_readme_shows_the_diff_of_its_command():

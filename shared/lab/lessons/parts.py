@@ -137,18 +137,24 @@ def ladder(folder):
     """Return a short table of the ladder: as predicted, as measured, and of the last stage."""
     every = stored.predictions()
     records = [every[name] for name in scripts.ladder()]
-    emulated = formats.listed(r["device"] for r in records)
-    figures = f"a card needs, GB ({emulated})", f"images/s ({measured.gpu()}, measured)"
+    # What card, without its memory, and without the range and the version: pages have these.
+    card, gpu = records[0]["device"].split()[1], measured.gpu().partition(",")[0]
+    figures = f"a card needs ({card}, emulated)", f"images/s ({gpu}, measured)"
     table = [("stage", "idea", "changed lines", *figures)]
-    for r in records:
+    rates = [_rate(r).partition(" (")[0] for r in records]
+    for n, (r, rate) in enumerate(zip(records, rates)):
         script = scripts.get(r["script"])
         lines = str(markdown.changed(script.parent, script.name)) if script.parent else ""
-        table.append((_link(script), script.idea, lines, f"{needs(r):.2f}", _rate(r)))
+        if rates.count(rate) > 1:  # for a GPU that waits for its host, they are one program
+            first = rates.index(rate)
+            said = f"{rate}, as fast as the host starts kernels"
+            rate = said if first == n else f"as {records[first]['script'][:2]}"
+        table.append((_link(script), script.idea, lines, formats.size(needs(r)), rate))
     # 11 does not continue the ladder, so its row says where it comes from.
     last = scripts.get(scripts.stages()[-1])
     before = needs(every[last.parent])
-    idea = f"{last.idea}, on text: from {before:.2f} GB"
-    table.append((_link(last), idea, "", f"{needs(every[last.name]):.2f}", ""))
+    idea = f"{last.idea}, to classify texts: from {formats.size(before)}"
+    table.append((_link(last), idea, "", formats.size(needs(every[last.name])), ""))
     return markdown.text(table)
 
 

@@ -5,7 +5,7 @@ import json
 
 from PIL import Image
 
-from shared.lab.lessons import strips
+from shared.lab.lessons import price, strips
 from shared.lab.lessons.parts import FIGURES, pair
 from shared.lab.predict import timeline
 from shared.lab.records import bars, scripts, stored
@@ -22,7 +22,6 @@ def every():
     # 01 to 07 use one GPU anyway; in place of 08 to 10 come other scripts.
     one_gpu = [predicted[name] for name in ladder[:7]] + stored.predicted(stored.ONE_GPU)
     for name, records in (
-        ("predicted-full", [predicted[name] for name in ladder]),
         ("predicted-one-gpu", one_gpu),
         ("tiny-cpu", [measured[name] for name in scripts.stages()]),
     ):
@@ -35,6 +34,8 @@ def every():
         file = FIGURES / f"{folder}.png"
         peaks = bars.peaks([m["record"] for m in both])
         yield file, peaks, functools.partial(timeline.beside, both, file)
+    for theme, file in price.FILES.items():
+        yield file, price.points(), functools.partial(price.draw, file, theme)
     yield strips.FILE, strips.shown(), functools.partial(strips.draw, strips.FILE)
 
 

@@ -190,14 +190,15 @@ def images_per_second(name, names):
     """Format the images per second of one of several scripts, with their range.
 
     Where the host sets the pace, scripts that start the same kernels differ as two runs of one
-    script do, so they have one range, that of all their updates.
+    script do, so they have one range, and that of all their updates.
     """
     run = updates(name)
     alike = [other for other in map(updates, names) if other and same_kernels(run, other)]
     if len(alike) < 2:
         return spread(run, lambda ms: run.batch_size / ms * 1e3)
     rates = [other.batch_size / ms * 1e3 for other in alike for ms in other.ms]
-    return f"{min(rates):.0f}–{max(rates):.0f}"
+    medians = [other.per_second for other in alike]
+    return f"{min(medians):.0f} to {max(medians):.0f} ({min(rates):.0f}–{max(rates):.0f})"
 
 
 def same_kernels(run, other):
