@@ -207,7 +207,7 @@ def test_ranks_that_differ_are_told(tmp_path):
 def test_ranks_on_one_card_add_up(tmp_path):
     """A weight of the first rank, its gradient and a new one, four times: each alone would fit."""
     said = predicted(RANKS.format(""), tmp_path, "--devices", 4, "--card", 8)
-    gb = float(re.search(r"context, ([\d.]+) GB", said)[1])
+    gb = float(re.search(r"needs ([\d.]+) GB", said)[1])
     assert gb == pytest.approx(
         4 * (3 * 8192 * 8193 * 4 / 1e9 + set_aside(4)), rel=0.02
     )  # and workspaces

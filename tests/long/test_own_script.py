@@ -160,7 +160,7 @@ def test_a_script_sees_a_gpu_and_is_counted_by_hand(tmp_path):
     peak = round(phase["device_peak_gb"] * 1e9)
     assert f"epoch 0, at most {peak} bytes" in said and "epoch 4" not in said
     assert "reads a number that no kernel computed" in said
-    assert "GPU, 24 GB: with CUDA" in said and "Stopped in" in said
+    assert "GPU, 24 GB: your script needs" in said and "Stopped in" in said
     answer = said[said.index("A GPU, 24 GB") :].splitlines()
     assert len(answer) <= 12 and answer[2].startswith("The peak: ") and answer == r["answer"]
     label, gb = max(phase["breakdown_gb"].items(), key=lambda item: item[1])
@@ -174,7 +174,7 @@ def test_a_script_sees_a_gpu_and_is_counted_by_hand(tmp_path):
 def test_what_does_not_fit_ends_in_pytorch_s_own_words(tmp_path):
     said = predicted(TOO_LARGE, tmp_path, "--card", 0.94)
     assert "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 196.00 MiB" in said
-    assert "GPU, 0.94 GB: with CUDA's context" in said and "does not fit: out of memory in" in said
+    assert "GPU, 0.94 GB: your script needs" in said and "does not fit: out of memory in" in said
     assert "No known card" not in said and "--card rtx" in said
 
 

@@ -45,7 +45,7 @@ def test_a_range_where_the_pace_decides(tmp_path):
     printed = predicted(text, tmp_path)
     assert f"{least:.3g} to {most:.3g} GB reserved" in printed
     assert "GB reserved, depending on how fast the host is (5 to 60 µs for a kernel)" in printed
-    assert f"{most + 0.74:.2f} GB if there is room" in printed
+    assert f"your script needs {most + 0.74:.2f} GB with" in printed
 
 
 def test_one_figure_where_it_does_not(tmp_path):

@@ -26,10 +26,10 @@ def lines(findings, too_small, eager_gb, ranks, args):
     gb = args.card_gb
     title = args.card.title if gb == args.card.gb else "A GPU"
     needs = fit.needs(r)
-    fits = too_small or f"{gb - needs:.1f} GB are left"
+    fits = too_small or f"so {gb - needs:.1f} GB are left"
     cause = what_is_not_seen(findings)
     text = [
-        f"{title}, {gb:.4g} GB: with CUDA's context, {needs:.2f} GB if there is room: {fits}",
+        f"{title}, {gb:.4g} GB: your script needs {needs:.2f} GB with CUDA's context, {fits}",
         *cause,
         f"{r['script']}: {what_it_trains(r)}; emulated with torch {r['versions']['torch']}",
         *where_it_is(r),

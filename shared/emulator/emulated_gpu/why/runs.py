@@ -55,9 +55,9 @@ def ask(args):
             findings = find(args, fit.PLENTY_GB)
         findings, rank, ranks = compared_ranks(findings, args)
         if not too_small and fit.needs(findings.record) > args.card_gb:
-            too_small = "it does not fit"  # where several ranks use it, or evaluation goes on
+            too_small = "so it does not fit"  # where several ranks use it, or evaluation goes on
         if not too_small and fit.outgrows(findings.record, args.card_gb):
-            too_small = f"it fits {fit.TIGHTLY}"
+            too_small = f"and it fits {fit.TIGHTLY}"
         if findings.compile_seconds:
             eager = find(args, fit.PLENTY_GB, WITHOUT_COMPILER, rank=rank)
             eager_gb = eager.record["train"]["device_peak_gb"]
@@ -107,11 +107,11 @@ def compared_ranks(findings, args):
 def shortage(findings):
     """Return a text on the lack of memory of a script on its card, None if there was room."""
     if findings.out_of_memory_at:
-        return f"it does not fit: out of memory in {findings.out_of_memory_at}"
+        return f"so it does not fit: out of memory in {findings.out_of_memory_at}"
     if findings.errors:
-        return "an allocation failed, and the script went on"
+        return "but an allocation failed, and it went on"
     if findings.retries:
-        return f"it fits {fit.TIGHTLY}"
+        return f"and it fits {fit.TIGHTLY}"
     return None
 
 
