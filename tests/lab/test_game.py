@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 from conftest import run
 
-from shared.lab.game import command, judge, levels, texts
-from shared.lab.grading.same_training import Training, same_training
+from shared.lab.game import command, judge, levels
+from shared.lab.grading import aspects
+from shared.lab.grading.sentences import first_wrong
 from shared.lab.grading.source import parts
 from shared.lab.records import scripts
 from shared.lab.records.markdown import num_changed
@@ -68,7 +69,7 @@ def test_the_card_of_a_file_is_in_its_first_line():
     assert "--card begins a level, by its number" in printed.splitlines()[-1]
 
 
-LEVEL = Training(16, "bf16-true", 2.3, 2.1, 1000, "SGD", (1.0, 0.9), (2.3, 2.1))
+LEVEL = aspects.Training(16, "bf16-true", 2.3, 2.1, 1000, "SGD", (1.0, 0.9), (2.3, 2.1))
 # The changes, and the beginning of the reason, None if the training is the same.
 TRAININGS = [
     ({"last_loss": 2.1003, "optimizer": "FusedSGD"}, None),
@@ -90,9 +91,8 @@ TRAININGS = [
 
 @pytest.mark.parametrize("changes, reason", TRAININGS, ids=lambda value: str(value)[:30])
 def test_the_first_difference_of_a_training_is_the_reason(changes, reason):
-    comparison = same_training(dataclasses.replace(LEVEL, **changes), LEVEL)
-    assert comparison.same == (reason is None)
-    assert (texts.refusal(comparison) or "").startswith(reason or "")
+    refused = first_wrong(aspects.training(dataclasses.replace(LEVEL, **changes), LEVEL))
+    assert (refused is None) == (reason is None) and (refused or "").startswith(reason or "")
 
 
 @pytest.mark.parametrize(
@@ -108,10 +108,10 @@ def test_the_first_difference_of_a_training_is_the_reason(changes, reason):
     ],
 )
 def test_a_level_asks_for_time(times, on_host, said):
-    level = dataclasses.replace(levels.get("6"), times_as_long=3)
-    reason = texts.slow({"ms": 2 * times, "on_host": on_host}, {"ms": 2}, level)
+    figures = {"ms": 2 * times, "on_host": on_host}
+    reason = first_wrong(aspects.pace(figures, {"ms": 2}, 3))
     assert (reason is None) == (said is None) and (said or "") in (reason or "")
-    assert texts.slow({"ms": 99, "on_host": on_host}, {"ms": 2}, levels.get("1")) is None
+    assert not aspects.pace(figures, {"ms": 2}, levels.get("1").times_as_long)
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from emulated_gpu.cards import CARDS
 from emulated_gpu.why.fit import needs
-from shared.lab.game import texts
 from shared.lab.game.levels import Level
 from shared.lab.game.observe import observe
-from shared.lab.grading.same_training import same_training
+from shared.lab.grading import aspects
+from shared.lab.grading.sentences import first_wrong
 from shared.lab.grading.source import parts
 from shared.lab.predict.jobs import Failed, Wanted, run_jobs
 from shared.lab.predict.stage import predict
@@ -214,7 +214,7 @@ def compare_small_models(fitting, starts, verdicts):
             verdicts[play] |= training
         else:
             reference = trained[small_starts[play.level]]
-            verdicts[play]["refused"] = texts.refusal(same_training(training, reference))
+            verdicts[play]["refused"] = first_wrong(aspects.training(training, reference))
     return {play: record for play, record in fitting.items() if is_open(verdicts[play])}
 
 
@@ -227,9 +227,11 @@ def compare_at_full_size(alike, paths, verdicts):
         reference = made[jobs[play]]
         verdict = verdicts[play]
         verdict |= figures(record)
-        verdict["refused"] = texts.refusal_at_full_size(record, reference, play.level)
+        level = play.level
+        verdict["refused"] = first_wrong(aspects.at_full_size(record, reference, level.gpus))
         if not verdict["refused"]:
-            verdict["slow"] = texts.slow(verdict, figures(reference), play.level)
+            pace = aspects.pace(verdict, figures(reference), level.times_as_long)
+            verdict["slow"] = first_wrong(pace)
 
 
 def card_title(play):

@@ -9,7 +9,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from shared import metrics
-from shared.lab.grading.same_training import Training
+from shared.lab.grading.aspects import Training
 from shared.lab.records.running import side_by_side
 from shared.memory.accounting.torch_private import wrapped
 

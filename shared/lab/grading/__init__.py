@@ -1,1 +1,1 @@
-"""Grading of a learner's script: comparisons of its code and of its training with the stage."""
+"""Grading of a learner's script: one judge of its code, training and memory, and its sentences."""

@@ -8,9 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
 
-from shared.lab.grading import check_texts
-from shared.lab.grading.check_results import Category, Diff, Error, Form, Losses, Peak
-from shared.lab.grading.same_training import Training, same_training
+from shared.lab.grading import sentences
+from shared.lab.grading.aspects import Row, equal, losses, peak, wrong
 from shared.lab.grading.source import num_changed_but_names, parts
 from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.predict.stage import predict
@@ -61,25 +60,22 @@ def form(attempt, reference):
     names = [*written.functions, *written.constants]
     missing = [name for name in expected.functions if name not in names]
     missing += [name for name in expected.constants if name not in written.constants]
-    values = {
-        name: (written.constants[name], value)
+    values = [
+        equal("constant", written.constants[name], value, name)
         for name, value in expected.constants.items()
-        if written.constants.get(name, value) != value
-    }
-    return Form(tuple(missing), values)
+        if name in written.constants
+    ]
+    return Row("names", missing, [], not missing, reasons=wrong(values))
 
 
 def diff(attempt, reference):
     """Count the lines changed from the stage before; docstrings and names do not count."""
     sources = (scripts.get(reference.parent), attempt, reference)
-    lines = [parts(script.path).lines for script in sources]
-    return Diff(*num_changed_but_names(*lines), reference.name, reference.parent)
-
-
-def losses(attempt, reference, uneven=False):
-    """Compare the trainings of two records."""
-    trainings = map(Training.of_record, (attempt, reference))
-    return Losses(same_training(*trainings), uneven)
+    mine, lines = num_changed_but_names(*(parts(script.path).lines for script in sources))
+    most = 2 * lines + 8  # the same code can be written in more lines
+    expected = {"lines": lines, "most": most}
+    expected |= {"script": reference.name, "parent": reference.parent}
+    return Row("lines", mine, expected, 0 < mine <= most)
 
 
 def uneven_losses(attempt, reference):
@@ -88,7 +84,7 @@ def uneven_losses(attempt, reference):
     Only there does a wrong share of a micro-batch in the batch's loss show.
     """
     jobs = [(train_uneven, script) for script in (attempt, reference)]
-    return losses(*run_jobs(jobs, emulated=False), uneven=True)
+    return losses(*run_jobs(jobs, emulated=False), "with a smaller last micro-batch")
 
 
 def train_uneven(script):
@@ -96,18 +92,6 @@ def train_uneven(script):
     module = script.load()
     module.BATCH_SIZE += module.MICRO_BATCH_SIZE // 2  # so the last micro-batch is half as large
     return module.main(OPTIONS)
-
-
-def peak(attempt, reference, parent, phase="train"):
-    """Compare the peaks of a phase of three records: of attempt, stage and the stage before."""
-    sizes = [record[phase]["device_peak_gb"] for record in (attempt, reference, parent)]
-    # Categories that the attempt lacks cannot have made its peak larger.
-    breakdown = attempt[phase]["breakdown_gb"]
-    expected = reference[phase]["breakdown_gb"]
-    categories = tuple(Category(name, gb, expected.get(name)) for name, gb in breakdown.items())
-    # One process runs on the learner's own computer; several GPUs are emulated.
-    device = attempt["device"] if attempt["world_size"] > 1 else None
-    return Peak(phase, *sizes, reference["script"], parent["script"], device, categories)
 
 
 def measured(script):
@@ -133,7 +117,7 @@ measured_once = functools.cache(measured)
 
 
 def check(attempt, reference):
-    """Yield the results of all checks of a script, see check_results, as they are made."""
+    """Yield the judge's rows of a script, as they are made."""
     yield form(attempt, reference)
     yield diff(attempt, reference)
     parent = scripts.get(reference.parent)
@@ -155,7 +139,7 @@ def check(attempt, reference):
         try:
             yield peak(*run_jobs(jobs))
         except UserError as error:  # such as tensors on different devices
-            yield Error(str(error))
+            yield Row("error", str(error), None, False)
 
 
 def main(argv=None):
@@ -167,12 +151,11 @@ def main(argv=None):
     attempt, reference = recognize(args.file, args.stage)
     title = f"{reference.name}.py, {reference.title}: {reference.idea}"
     print(f"{args.file.name} is an attempt at {title}")
-    results = []
-    for result in check(attempt, reference):
-        verdict = "right" if result.right else "wrong"
-        print(f"{verdict}: {check_texts.line(result)}", flush=True)
-        results.append(result)
-        if not results[0].right:
+    rows = []
+    for row in check(attempt, reference):
+        print(f"{'right' if row.right else 'wrong'}: {sentences.sentence(row)}", flush=True)
+        rows.append(row)
+        if not rows[0].right:
             break  # the other checks call these functions
-    print(check_texts.conclusion(reference.name[:2], results))
-    return 0 if all(result.right for result in results) else 1
+    print(sentences.conclusion(reference.name[:2], rows))
+    return 1 if wrong(rows) else 0
