@@ -61,6 +61,67 @@ for _ in range(9):
     dist.all_reduce(message, group=dist.new_group([0, 1, 2, 3]))
 """
 
+# A batch of evaluation is 64 times as large as that of training, and comes after 500 updates.
+LIGHTNING = """
+import lightning, torch
+from torch.utils.data import DataLoader
+class Mine(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(64, 4096)
+    def training_step(self, x, _):
+        return self.layer(x).mean()
+    def validation_step(self, x, _):
+        self.log("loss", self.layer(x).mean())
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+data = torch.ones(1 << 16, 64)
+trainer = lightning.Trainer(num_sanity_val_steps=0, max_epochs=2, val_check_interval=500,
+                            accumulate_grad_batches=2, enable_checkpointing=False, logger=False)
+trainer.fit(Mine(), DataLoader(data, batch_size=64), DataLoader(data, batch_size=4096))
+"""
+TRANSFORMERS = """
+import torch
+from transformers import Trainer, TrainingArguments
+class Mine(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(64, 4096)
+    def forward(self, x, labels):
+        return {"loss": self.layer(x).mean(), "first": labels}
+data = [{"x": torch.ones(64), "labels": torch.ones(1)}] * 20_000
+arguments = TrainingArguments("out", per_device_train_batch_size=64, report_to=[], max_steps=1000,
+    per_device_eval_batch_size=4096, eval_strategy="steps", eval_steps=500, save_strategy="no")
+Trainer(Mine(), arguments, train_dataset=data, eval_dataset=data).train()
+"""
+# Two batches of 8 per update, of a class that PyTorch does not know.
+ENCODING = """
+import torch
+from transformers import BatchEncoding
+from torch.utils.data import DataLoader
+def collate(rows):
+    return BatchEncoding({"input_ids": torch.stack(rows), "labels": torch.ones(len(rows))})
+loader = DataLoader(torch.ones(800, 32, dtype=torch.long), batch_size=8, collate_fn=collate)
+model = torch.nn.Embedding(100, 64).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for n, batch in enumerate(loader):
+    model(batch["input_ids"].cuda()).sum().backward()
+    if n % 2:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+# Before it trains, 1.07 GB are in use for a moment.
+LOADS_MORE = """
+import torch
+large = torch.ones(1 << 28, device="cuda")
+del large
+model = torch.nn.Linear(64, 64).cuda()
+for _ in range(4):
+    model(torch.ones(8, 64, device="cuda")).sum().backward()
+    with torch.no_grad():
+        model.weight -= model.weight.grad
+"""
+
 
 @pytest.mark.parametrize(
     ("loader", "keeps", "gb"),
@@ -99,3 +160,20 @@ def test_groups_of_processes_that_take_more_than_is_counted_come_first(tmp_path)
     said = predicted(GROUPS, tmp_path, "--devices", 4).strip().splitlines()
     assert said[1].startswith("10 groups of processes communicate by NCCL, most of them made in ")
     assert "made in mine.py:9. " in said[1] and f"{9 * NCCL_GB:.1f} GB more" in said[1]
+
+
+@pytest.mark.parametrize("script", [LIGHTNING, TRANSFORMERS])
+def test_a_trainer_evaluates_after_the_watched_updates(script, tmp_path):
+    said = predicted(script, tmp_path)
+    assert "The peak: evaluation" in said
+    assert "The peak is in evaluation: take fewer inputs" in said
+
+
+def test_a_batch_of_a_package_s_own_class_is_counted(tmp_path):
+    assert "inputs of 8 x 32, 16 texts per update" in predicted(ENCODING, tmp_path)
+
+
+def test_a_peak_before_training_is_told(tmp_path):
+    said = predicted(LOADS_MORE, tmp_path)
+    assert "Before training it needs more: 1.07 GB, where the peak is in line mine.py:3\n" in said
+    assert "Nothing has to be saved" not in said

@@ -10,13 +10,14 @@ from pathlib import Path
 from emulated_gpu.stand_ins.notes import note, replace
 
 ROWS = 1000  # of a split
+SPREAD = 0.6  # standard deviation of the logarithm of a text's length, as of imdb's reviews
 WORDS = "a in of the and to is was it for that on as with his they be at one have this".split()
 
 
 def known(name, config=None):
     """Return {split: {column: what it holds}} of a data set by its name, or None.
 
-    What a column holds is {"words": their number}, {"classes": number}, {"numbers": 1} for those of
+    What a column holds is {"words": their mean number}, {"classes": number}, {"numbers": 1} for those of
     the rows, {"px": the edge of an image}, or {"chat": the words of each of two messages}.
     """
     facts = json.loads(Path(__file__).with_suffix(".json").read_text())
@@ -85,12 +86,18 @@ def _made(columns, rows):
             data[name] = [_chat(draw, n) for _ in range(rows)]
         else:
             features[name] = Value("string")
-            data[name] = [" ".join(draw.choices(WORDS, k=n)) for _ in range(rows)]
+            data[name] = [_text(draw, n) for _ in range(rows)]
     return Dataset.from_dict(data, features=Features(features))
 
 
+def _text(draw, words):
+    """Return a text of so many words on average: a batch is as long as its longest text."""
+    many = words * draw.lognormvariate(-(SPREAD**2) / 2, SPREAD)
+    return " ".join(draw.choices(WORDS, k=max(round(many), 1)))
+
+
 def _chat(draw, words):
-    said = (" ".join(draw.choices(WORDS, k=words)) for _ in range(2))
+    said = (_text(draw, words) for _ in range(2))
     return [{"role": role, "content": text} for role, text in zip(("user", "assistant"), said)]
 
 

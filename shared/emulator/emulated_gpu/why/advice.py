@@ -60,6 +60,8 @@ def advice(r, convolutions=False, free_gb=0):
     """
     if r["peak_at"]["train"]["phase"] == "evaluation":  # which the inputs of training do not change
         return [smallest_card(r, convolutions), EVALUATION]
+    if fit.is_before_training(r):  # on which no technique of training has an effect
+        return [smallest_card(r, convolutions)]
     return [smallest_card(r, convolutions), *(room(r, free_gb) or what_first(r))]
 
 

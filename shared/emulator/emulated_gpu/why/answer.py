@@ -117,6 +117,11 @@ def where_it_is(r):
     held = sorted(r["train"]["breakdown_gb"].items(), key=lambda item: -item[1])
     peak = r["train"]["device_peak_gb"]
     parts = []
+    before = []
+    if fit.is_before_training(r):
+        line = r["peak_at"]["load"]["line"]
+        at = f", where the peak is in line {line}" if line else ""
+        before.append(f"Before training it needs more: {size(r['load']['device_peak_gb'])}{at}")
     for label, gb in held:
         if gb > SMALL * peak:
             parts.append(f"{label} {size(gb)}{types(r['types_gb'].get(label, {}), gb)}")
@@ -126,6 +131,7 @@ def where_it_is(r):
         logits = f"logits, tokens x {r['vocabulary']:,}, {size(gb)}{types(sizes, gb)}"
         parts.append(f"of all that {logits}")
     return [
+        *before,
         f"The peak: {where}; {active} active",
         f"It holds: {', '.join(parts)}",
     ]

@@ -9,6 +9,7 @@ from emulated_gpu.texts import UserError
 from emulated_gpu.why.source import OURS
 from emulated_gpu.why.trace import Trace
 
+NOT_ITS = OURS, "<frozen runpy>"  # files that run the script
 UNREACHED = ConnectionError, TimeoutError, socket.gaierror
 
 
@@ -76,7 +77,7 @@ def traceback_of(source, error):
     shown = traceback.TracebackException.from_exception(error)
     each = shown
     while each:
-        frames = [frame for frame in each.stack if not frame.filename.startswith(OURS)]
+        frames = [frame for frame in each.stack if not frame.filename.startswith(NOT_ITS)]
         of_script = (i for i, frame in enumerate(frames) if source.contains(frame.filename))
         each.stack = traceback.StackSummary.from_list(frames[next(of_script, 0) :])
         each = each.__cause__ or each.__context__

@@ -32,6 +32,11 @@ def after_evaluation(record):
     return left + kept["joined_gb"] * kept["batches"]
 
 
+def is_before_training(record):
+    """Return whether a script needs more before it trains, as where it evaluates first."""
+    return record["load"]["device_peak_gb"] > record["train"]["device_peak_gb"]
+
+
 def of_groups(record):
     """Return the GB that all groups of processes but one would take, with NCCL_GB for each."""
     return (max(record["groups"], 1) - 1) * NCCL_GB

@@ -1,5 +1,6 @@
 """The batches of a script's loaders: a few of each, made in the script's own process."""
 
+import collections.abc
 import inspect
 
 import torch
@@ -48,11 +49,11 @@ def _few(run, batches, loader):
     backwards_before = updates.backwards
     count = 0
     for batch in batches:
-        run.watch.inputs = {t.data_ptr() for t in tensors(batch)}
+        run.watch.inputs = {t.data_ptr() for t in tensors(_parts(batch))}
         in_training = updates.model is None or updates.model.training
         is_training = torch.is_grad_enabled() and in_training
         if is_training:
-            updates.batches.add(shape_of(batch))
+            updates.batches.add(shape_of(_parts(batch)))
         elif not count:
             evaluation.begin(loader)
         yield batch
@@ -65,3 +66,8 @@ def _few(run, batches, loader):
             evaluation.end_batch()
         if not trains and count >= limits.batches(is_training, evaluation.grows):
             return
+
+
+def _parts(batch):
+    """Return a batch in a type that PyTorch knows the parts of, unlike transformers' own."""
+    return dict(batch) if isinstance(batch, collections.abc.Mapping) else batch

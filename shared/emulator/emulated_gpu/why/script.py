@@ -21,7 +21,7 @@ from emulated_gpu.accounting.torch_private import wrapped
 from emulated_gpu.imports import replace_everywhere
 from emulated_gpu.stand_ins.notes import has_launcher, replace
 from emulated_gpu.texts import UserError
-from emulated_gpu.why import loaders
+from emulated_gpu.why import loaders, trainers
 from emulated_gpu.why.limits import Enough, Limits
 from emulated_gpu.why.saving import Files
 from emulated_gpu.why.source import Source
@@ -54,6 +54,7 @@ class Run:
         with contextlib.ExitStack() as stack:
             enter = stack.enter_context
             loaders.replace_all(self)
+            trainers.evaluate_soon(self.limits.watched)
             Files().replace_all()
             if torch.distributed.is_available():
                 self._watch_groups()
