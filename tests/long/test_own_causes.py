@@ -110,6 +110,23 @@ for n, batch in enumerate(loader):
         optimizer.step()
         optimizer.zero_grad()
 """
+# Two networks with steps of their own, and an evaluation whose graph nobody needs.
+TWO_STEPS = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+models = [torch.nn.Sequential(torch.nn.Linear(64, 4096), torch.nn.Sigmoid(),
+                              torch.nn.Linear(4096, 64)).cuda() for _ in range(2)]
+optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+data = TensorDataset(torch.ones(100_000, 64))
+for epoch in range(2):
+    for x, in DataLoader(data, batch_size=64):
+        for model, optimizer in zip(models, optimizers):
+            model(x.cuda()).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    for x, in DataLoader(data, batch_size=8192):
+        models[0](x.cuda())
+"""
 # Before it trains, 1.07 GB are in use for a moment.
 LOADS_MORE = """
 import torch
@@ -177,3 +194,9 @@ def test_a_peak_before_training_is_told(tmp_path):
     said = predicted(LOADS_MORE, tmp_path)
     assert "Before training it needs more: 1.07 GB, where the peak is in line mine.py:3\n" in said
     assert "Nothing has to be saved" not in said
+
+
+def test_evaluation_with_a_graph_is_no_training(tmp_path):
+    said = predicted(TWO_STEPS, tmp_path)
+    assert "inputs of 64 x 64, fp32, 64 inputs per update" in said
+    assert "The peak: evaluation" in said and "with torch.no_grad(): around it" in said

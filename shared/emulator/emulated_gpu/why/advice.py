@@ -9,6 +9,10 @@ KEPT = "parameters", "gradients", "optimizer states"
 EVALUATION = (
     "The peak is in evaluation: take fewer inputs at once there, and keep no results on the GPU"
 )
+GRAPH = (
+    "The peak is in evaluation, which keeps activations for a backward pass that does not come: "
+    "with torch.no_grad(): around it"
+)
 # How each technique begins, and the lesson on it in the repository of this package.
 HOW = {
     "compute the loss in parts, so that logits never exist as a whole": (
@@ -59,7 +63,9 @@ def advice(r, convolutions=False, free_gb=0):
             nothing has to be saved.
     """
     if r["peak_at"]["train"]["phase"] == "evaluation":  # which the inputs of training do not change
-        return [smallest_card(r, convolutions), EVALUATION]
+        kept = sum(r["train"]["breakdown_gb"].get(name, 0) for name in ACTIVATIONS)
+        has_graph = kept > LEAST * r["train"]["device_peak_gb"]
+        return [smallest_card(r, convolutions), GRAPH if has_graph else EVALUATION]
     if fit.is_before_training(r):  # on which no technique of training has an effect
         return [smallest_card(r, convolutions)]
     return [smallest_card(r, convolutions), *(room(r, free_gb) or what_first(r))]

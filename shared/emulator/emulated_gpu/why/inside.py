@@ -6,6 +6,7 @@
 import dataclasses
 import os
 import sys
+import warnings
 from pathlib import Path
 
 import torch
@@ -29,6 +30,8 @@ def main(file):
         UserError: nothing ran on the GPU, or the script lacks a file.
     """
     settings = Settings.read(file)
+    # Of the hooks that watch, which a script does not have.
+    warnings.filterwarnings("ignore", "Using `torch.compile.module.` when there are global hooks")
     # Otherwise torch.compile() would trace the watch's functions along with the script's.
     for module in ("watch", "cost"):
         process.leave_out_of_compile(f"emulated_gpu.why.{module}")

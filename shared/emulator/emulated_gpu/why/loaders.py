@@ -46,14 +46,14 @@ class _Few:
 def _few(run, batches, loader):
     """Yield as many batches as the limits allow, or a few for evaluation."""
     updates, limits, evaluation = run.updates, run.limits, run.evaluation
-    backwards_before = updates.backwards
+    backwards_before, begun = updates.backwards, len(run.watch.places)
     count = 0
     for batch in batches:
         run.watch.inputs = {t.data_ptr() for t in tensors(_parts(batch))}
         in_training = updates.model is None or updates.model.training
         is_training = torch.is_grad_enabled() and in_training
         if is_training:
-            updates.batches.add(shape_of(_parts(batch)))
+            updates.batches.add(shape_of(_parts(batch)), of_loader=True)
         elif not count:
             evaluation.begin(loader)
         yield batch
@@ -64,8 +64,11 @@ def _few(run, batches, loader):
             return
         if not trains and not is_training:
             evaluation.end_batch()
-        if not trains and count >= limits.batches(is_training, evaluation.grows):
-            return
+        may_train = is_training and updates.count < limits.wanted
+        if not trains and count >= limits.batches(may_train, evaluation.grows):
+            break
+    if updates.backwards == backwards_before:
+        run.watch.was_evaluation(begun)
 
 
 def _parts(batch):

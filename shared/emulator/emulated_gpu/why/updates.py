@@ -40,6 +40,7 @@ class Batches:
         sizes: of each batch since the last update, more than one if gradients accumulate.
         last: the sizes in the last update that was watched.
         shapes: of all batches.
+        of_loader: whether a loader has made any of them.
     """
 
     def __init__(self):
@@ -47,9 +48,11 @@ class Batches:
         self.sizes = []
         self.last = []
         self.shapes = set()
+        self.of_loader = False
 
-    def add(self, shape):
+    def add(self, shape, of_loader=False):
         """Add a batch by the result of shape_of() for it."""
+        self.of_loader |= of_loader
         if shape is None:
             return
         self.sizes.append(shape[0][0])
@@ -194,7 +197,7 @@ class Updates:
         self.backwards += 1
         if not self._steps and not self._updates_by_hand:
             self._limits.check_backwards(self.backwards)
-        if not self.batches.sizes:  # it has no loader, as in reinforcement learning
+        if not (self.batches.sizes or self.batches.of_loader):  # it has no loader, as in reinforcement learning
             self.batches.add(self._forward_shape)
         if self.loaded is None:  # no module that trains was called, such as in a compiled function
             self._begin_training(in_backward=True)

@@ -126,6 +126,12 @@ class Watch:
             for n, (_, module, line, _) in enumerate(self.places[self._graph_at :], self._graph_at):
                 self.places[n] = "forward", module, line, "activations"
 
+    def was_evaluation(self, since):
+        """Call the forward passes from an operation on evaluation: no backward pass has come."""
+        for n, (phase, *others) in enumerate(self.places[since:], since):
+            if phase == "forward":
+                self.places[n] = "evaluation", *others
+
     def _category(self, phase):
         """Return the category of a tensor that an operation of a phase allocates."""
         if self._gathering:
