@@ -100,12 +100,23 @@ import torch
 from transformers import BatchEncoding
 from torch.utils.data import DataLoader
 def collate(rows):
-    return BatchEncoding({"input_ids": torch.stack(rows), "labels": torch.ones(len(rows))})
+    return BatchEncoding({"labels": torch.ones(len(rows)), "input_ids": torch.stack(rows)})
 loader = DataLoader(torch.ones(800, 32, dtype=torch.long), batch_size=8, collate_fn=collate)
 model = torch.nn.Embedding(100, 64).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for n, batch in enumerate(loader):
     model(batch["input_ids"].cuda()).sum().backward()
+    if n % 2:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+# The same without a loader.
+NO_LOADER = """
+import torch
+model = torch.nn.Embedding(100, 64).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for n in range(100):
+    model(torch.ones(8, 32, dtype=torch.long).cuda()).sum().backward()
     if n % 2:
         optimizer.step()
         optimizer.zero_grad()
@@ -186,8 +197,9 @@ def test_a_trainer_evaluates_after_the_watched_updates(script, tmp_path):
     assert "The peak is in evaluation: take fewer inputs" in said
 
 
-def test_a_batch_of_a_package_s_own_class_is_counted(tmp_path):
-    assert "inputs of 8 x 32, 16 texts per update" in predicted(ENCODING, tmp_path)
+@pytest.mark.parametrize("script", [ENCODING, NO_LOADER])
+def test_all_batches_of_an_update_are_counted(script, tmp_path):
+    assert "inputs of 8 x 32, 16 texts per update" in predicted(script, tmp_path)
 
 
 def test_a_peak_before_training_is_told(tmp_path):

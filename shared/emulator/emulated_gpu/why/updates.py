@@ -21,7 +21,9 @@ def shape_of(batch):
 
     The batch itself must not be kept, which would take memory.
     """
-    first = next(tensors(batch), None)
+    found = [*tensors(batch)]
+    # Of a dictionary, labels may come first.
+    first = next((t for t in found if t.ndim > 1), found[0] if found else None)
     if first is None or not first.ndim:
         return None
     # Detection takes a list of images, which may differ in size.
@@ -162,6 +164,8 @@ class Updates:
         self._ends = None  # process.times() of the last update that was watched
         # When each update has ended: operations so far, and the bytes that are then in use.
         self._left = {"operations": [], "allocated": [], "reserved": []}
+        self._called_as = lambda: None  # the model, or what wraps it
+        self._is_called = False  # since the last backward pass
         self._forward_shape = None  # of the inputs of the last forward pass
 
     @property
@@ -191,14 +195,17 @@ class Updates:
         # it that has some counts: the embedding, with the tokens.
         if trains and (self._watch.is_between_modules() or not self._forward_shape):
             self._forward_shape = shape_of(args)
+            self._is_called |= module is self._called_as()
 
     def backward(self, original, *args, **kwargs):
         """Observe a backward pass, in place of torch.autograd.backward()."""
         self.backwards += 1
         if not self._steps and not self._updates_by_hand:
             self._limits.check_backwards(self.backwards)
-        if not (self.batches.sizes or self.batches.of_loader):  # it has no loader, as in reinforcement learning
+        # Without a loader, each backward pass that the model was called for is of another batch.
+        if not self.batches.of_loader and (self._is_called or not self.batches.sizes):
             self.batches.add(self._forward_shape)
+        self._is_called = False
         if self.loaded is None:  # no module that trains was called, such as in a compiled function
             self._begin_training(in_backward=True)
         return original(*args, **kwargs)
@@ -246,6 +253,7 @@ class Updates:
             self._watch.note_group({"params": self.model.parameters()})
 
     def _take_model(self, module):
+        self._called_as = weakref.ref(module)
         for name in ("_orig_mod", "module"):  # what compile(), DistributedDataParallel, ... wrap
             while isinstance(inner := getattr(module, name, None), torch.nn.Module):
                 module = inner
