@@ -75,7 +75,7 @@ SAID = [
         ("05_*/README", "[three to five times as long]", said, slower(name, FOUR))
         for name, said in ((SIX, 3), (FIVE, 5))
     ),
-    ("05_*/README", "smaller *and* seven times faster", 7, 1 / slower(THREE, ONE)),
+    ("05_*/README", "*and* make training seven times faster", 7, 1 / slower(THREE, ONE)),
     ("05_*/README", "about 40 images", 40, ENOUGH),
     ("05_*/README", "an RTX 4090 gets by with 7", 7, ENOUGH * OF_4090),
     (

@@ -65,7 +65,7 @@ def part(folder):
     file = os.path.relpath(FILE, folder)
     return (
         f"![The host and the GPU during one update, over time]({file})\n\n"
-        f"This is 06 on an emulated {entry['card']}. Every kernel takes the host "
-        f"{entry['launch_us']} µs to start, of whatever size. A real host's pace varies, so the "
-        f"times measured above differ from these. *The host sets the pace* where the GPU waits."
+        f"This is 06 on an emulated {entry['card']}, where the host takes {entry['launch_us']} µs "
+        f"to start a kernel, so {starting_ms(entry):.0f} ms for the {entry['started']:,} of the "
+        f"first row. Measured times differ. *The host sets the pace* where the GPU waits."
     )
