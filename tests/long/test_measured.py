@@ -64,6 +64,7 @@ SAID = [
         2,
         times("09_act_ckpt/one_gpu", 16, 4).median / times("05_grad_accum/train", 16, 4).median,
     ),
+    ("08_*/README", "at most 127 images/s", 127, measured.most_per_second("08_fsdp/train", 4)),
     ("04_*/README", "an epoch takes almost three times as long", 3, 1 / rate(FOUR)),
     (
         "05_*/README",
@@ -123,6 +124,8 @@ def test_scripts_of_the_same_kernels_have_one_speed():
     rates = [16e3 / ms for name in ladder[4:7] for ms in times(name).ms]
     ranges = [round(limit(figures)) for figures in (medians, rates) for limit in (min, max)]
     assert shown[-1] == "{} to {} ({}–{})".format(*ranges)
+    page = (ROOT / "08_fsdp/README.md").read_text()
+    assert "hardly more than one ({}–{})".format(*ranges[2:]) in page
 
 
 def test_a_pass_costs_the_same_of_4_images_and_of_16():
