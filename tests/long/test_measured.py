@@ -80,6 +80,18 @@ SAID = [
         1.3,
         MOST["09_act_ckpt"] / MOST["10_offload"],
     ),
+    (
+        "11_llm/README",
+        "four H200s process at most 96 texts/s",
+        96,
+        measured.most_per_second("11_llm/train", 4),
+    ),
+    (
+        "11_llm/README",
+        "with `before.py` 236",
+        236,
+        times("11_llm/before").per_second,
+    ),
     ("04_*/README", "an epoch takes almost three times as long", 3, 1 / rate(FOUR)),
     (
         "05_*/README",
