@@ -33,15 +33,21 @@ def rate(name, *sizes):
     return times(name, *sizes).per_second / times("03_bf16/train").per_second
 
 
-ONE, TWO, THREE, FOUR, FIVE, SIX = scripts.ladder()[:6]
+def recomputed(*sizes):
+    """Return the ratio of the times of an update with and without checkpointing, on one GPU."""
+    return times("09_act_ckpt/one_gpu", *sizes).median / times(FIVE, *sizes).median
+
+
+def at_most(name):
+    return measured.most_per_second(name, 4)
+
+
+ONE, TWO, THREE, FOUR, FIVE, SIX, _, EIGHT, NINE, TEN = scripts.ladder()
 (GRAPHS,) = (r["figures"]["4x1"] for r in LINES if r["kind"] == "graphs")
 # Images at a time from which on the GPU sets the pace: a pass of the host / an image of the GPU.
 PACED = [times(FOUR, 16), times(FIVE), *(times(SIX, n, n // 4) for n in (16, 64, 128))]
 ENOUGH = statistics.median(r.median / r.passes for r in PACED) * 64 / times(THREE).median
 OF_4090 = cards.CARDS["rtx4090"].rates.half / cards.CARDS["h200"].rates.half
-
-STAGES = "08_fsdp", "09_act_ckpt", "10_offload"
-MOST = {stage: measured.most_per_second(f"{stage}/train", 4) for stage in STAGES}
 
 # Statements of pages in words: page, sentence, the figure in it, and that of the records.
 SAID = [
@@ -55,50 +61,15 @@ SAID = [
         0.25,
         1 - times(THREE).kernels / times(TWO).kernels,
     ),
-    (
-        "09_act_ckpt/README",
-        "With 64 images at once, an update takes [a third longer on an H200]",
-        4 / 3,
-        times("09_act_ckpt/one_gpu", 64, 64).median / times("05_grad_accum/train", 64, 64).median,
-    ),
-    (
-        "09_act_ckpt/README",
-        "checkpointing doubles an update",
-        2,
-        times("09_act_ckpt/one_gpu", 16, 4).median / times("05_grad_accum/train", 16, 4).median,
-    ),
-    ("08_*/README", "at most 127 images/s", 127, MOST["08_fsdp"]),
-    (
-        "09_act_ckpt/README",
-        "an update takes 1.4 times as long on each of four GPUs (127 images/s become 90)",
-        1.4,
-        MOST["08_fsdp"] / MOST["09_act_ckpt"],
-    ),
-    (
-        "10_offload/README",
-        "an update takes 1.3 times as long (90 images/s become 68)",
-        1.3,
-        MOST["09_act_ckpt"] / MOST["10_offload"],
-    ),
-    (
-        "11_llm/README",
-        "four H200s process at most 96 texts/s",
-        96,
-        measured.most_per_second("11_llm/train", 4),
-    ),
-    (
-        "11_llm/README",
-        "with `before.py` 236",
-        236,
-        times("11_llm/before").per_second,
-    ),
+    ("08_*/README", "at most 127 images/s", 127, at_most(EIGHT)),
+    ("09_*/README", "With 64 images at once, an update takes [a third", 4 / 3, recomputed(64, 64)),
+    ("09_*/README", "checkpointing doubles an update", 2, recomputed(16, 4)),
+    ("09_*/README", "127 images/s become 90", 90, at_most(NINE)),
+    ("10_*/README", "90 images/s become 68", 68, at_most(TEN)),
+    ("11_*/README", "four H200s process at most 96 texts/s", 96, at_most("11_llm/train")),
+    ("11_*/README", "with `before.py` 236", 236, times("11_llm/before").per_second),
     ("04_*/README", "an epoch takes almost three times as long", 3, 1 / rate(FOUR)),
-    (
-        "05_*/README",
-        "four times as many kernels",
-        4,
-        times(FIVE).kernels / times(FOUR).kernels,
-    ),
+    ("05_*/README", "four times as many kernels", 4, times(FIVE).kernels / times(FOUR).kernels),
     *(
         ("05_*/README", "[three to five times as long]", said, slower(name, FOUR))
         for name, said in ((SIX, 3), (FIVE, 5))
