@@ -17,8 +17,8 @@ WORDS = "a in of the and to is was it for that on as with his they be at one hav
 def known(name, config=None):
     """Return {split: {column: what it holds}} of a data set by its name, or None.
 
-    What a column holds is {"words": their mean number}, {"classes": number}, {"numbers": 1} for those of
-    the rows, {"px": the edge of an image}, or {"chat": the words of each of two messages}.
+    What a column holds is {"words": their mean number}, {"classes": number}, {"numbers": 1} for
+    those of the rows, {"px": the edge of an image}, or {"chat": the words of each of two messages}.
     """
     facts = json.loads(Path(__file__).with_suffix(".json").read_text())
     key = str(name).rpartition("/")[2].lower()
