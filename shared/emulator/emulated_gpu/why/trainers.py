@@ -18,7 +18,7 @@ def evaluate_soon(updates):
 
 
 def _fit(updates, original, trainer, *args, **kwargs):
-    """Stand for fit() of Lightning's Trainer, which counts the batches of a loader by its length."""
+    """Stand for fit() of Lightning's Trainer, which asks a loader for its length."""
     most = updates * trainer.accumulate_grad_batches
     limit = trainer.limit_train_batches
     if not isinstance(limit, int) or limit > most:
