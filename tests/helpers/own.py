@@ -1,4 +1,4 @@
-"""Answers about a script that a test writes, as its user would ask for them."""
+"""Runs of a script that a test writes, and answers about it, as its user would ask for them."""
 
 import json
 
@@ -9,6 +9,12 @@ def predicted(text, folder, *options, code=0):
     """Ask why a script with this text, in a folder, needs its memory; return the output."""
     (folder / "mine.py").write_text(text)
     return run("-m", "emulated_gpu", "why", "mine.py", *options, code=code, cwd=folder)
+
+
+def emulated(text, folder):
+    """Run a script with this text, in a folder, on an emulated GPU; return the output."""
+    (folder / "mine.py").write_text(text)
+    return run("-m", "emulated_gpu", "mine.py", cwd=folder)
 
 
 def record_of(text, folder, *options):

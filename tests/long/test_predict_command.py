@@ -184,7 +184,7 @@ def test_runs_that_end_are_said_and_the_others_are_kept():
 
 def test_a_stage_of_ones_own(tmp_path):
     for folder in ("06_sgd", "shared"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("*.json"))
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("*.jsonl*"))
     own = (ROOT / "06_sgd" / "train.py").read_text().replace("Stage 06, SGD", "Stage 12, mine")
     own = own.replace(
         "    model.load_state_dict(torch.load(models.weights(args, loaders), weights_only=True))",

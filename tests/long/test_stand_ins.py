@@ -5,8 +5,8 @@ Sizes are those on the pages of models and data sets.
 
 import pytest
 from conftest import read_json, run
-from helpers.emulated import NEEDS, emulate
-from helpers.own import predicted
+from helpers.emulated import NEEDS
+from helpers.own import emulated, predicted
 
 pytestmark = NEEDS
 
@@ -150,7 +150,7 @@ def offline(tmp_path, monkeypatch):
 
 
 def test_models_that_are_known_by_name_have_their_sizes(offline, tmp_path):
-    said = emulate(CONFIGURATIONS, tmp_path)
+    said = emulated(CONFIGURATIONS, tmp_path)
     for name, parameters in PARAMETERS.items():
         assert f"{name} {parameters}\n" in said
         assert f"the configuration of {name} is known by its name" in said  # as `run` says, too
@@ -158,13 +158,13 @@ def test_models_that_are_known_by_name_have_their_sizes(offline, tmp_path):
 
 
 def test_a_model_in_a_subfolder_has_weights_and_a_tokenizer(offline, tmp_path):
-    said = emulate(SUBFOLDER, tmp_path)
+    said = emulated(SUBFOLDER, tmp_path)
     assert "123060480\n" in said
     assert "weights are not downloaded" in said and "the tokenizer is missing" in said
 
 
 def test_data_sets_have_splits_and_columns(offline, tmp_path):
-    said = emulate(ROWS, tmp_path)
+    said = emulated(ROWS, tmp_path)
     assert "script.py:3 the data set stanfordnlp/imdb is missing; 1,000 rows of noise" in said
     assert said.count("refused") == 2 and "refused ValueError" in said
 
@@ -174,7 +174,7 @@ def test_metrics_are_0(tmp_path):
     package.mkdir()
     (package / "__init__.py").write_text("from .loading import load\n")
     (package / "loading.py").write_text("def load(*_, **__):\n    raise FileNotFoundError()\n")
-    assert "the metric accuracy is missing; it is 0 here" in emulate(METRICS, tmp_path)
+    assert "the metric accuracy is missing; it is 0 here" in emulated(METRICS, tmp_path)
 
 
 @pytest.mark.parametrize("start", STARTS)
