@@ -165,7 +165,7 @@ def test_a_model_in_a_subfolder_has_weights_and_a_tokenizer(offline, tmp_path):
 
 def test_data_sets_have_splits_and_columns(offline, tmp_path):
     said = emulated(ROWS, tmp_path)
-    assert "script.py:3 the data set stanfordnlp/imdb is missing; 1,000 rows of noise" in said
+    assert "mine.py:4 the data set stanfordnlp/imdb is missing; 1,000 rows of noise" in said
     assert said.count("refused") == 2 and "refused ValueError" in said
 
 
