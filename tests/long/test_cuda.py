@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import NAMES, SHARDED, SINGLE, TEXT, run
-from helpers.emulated import lacking
 
-from emulated_gpu import cards
+from emulated_gpu import build, cards
 from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.predict.stage import predict
 from shared.lab.records import scripts
@@ -23,7 +22,7 @@ SHORT = ["--preset", "full", "--dry-run"]
 EMULATED = [] if HERE else ["--card", "a100"]
 # Without a GPU, some: tests/test_stages.py compares all on a CPU, and with tiny models.
 STAGES = NAMES if HERE else ["06_sgd/train", "08_fsdp/train", "10_offload/train"]
-pytestmark = pytest.mark.skipif(not HERE and bool(lacking()), reason=lacking())
+pytestmark = pytest.mark.skipif(not HERE and bool(build.lacking()), reason=build.lacking())
 
 
 def measured(out, *options):

@@ -40,6 +40,21 @@ class BuildError(Exception):
     """An error for a machine that lacks something; the text, one line, names it and the remedy."""
 
 
+def lacking():
+    """Return a line on what this machine lacks to emulate GPUs, or an empty text.
+
+    Raises:
+        BuildError: the emulator's own files do not compile: it is broken, nothing is lacking.
+    """
+    try:
+        library()
+    except BuildError as error:
+        if "/c/" in str(error):
+            raise
+        return str(error)
+    return ""
+
+
 def library():
     """Return the path of the library for the installed PyTorch, built if it is not there yet.
 

@@ -25,18 +25,7 @@ def pytest_xdist_auto_num_workers(config):
     return 0 if len(files) == 1 and Path(*files).is_file() else 2
 
 
-def lacking():
-    """Return a line on what this machine lacks to emulate GPUs, or an empty text."""
-    try:
-        build.library()
-    except build.BuildError as error:
-        if "/c/" in str(error):  # of the emulator's own files: it is broken, nothing is lacking
-            raise
-        return str(error)
-    return ""
-
-
-NEEDS = pytest.mark.skipif(bool(lacking()), reason=lacking())
+NEEDS = pytest.mark.skipif(bool(build.lacking()), reason=build.lacking())
 
 
 def cpu_only(**env):
