@@ -91,8 +91,9 @@ def log_work(file):
     """Log the work that is given to the GPU from here on.
 
     Args:
-        file: to be written, a line for each piece of work: its kind ("product", "kernel", "copy",
-            "send", "graph"), the stream's address, its beginning and its end in ns of virtual time.
+        file: to be written, a line for each piece of work: its kind ("product", "kernel", "copy_in"
+            to the GPU, "copy_out", "send", "graph"), the stream's address, its beginning and its
+            end in ns of virtual time.
     """
     library.log_work(os.fsencode(file))
 

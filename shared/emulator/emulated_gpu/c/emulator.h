@@ -55,7 +55,7 @@ int64_t memory_answer(int64_t otherwise);
 // computes little, of copying bytes, of sending them between GPUs, and of a product of matrices
 // that has so many operations (`along`: both matrices lie in memory along the sums).
 typedef struct work {
-  const char *kind; // "product", "kernel", "copy" or "send"
+  const char *kind; // "product", "kernel", "copy_in" to the card, "copy_out" or "send"
   double ns;
 } work;
 #define LEAST 1500.0 // ns of a kernel that has hardly anything to do

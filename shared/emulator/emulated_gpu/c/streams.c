@@ -19,6 +19,7 @@ typedef struct stream {
   int64_t ends[QUEUE];   // of the last pieces of work
   unsigned issued;
   _Atomic uint64_t capture; // the number of the capture that it takes part in, 0 for none
+  const char *kind;         // of its last piece of work
   int priority, on;
   struct stream *next; // in the list of all
 } stream;
@@ -29,8 +30,8 @@ typedef struct event {
 } event;
 
 static stream defaults[DEVICES]; // the default stream of each device
-static stream *streams;
-static _Atomic int64_t host; // in ns
+static stream *streams;          // all others
+static _Atomic int64_t host;     // in ns
 
 // A log of the pieces of work, a line each: kind, stream, beginning and end in ns; and the number
 // of pieces so far. The last one is not written yet, since its operation may lengthen it.
@@ -67,6 +68,14 @@ static stream *stream_of(cudaStream_t handle) {
   return (uintptr_t)handle <= 2 ? &defaults[device] : (stream *)handle;
 }
 
+__attribute__((constructor)) static void number_defaults(void) {
+  for (int i = 0; i < DEVICES; i++)
+    defaults[i].on = i;
+}
+
+// The stream after this one, of those that a device may have: its default one is the first.
+static stream *after(stream *s) { return s == &defaults[s->on] ? streams : s->next; }
+
 // When the host has last launched something. A thread that asks whether work is done more than IDLE
 // seconds after the last launch is treated as waiting.
 #define IDLE 1     // second
@@ -87,6 +96,7 @@ static time_t seconds(void) {
 }
 
 static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t sooner(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // Count the time in which any stream is at work. Pieces come in the order in which the host starts
 // them, and none begins before that: so of each, only what lies after all earlier ones is new.
@@ -94,6 +104,27 @@ static void count_busy(int64_t begin, int64_t end) {
   if (end > busy_until)
     busy_ns += end - later(begin, busy_until);
   busy_until = later(busy_until, end);
+}
+
+// Whether two pieces of work share the card's multiprocessors, or the same links.
+static bool share(const char *kind, const char *other) {
+  bool links = *kind == 'c' || *kind == 's'; // copies and sends
+  return links ? !strcmp(kind, other) : *other != 'c' && *other != 's';
+}
+
+// Let a stream work for some ns, in all of which but `alone` it fills what it works with. So other
+// streams that are at work then, and share it, end later.
+static void occupy(stream *s, int64_t begin, int64_t ns, int64_t alone) {
+  s->until = s->ends[(s->issued - 1) % QUEUE] = begin + ns;
+  count_busy(begin, s->until);
+  for (stream *o = &defaults[s->on]; o && ns > alone; o = after(o)) {
+    bool works = o != s && o->on == s->on && o->kind && o->until > begin;
+    if (!works || !share(s->kind, o->kind))
+      continue;
+    int64_t until = o->until + sooner(ns - alone, o->until - begin);
+    count_busy(o->until, until);
+    o->until = until;
+  }
 }
 
 // What this thread has issued: operations at work, one within the other; pieces of work; ns that
@@ -119,17 +150,16 @@ void stream_work(cudaStream_t handle, work piece) {
     return;
   }
   // The oldest entry of a full queue, whose work has to end first, becomes that of this piece.
-  int64_t *end = &s->ends[s->issued++ % QUEUE];
-  host = later(host + card.launch, *end);
+  host = later(host + card.launch, s->ends[s->issued++ % QUEUE]);
   int64_t begin = later(s->until, host);
-  *end = s->until = begin + (int64_t)piece.ns;
-  count_busy(begin, *end);
+  s->kind = piece.kind;
+  occupy(s, begin, (int64_t)piece.ns, (int64_t)LEAST);
   issued++;
   write_last();
   last.kind = piece.kind;
   last.on = s;
   last.begin = begin;
-  last.end = *end;
+  last.end = s->until;
   pthread_mutex_unlock(&lock);
 }
 
@@ -161,10 +191,7 @@ ENTRY void emulator_lengthen(double ns) {
     pthread_mutex_unlock(&lock);
     return;
   }
-  int64_t begin = s->until;
-  s->until += (int64_t)ns;
-  s->ends[(s->issued - 1) % QUEUE] = s->until;
-  count_busy(begin, s->until);
+  occupy(s, s->until, (int64_t)ns, 0);
   if (last.on == s)
     last.end = s->until;
   pthread_mutex_unlock(&lock);
@@ -231,7 +258,7 @@ ENTRY cudaError_t cudaStreamGetPriority(cudaStream_t handle, int *priority) {
 }
 
 ENTRY cudaError_t cudaStreamGetDevice(cudaStream_t handle, int *on) {
-  *on = (uintptr_t)handle <= 2 ? device : stream_of(handle)->on;
+  *on = stream_of(handle)->on;
   return cudaSuccess;
 }
 
@@ -245,9 +272,9 @@ ENTRY cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
 }
 
 ENTRY cudaError_t cudaDeviceSynchronize(void) {
-  int64_t until = defaults[device].until;
+  int64_t until = 0;
   pthread_mutex_lock(&lock);
-  for (stream *s = streams; s; s = s->next)
+  for (stream *s = &defaults[device]; s; s = after(s))
     until = s->on == device ? later(until, s->until) : until;
   pthread_mutex_unlock(&lock);
   wait_until(until);

@@ -40,7 +40,10 @@ static bool is_pageable(const void *pointer) {
 
 work memory_copying(const void *to, const void *from, size_t bytes) {
   bool inside = memory_on_device(to) && memory_on_device(from);
-  return work_of_copying(inside, is_pageable(to) || is_pageable(from), bytes);
+  work piece = work_of_copying(inside, is_pageable(to) || is_pageable(from), bytes);
+  if (!inside)
+    piece.kind = memory_on_device(to) ? "copy_in" : "copy_out";
+  return piece;
 }
 
 static cudaError_t map(void **pointer, size_t bytes, enum cudaMemoryType type) {

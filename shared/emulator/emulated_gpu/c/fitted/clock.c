@@ -56,7 +56,7 @@ work work_of_threads(dim3 grid, dim3 block) {
 work work_of_copying(bool inside, bool pageable, size_t bytes) {
   double link = pageable ? PAGEABLE : card.link * LINK;
   double rate = inside ? card.memory / 2 * INSIDE : link < card.link ? link : card.link;
-  return at_least(inside ? "kernel" : "copy", bytes / rate);
+  return at_least("kernel", bytes / rate);
 }
 
 work work_of_sending(double bytes) { return at_least("send", bytes / (card.gpus * LINK)); }
