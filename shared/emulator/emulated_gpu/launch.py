@@ -24,8 +24,6 @@ HOST_US = 40
 BOUNDS_US = 5, 60  # a fast host, which starts kernels from C++ or in graphs, and a slow one
 MOST = 64  # GPUs that a process sees; DEVICES in emulator.h
 STARTUP = Path(__file__).with_name("startup")
-
-
 UNCOUNTED = (
     "a process used the GPU without being counted; start Python without -I, -E and -S, and leave "
     "PYTHONPATH in the environment of child processes, or add to it"

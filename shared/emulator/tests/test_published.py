@@ -1,7 +1,6 @@
 """Promise: emulated figures of published runs are current, and as close as the tables say."""
 
 import shutil
-import statistics
 
 import pytest
 from conftest import NEEDS, PROJECT, run
@@ -71,9 +70,10 @@ def test_scripts_of_others_run_where_little_but_pytorch_is_installed(tmp_path):
 
 
 def test_complete_rows_are_within_2_percent(stored):
-    complete = {s["title"] for s in SOURCES if s.get("complete", True)} - {REPORTS["title"]}
+    *sources, _ = SOURCES  # the last one is reports
+    complete = {s["title"] for s in sources if s.get("complete", True) and "rules" not in s}
     sizes = [r for r in stored if r["source"] in complete and r["published_gb"]]
-    off = {(r["source"], r["what"]) for r in sizes if abs(error(r)) > 0.02}
+    off = {rows.key(r) for r in sizes if abs(error(r)) > 0.02}
     assert off <= FURTHER and len(complete) >= 7
 
 
@@ -100,7 +100,7 @@ def test_only_some_run_anew(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(records, "RESULTS", tmp_path)
     assert command.main(["published", "T4"]) == 0
     said = capsys.readouterr().out
-    assert "2 of 273 records are new" in said and "1.35 GB" in said and "torchao" not in said
+    assert "2 of 351 records are new" in said and "1.35 GB" in said and "torchao" not in said
 
 
 def test_fsdp1_is_near(stored):
@@ -109,10 +109,3 @@ def test_fsdp1_is_near(stored):
     ours = [r for r in stored if r["source"] in timed and r["devices"] > 1]
     off = [r["what"] for r in ours if abs(error(r)) > 0.05]
     assert off == ["one unit per block, checkpointing, offload"] and len(ours) == 11
-
-
-def test_emulated_times_are_near_where_nothing_was_fitted(stored):
-    """The table of times is of one H200: other cards and scripts show what it is worth."""
-    ran = [r for r in stored if r["source"].startswith("timm, speeds") and "time" in r]
-    timm = [abs(r["time"]["ms"] / r["published_ms"] - 1) for r in ran]
-    assert len(timm) >= 60 and statistics.median(timm) < 0.2

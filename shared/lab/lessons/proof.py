@@ -6,14 +6,15 @@ The records are those of shared/emulator/proof, whose option --stored prints all
 import statistics
 from urllib.parse import urlsplit
 
-from proof.rows import REPORTS, SOURCES
+from proof.rows import REPORTS, SOURCES, key, rows
 from proof.show import error
 from shared.lab.records import formats, markdown, stored, time_errors
 from shared.run.record import ROOT
 
 NEAR = 0.02  # relative errors
 FAIR = 0.05
-LADDER = "Raschka 2023"  # the sources whose scripts the ladder follows
+ROWS = {key(row): row for source in SOURCES for row in rows(source)}
+HERE = {s["title"] for s in SOURCES if s.get("here")}  # measured by us, so not published
 
 
 def how_right(folder):
@@ -27,19 +28,16 @@ def how_right(folder):
     near = f"{equal:,} of {events:,} events; {same} reserve the same bytes"
     share = f"{max(1 - r['equal'] / r['events'] for r in traces):.1%} of the events"
     lines.append(("[traces of GPUs](#traces-of-real-gpus)", of, near, "–", share))
-    records = _sized()
-    # Reports are of cases that surprised somebody, so they are counted apart.
-    reports = [r for r in records if r["source"] == REPORTS["title"]]
-    published = [r for r in records if r["source"] != REPORTS["title"]]
     # Where a source leaves a setting open, an error may be that of an assumption.
     complete = {s["title"] for s in SOURCES if s.get("complete", True)}
-    groups = {
-        "published, settings known": [r for r in published if r["source"] in complete],
-        "published, something not known, or FSDP1": [
-            r for r in published if r["source"] not in complete
-        ],
-        "public reports": reports,
-    }
+    groups = {}
+    for r in _sized():
+        known = "settings known" if r["source"] in complete else "something not known, or FSDP1"
+        # Reports are of cases that surprised somebody, so they are counted apart.
+        is_report = r["source"] == REPORTS["title"]
+        groups.setdefault("public reports" if is_report else f"published, {known}", []).append(r)
+    # Several figures may come from one report, and link to different comments of it.
+    urls = {name: row["url"].partition("#")[0] for name, row in ROWS.items()}
     for name, group in groups.items():
         errors = [abs(error(r)) for r in group]
         near, fair = (sum(e <= limit for e in errors) for limit in (NEAR, FAIR))
@@ -47,7 +45,7 @@ def how_right(folder):
         lines.append(
             (
                 name,
-                f"{len(group)} figures of {_sources(group)}",
+                f"{len(group)} figures of {len({urls[key(r)] for r in group})} sources",
                 f"{near} within {NEAR:.0%} and {fair} within {FAIR:.0%}",
                 f"{statistics.median(errors):.1%}",
                 f"{error(worst):+.0%}",
@@ -58,12 +56,11 @@ def how_right(folder):
 
 def misses(folder):
     """Return the table of the sizes that are not near, by cause, in Markdown."""
-    rows = {(s["title"], row["what"]): row for s in SOURCES for row in s["rows"]}
     causes = {}
     for r in _sized():
         if abs(error(r)) > NEAR:
             # A KeyError here asks for the cause of a new miss.
-            causes.setdefault(rows[r["source"], r["what"]]["cause"], []).append(error(r))
+            causes.setdefault(ROWS[key(r)]["cause"], []).append(error(r))
     lines = [("cause", "figures", "errors")]
     for cause, errors in sorted(causes.items(), key=lambda item: -len(item[1])):
         lines.append((cause, str(len(errors)), _span(errors, 0)))
@@ -80,8 +77,7 @@ def part(folder):
             continue  # it has published times alone
         link = "[{title}]({url})".format(**source)
         lines.append((link, str(len(errors)), _span(errors, 1)))
-    published = stored.read(stored.PUBLISHED)
-    return markdown.text(lines, _origin("published", published, stored.PUBLISHED))
+    return markdown.text(lines, _origin("published", _published(), stored.PUBLISHED))
 
 
 def compared(folder, source, heading="published"):
@@ -119,48 +115,31 @@ def unedited(folder):
     return f"{len(ran)} of {len(records)} scripts of {len(repositories)} repositories run."
 
 
-def timed():
-    """Return the records of published runs with times; a run that found no room here has none."""
-    return [r for r in stored.read(stored.PUBLISHED) if r["published_ms"] and r.get("time")]
-
-
 def speeds(folder):
     """Return the errors of emulated times of published runs, in Markdown."""
-    records = timed()
-    lines = [("script that the ladder follows", "error of the emulated time")]
-    for r in records:
-        if r["source"].startswith(LADDER):
-            lines.append((r["script"].rpartition("/")[2], f"{time_errors.error(r):+.0%}"))
     sources = [("published, none of them fitted", "runs", "median error", "nine of ten within")]
     by_source = {}
-    for r in records:
-        by_source.setdefault((r["source"], r["card"]), []).append(time_errors.error(r))
+    for r in _published():
+        if r["published_ms"] and r.get("time"):  # a run that found no room here has none
+            by_source.setdefault((r["source"], r["card"]), []).append(time_errors.error(r))
     for (source, card), errors in by_source.items():
         row = (f"{statistics.median(errors):+.0%}", f"{time_errors.nine_of_ten(errors):.0%}")
         sources.append((f"{source}, {card}", str(len(errors)), *row))
-    return markdown.text(lines, sources)
+    return markdown.text(sources)
+
+
+def _published():
+    """Return the records of what others have published."""
+    return [r for r in stored.read(stored.PUBLISHED) if r["source"] not in HERE]
 
 
 def _sized():
     """Return the records with published sizes; a size that was published twice counts once."""
     by_size = {}
-    for r in stored.read(stored.PUBLISHED):
+    for r in _published():
         if r["published_gb"]:
             by_size.setdefault((r["source"], r["published_gb"]), r)  # the first row stays
     return [*by_size.values()]
-
-
-def _sources(records):
-    """Return the number of sources, and of reports, that records are of, in words."""
-    titles = {r["source"] for r in records}
-    counts = []
-    if num_sources := len(titles - {REPORTS["title"]}):
-        counts.append(f"{num_sources} sources")
-    if REPORTS["title"] in titles:
-        # Several rows may come from one report, and link to different comments of it.
-        urls = {row["url"].partition("#")[0] for row in REPORTS["rows"]}
-        counts.append(f"{len(urls)} reports")
-    return " and ".join(counts)
 
 
 def _span(errors, digits):

@@ -60,9 +60,8 @@ def every(folder):
     summary = (
         f"Emulated beside a host of the same pace, {len(emulated_errors('ms'))} runs: for how long "
         f"the GPU is busy, {busy}; for how long an update takes, {same}. **That is with your own "
-        f"host's pace.** The emulator assumes {HOST_US:g} µs for a kernel. With these, the longer "
-        f"of what the host takes to start all work and what the GPU is busy is further off: "
-        f"{usual}."
+        f"host's pace.** With the {HOST_US:g} µs for a kernel that the emulator assumes, the longer "
+        f"of the host's time and the GPU's is further off: {usual}."
     )
     return markdown.text(rows, summary)
 

@@ -73,12 +73,10 @@ def advice(r, convolutions=False, free_gb=0):
 
 def smallest_card(r, convolutions):
     """Return a line with the smallest card that has room for a script."""
-    set_aside = cards.set_aside(r["world_size"])
-    # Workspaces are PyTorch's own allocations; what is set aside does not grow with them.
-    reserved = fit.needs(r) - set_aside
+    needed = fit.needs(r) + fit.OPEN_GB
     if convolutions:
-        reserved *= 1 + fit.CUDNN
-    needed = reserved + set_aside + fit.OPEN_GB
+        # Workspaces are PyTorch's own allocations; what is set aside does not grow with them.
+        needed += fit.CUDNN * (fit.needs(r) - cards.set_aside(r["world_size"]))
     with_room = {key: card.gb for key, card in cards.CARDS.items() if card.gb >= needed}
     if not with_room:
         return "No known card has room: --devices N, if the script shards its weights"
