@@ -75,20 +75,16 @@ PARTS = {
 }
 
 
-def options(marker):
-    """Return the name of a part and its options, {name: value}, from the text of its comment."""
-    name, *settings = shlex.split(marker)
-    return name, dict(setting.split("=", 1) for setting in settings)
-
-
 def fill(page):
     """Return the text of a page with up-to-date generated parts."""
     answers = itertools.count(1)  # an answer has the number of its exercise
 
     def made(match):
-        name, settings = options(match[2])
-        number = {"number": next(answers)} if name == "answer" else {}
-        return f"{match[1]}{PARTS[name](page.parent, **settings, **number)}\n{match[3]}"
+        name, *words = shlex.split(match[2])
+        options = dict(word.split("=", 1) for word in words)
+        if name == "answer":
+            options["number"] = next(answers)
+        return f"{match[1]}{PARTS[name](page.parent, **options)}\n{match[3]}"
 
     return figures.filled(PART.sub(made, page.read_text()))
 

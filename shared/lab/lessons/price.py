@@ -29,16 +29,13 @@ def points():
     for name in ladder:
         r, run = stored.predictions()[name], measured.updates(name)
         # Where the host sets the pace, scripts of the same kernels are several runs of one.
-        alike = [other for other in map(measured.updates, ladder) if _same(run, other)]
+        others = [other for other in map(measured.updates, ladder) if other is not run]
+        alike = [run, *(other for other in others if measured.same_kernels(run, other))]
         ms = [ms / other.batch_size for other in alike for ms in other.ms]
         if r["world_size"] > 1:
             ms = [1e3 / measured.most_per_second(name, r["world_size"])]
         found[name] = [needs(r), min(ms), statistics.median(ms), max(ms)]
     return found
-
-
-def _same(run, other):
-    return other is run or measured.same_kernels(run, other)
 
 
 def draw(file, theme):

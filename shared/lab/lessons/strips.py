@@ -17,14 +17,9 @@ FILE = FIGURES / "host_and_gpu.png"
 HOST, GPU = "#ff7f0e", "#1f77b4"
 
 
-def entries():
-    """Return the stored entries, one for each of evidence.strips.MICRO_BATCHES."""
-    return stored.read(stored.STRIPS)
-
-
 def shown():
     """Return the values stored in the picture's metadata; other ones show that it is stale."""
-    return {str(entry["micro_batch_size"]): entry["ms"] for entry in entries()}
+    return {str(entry["micro_batch_size"]): entry["ms"] for entry in stored.read(stored.STRIPS)}
 
 
 def starting_ms(entry):
@@ -32,21 +27,17 @@ def starting_ms(entry):
     return entry["started"] * entry["launch_us"] / 1e3
 
 
-def busy_ms(entry):
-    """Return the milliseconds in which the GPU is busy."""
-    return sum(entry["busy"]) * entry["bin_ms"]
-
-
 def draw(file):
     """Draw a strip of the host above a strip of the GPU, for each entry, over time."""
-    rows = entries()
+    rows = stored.read(stored.STRIPS)
     figure, every = plt.subplots(len(rows), figsize=(8.5, 4.2), sharex=True, layout="constrained")
     for axes, entry in zip(every, rows):
         axes.barh(1.25, starting_ms(entry), height=0.8, color=HOST)
         # The height of a bin is the share of its time in which the GPU is busy.
         edges = [place * entry["bin_ms"] for place in range(len(entry["busy"]) + 1)]
         axes.stairs([0.8 * share for share in entry["busy"]], edges, fill=True, color=GPU)
-        axes.set_yticks([0.4, 1.25], [f"GPU: {busy_ms(entry):.0f} ms busy", "host: starts kernels"])
+        busy_ms = sum(entry["busy"]) * entry["bin_ms"]
+        axes.set_yticks([0.4, 1.25], [f"GPU: {busy_ms:.0f} ms busy", "host: starts kernels"])
         axes.tick_params("y", length=0)
         axes.set_ylim(0, 1.75)
         stage = entry["script"][:2]
@@ -61,7 +52,7 @@ def draw(file):
 
 def part(folder):
     """Return the picture, and what was emulated, in Markdown."""
-    entry = entries()[0]
+    entry = stored.read(stored.STRIPS)[0]
     file = os.path.relpath(FILE, folder)
     return (
         f"![The host and the GPU during one update, over time]({file})\n\n"

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from matplotlib.colors import to_hex
 
 from shared.lab.lessons import exercises, mistakes, times
-from shared.lab.lessons.exercise_answers import title
+from shared.lab.lessons.exercises import title
 from shared.lab.records import exercises as exercise_pages
 from shared.lab.records import reading, scripts, stored
 from shared.lab.records.bars import COLORS
