@@ -40,12 +40,6 @@ def called(node):
     return getattr(function, "attr", getattr(function, "id", ""))
 
 
-def starts_text(node):
-    """Return how a constant text or f-string begins, "" of other code."""
-    first = node.values[0] if isinstance(node, ast.JoinedStr) else node
-    return first.value if isinstance(getattr(first, "value", None), str) else ""
-
-
 def commands():
     """Return the number of words after `python -m shared` and after `emulated-gpu`."""
     sys.path.insert(0, str(ROOT))
@@ -58,23 +52,25 @@ def commands():
 
 def options(tree):
     """Return the number of options that code adds to parsers."""
-    return sum(
-        called(node) in ("add", "add_argument") and starts_text(node.args[0]).startswith("--")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and node.args
-    )
+    adding = ("add", "add_argument")
+    calls = [node for node in ast.walk(tree) if called(node) in adding and node.args]
+    return sum(ast.unparse(call.args[0]).lstrip("f").startswith("'--") for call in calls)
 
 
 def writes_table(code):
-    """Return whether a function or an assignment writes a table's heading or a table's lines."""
-    for node in ast.walk(code):
-        if isinstance(node, ast.List) and node.elts and isinstance(node.elts[0], ast.Tuple):
-            first = node.elts[0].elts
-            if len(first) > 1 and isinstance(first[0], (ast.Constant, ast.JoinedStr)):
-                return True
+    """Return whether a function writes a table by hand: its heading, its lines, or in Markdown.
+
+    A table of Columns is none; the functions that write these are. Constants are data.
+    """
+    texts = (ast.JoinedStr, ast.Starred)
+    for node in ast.walk(code) if isinstance(code, (ast.FunctionDef, ast.ClassDef)) else ():
+        row = getattr(node.elts[0], "elts", ()) if isinstance(node, ast.List) and node.elts else ()
+        are_texts = (isinstance(e, texts) or type(getattr(e, "value", 0)) is str for e in row)
+        if len(row) > 1 and all(are_texts):
+            return True
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "heading":
             return True
-        if called(node) in ("aligned", "columns"):
+        if called(node) in ("aligned", "columns") or "---|" in str(getattr(node, "value", "")):
             return True
     return False
 

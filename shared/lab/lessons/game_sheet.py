@@ -2,8 +2,8 @@
 
 from shared.lab.game.sheet import everything
 from shared.lab.records import markdown, stored
+from shared.lab.records.columns import Column, in_markdown
 from shared.lab.records.formats import size
-from shared.lab.records.origin import origin
 
 
 def outcome(verdict):
@@ -24,13 +24,18 @@ def part(folder, level=None):
     records = stored.read(stored.GAME)
     if not level:
         # A script that is refused has not been run on a card.
-        return origin([r for r in records if "device" in r], stored.GAME, what="the levels")
-    rows = [("tried", "changed lines", "outcome", "why")]
+        run = [r for r in records if "device" in r]
+        return markdown.origin(run, stored.GAME, what="the levels")
     records = [r for r in records if r["level"] == int(level)]
     tried = [change for each, _, change in everything() if each.number == int(level)]
     # In the order of levels.toml, in which they were judged; `strict` finds a level that was
     # changed since then.
-    for change, r in zip(tried, records, strict=True):
-        rows.append((r["title"], str(r["lines"]), outcome(r), change.why if change else ""))
+    reasons = {r["title"]: change.why for change, r in zip(tried, records, strict=True) if change}
+    columns = [
+        Column("tried", "title"),
+        Column("changed lines", "lines"),
+        Column("outcome", outcome),
+        Column("why", lambda r: reasons.get(r["title"])),
+    ]
     start = ["```text", *records[0]["printed"], "```"]
-    return markdown.text(start, rows)
+    return markdown.text(start, in_markdown(columns, records))

@@ -3,7 +3,6 @@
 The sentences of evidence/misconceptions.toml take their figures from stored records.
 """
 
-import dataclasses
 import types
 
 from emulated_gpu.why.fit import needs
@@ -12,24 +11,19 @@ from shared.lab.records import markdown, reading, stored
 from shared.lab.records.formats import size
 
 
-@dataclasses.dataclass(frozen=True)
-class Shown:
-    """The figures of a record, as texts."""
-
-    record: dict
-
-    peak = property(lambda self: size(self.record["train"]["device_peak_gb"]))
-    reserved = property(lambda self: size(self.record["train"]["device_reserved_gb"]))
-    card = property(lambda self: size(needs(self.record)))  # with the CUDA context and NCCL
-    parameters = property(lambda self: self._sum("parameters"))
-    activations = property(lambda self: self._sum("activations"))
-    states = property(lambda self: self._sum("optimizer states"))
-    inputs = property(lambda self: self._sum("inputs"))
-    after = property(lambda self: self._sum("parameters", "optimizer states"))  # the step
-
-    def _sum(self, *labels):
-        breakdown = self.record["train"]["breakdown_gb"]
-        return size(sum(breakdown[label] for label in labels))
+def figures(record):
+    """Return the figures of a record, as texts, for {0.peak} in a sentence."""
+    held = record["train"]["breakdown_gb"]
+    states = held.get("optimizer states", 0)
+    gb = {
+        **held,
+        "peak": reading.peak(record),
+        "reserved": record["train"]["device_reserved_gb"],
+        "card": needs(record),  # with the CUDA context and NCCL
+        "states": states,
+        "after": held["parameters"] + states,  # the step
+    }
+    return types.SimpleNamespace(**{name: size(value) for name, value in gb.items()})
 
 
 def part(folder):
@@ -40,7 +34,7 @@ def part(folder):
     for number, thing in enumerate(misconceptions.every(), 1):
         commands = thing.get("commands", [])
         # A sentence counts the records of its commands in order: {0.peak}, {1.peak}.
-        shown = [Shown(record) for command in commands for record in printed[command]]
+        shown = [figures(record) for command in commands for record in printed[command]]
         error = None
         # An entry about an error takes its figures from a run that ends with one.
         if stage := thing.get("on_card"):

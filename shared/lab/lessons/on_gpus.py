@@ -1,12 +1,14 @@
 """The tables of measurements on a real GPU, beside the same on an emulated GPU."""
 
+import itertools
 import math
 import statistics
 
 from proof.rows import SOURCES
 from shared.lab.evidence.calibrate import compare
 from shared.lab.lessons.times import emulated_errors
-from shared.lab.records import markdown, measured, scripts, stored, time_errors
+from shared.lab.records import markdown, measured, reading, scripts, stored, time_errors
+from shared.lab.records.columns import Column, in_markdown
 from shared.lab.records.formats import LEAST, amount
 
 NEAR = 0.02  # a relative error
@@ -15,6 +17,12 @@ OTHERS = {
     "program": "programs of published figures and reports",
     "work": "programs of other kinds, before what they showed was mended",
 }
+PEAKS = [
+    Column("allocated GB", "measured_gb.allocated", ".3f"),
+    Column("emulated", "emulated_gb.allocated", ".3f"),
+    Column("reserved GB", "measured_gb.reserved", ".3f"),
+    Column("emulated", "emulated_gb.reserved", ".3f"),
+]
 
 
 def errors(runs, key):
@@ -23,43 +31,59 @@ def errors(runs, key):
 
 
 def groups():
-    """Yield what was run: if rules were made from it, its name, runs, and errors of their times."""
-    yield "used", "scripts of this repository", measured.compared(), emulated_errors("usual_ms")
-    for kind, title in OTHERS.items():
-        yield "used", title, others(kind), []
-    for source in SOURCES:
-        if "rules" in source:
-            yield source["rules"], source["title"], *of_source(source["title"])
+    """Return what was run: if rules were made from it, its name, runs, and errors of their times."""
+    used = [("used", title, others(kind), []) for kind, title in OTHERS.items()]
+    ours = "used", "scripts of this repository", measured.compared(), emulated_errors("usual_ms")
+    sources = [
+        (source["rules"], source["title"], *of_source(source["title"]))
+        for source in SOURCES
+        if "rules" in source
+    ]
+    return sorted([ours, *used, *sources], key=lambda group: group[0], reverse=True)
 
 
 def summary(folder):
     """Return a table of the errors of emulated figures: of what rules were made from, and not."""
-    near = f"within {NEAR:.0%}"
-    table = [("rules", "what was run", "runs", f"allocated: {near}", "worst", f"reserved: {near}")]
-    table[0] += ("worst", "time of an update: median", "worst")
-    for rules, title, runs, off in sorted(groups(), key=lambda group: group[0], reverse=True):
-        cells = []
-        for key in compare.COUNTED:
-            e = errors(runs, key)
-            cells += [str(sum(abs(x) <= NEAR for x in e)), f"{max(e, key=abs):+.1%}"]
-        off = [*map(abs, off)]
-        cells += [f"{statistics.median(off):.0%}", f"{max(off):.0%}"] if off else ["", ""]
-        table.append((rules, title, str(len(runs)), *cells))
-    return markdown.text(table)
+
+    def off(key):
+        return lambda group: errors(group[2], key)
+
+    def times(group):
+        return [*map(abs, group[3])] or None
+
+    columns = [
+        Column("rules", lambda group: group[0]),
+        Column("what was run", lambda group: group[1]),
+        Column("runs", lambda group: len(group[2])),
+    ]
+    for key in compare.COUNTED:
+        columns += [
+            Column(f"{key}: within {NEAR:.0%}", off(key), num_near),
+            Column("worst", off(key), lambda errors: f"{max(errors, key=abs):+.1%}"),
+        ]
+    columns += [
+        Column(
+            "time of an update: median", times, lambda errors: f"{statistics.median(errors):.0%}"
+        ),
+        Column("worst", times, lambda errors: f"{max(errors):.0%}"),
+    ]
+    return markdown.text(in_markdown(columns, groups()))
+
+
+def num_near(errors):
+    """Return how many relative errors are of at most NEAR, as text."""
+    return str(sum(abs(error) <= NEAR for error in errors))
 
 
 def of_source(title):
     """Return the runs of a source of the proof, like those of compared(), and errors of times."""
-    runs = {}
-    off = []
-    for r in stored.read(stored.PUBLISHED):
-        if r["source"] == title:
-            name = r["what"].rpartition(", ")[0]
-            run = runs.setdefault(name, {"name": name, "measured_gb": {}, "emulated_gb": {}})
-            run["measured_gb"][r["counter"]] = r["published_gb"]
-            run["emulated_gb"][r["counter"]] = r["emulated_gb"]
-            off += [time_errors.error(r)] if r["published_ms"] else []
-    return [*runs.values()], off
+    records = [r for r in stored.read(stored.PUBLISHED) if r["source"] == title]
+    runs = []
+    for name, both in reading.grouped(records, lambda r: r["what"].rpartition(", ")[0]).items():
+        measured_gb = {r["counter"]: r["published_gb"] for r in both}
+        emulated_gb = {r["counter"]: r["emulated_gb"] for r in both}
+        runs.append({"name": name, "measured_gb": measured_gb, "emulated_gb": emulated_gb})
+    return runs, [time_errors.error(r) for r in records if r["published_ms"]]
 
 
 def others(kind):
@@ -78,9 +102,14 @@ def part(folder):
     runs = sorted(
         measured.compared(), key=lambda run: (scripts.get(run["name"]).side_road, run["name"])
     )
-    rows = [(*row, at_the_peak(run)) for run, row in zip(runs, compare.rows(runs))]
-    table = [(*compare.HEADING, "more at the peak"), *rows]
-    return markdown.text(table, markdown.folded(markdown.ORIGIN, [*map(_origin, measured.FILES)]))
+    columns = [
+        Column("script", compare.title),
+        *PEAKS,
+        Column("events equal", compare.events),
+        Column("more at the peak", at_the_peak),
+    ]
+    origins = markdown.folded(markdown.ORIGIN, [*map(_origin, measured.FILES)])
+    return markdown.text(in_markdown(columns, runs), origins)
 
 
 def _origin(file):
@@ -106,38 +135,35 @@ def at_the_peak(run):
 
 def elsewhere(folder):
     """Return the table of programs whose emulated peak is not near, with both."""
-    table = [("program", "allocated GB", "emulated", "reserved GB", "emulated")]
-    for run in (run for _, _, runs, _ in groups() for run in runs):
-        if any(abs(errors([run], key)[0]) > NEAR for key in compare.COUNTED):
-            table.append((run["name"], *compare.cells(run)))
-    return markdown.text(table)
+    runs = [run for _, _, runs, _ in groups() for run in runs]
+    far = [r for r in runs if any(abs(errors([r], key)[0]) > NEAR for key in compare.COUNTED)]
+    return markdown.text(in_markdown([Column("program", "name"), *PEAKS], far))
 
 
 def outside(folder):
     """Return the table of memory outside of PyTorch's allocator, after each first use."""
-    table = [(f"after, on {measured.gpu()}", "outside of the allocator")]
+    rows = []
     for r in measured.lines():
         if r["kind"] == "outside":
-            before = None
-            for step, nbytes in r["steps"].items():
-                if nbytes != before:  # this use took more
-                    table.append((step, amount(nbytes / 1e9)))
-                before = nbytes
-    return markdown.text(table)
+            # Of uses that end with the same bytes, the first took them.
+            alike = itertools.groupby(r["steps"].items(), lambda step: step[1])
+            rows += [next(steps) for _, steps in alike]
+    columns = [
+        Column(f"after, on {measured.gpu()}", lambda step: step[0]),
+        Column("outside of the allocator", lambda step: amount(step[1] / 1e9)),
+    ]
+    return markdown.text(in_markdown(columns, rows))
 
 
 def learning(folder):
     """Return the tiny scripts that were trained on the GPU with real data."""
-    losses = "first_loss", "last_loss"
-    accuracies = "train_accuracy", "val_accuracy", "test_accuracy"
-    table = [("script", "updates", *(key.replace("_", " ") for key in (*losses, *accuracies)))]
-    for r in measured.lines():
-        if r["kind"] == "tiny":
-            record = r["record"]
-            cells = [f"{record[key]:.4f}" for key in losses]
-            cells += [f"{record[key]:.1%}" for key in accuracies]
-            table.append((r["name"], str(record["steps"]), *cells))
-    return markdown.text(table)
+    columns = [Column("script", "name"), Column("updates", "record.steps")]
+    for time in ("first", "last"):
+        columns.append(Column(f"{time} loss", f"record.{time}_loss", ".4f"))
+    for part in ("train", "val", "test"):
+        columns.append(Column(f"{part} accuracy", f"record.{part}_accuracy", ".1%"))
+    runs = [r for r in measured.lines() if r["kind"] == "tiny"]
+    return markdown.text(in_markdown(columns, runs))
 
 
 def gist(folder):

@@ -4,6 +4,7 @@ import os
 
 from emulated_gpu.why.fit import needs
 from shared.lab.records import formats, markdown, measured, reading, scripts, stored
+from shared.lab.records.columns import Column, in_markdown
 from shared.memory.accounting.blocks import CATEGORIES
 from shared.run.record import ROOT
 
@@ -45,7 +46,11 @@ def glance(folder):
         amounts = _amounts([r["load"] for r in rows], f"{place}_peak_gb")
         if amounts[0] != amounts[-1]:  # in most stages loading stays as it is
             lines.append((f"while loading, on the {place}", *amounts))
-    lines.append((f"{reading.unit(rows[-1])}/s, {_timed_on(rows[-1])}", *map(_rate, rows)))
+    timed = f"{reading.unit(rows[-1])}/s, measured on {measured.gpu()}"
+    if several:
+        n = rows[-1]["world_size"]
+        timed += f": one of {n} timed without communication, times {n}"
+    lines.append((timed, *map(_rate, rows)))
     tiny_peaks = _amounts([r["train"] for r in tiny], "device_peak_gb")
     lines.append(("tiny model on a CPU, measured: peak", *tiny_peaks))
     lines.append(("its test accuracy", *map(formats.learned, tiny)))
@@ -77,12 +82,6 @@ def _rate(record):
     return measured.images_per_second(record["script"], scripts.ladder())
 
 
-def _timed_on(record):
-    """Return where the images per second of a record were measured, as text."""
-    where, n = f"measured on {measured.gpu()}", record["world_size"]
-    return f"{where}: one of {n} timed without communication, times {n}" if n > 1 else where
-
-
 def origin(folder):
     """Return, folded, how the figures of a stage's page were made, and what prints all of them."""
     name = pair(folder)[-1]
@@ -92,10 +91,12 @@ def origin(folder):
     torch = full["versions"]["torch"]
     # The ledger counts tensors; gloo sends from buffers of its own, as NCCL does on GPUs.
     gloo = ", without gloo's buffers" if tiny["world_size"] > 1 else ""
-    on_gpu = "; the script [on a GPU](../shared/lab/evidence/measured.md)"
+    on_gpu = ""
+    if any(run["name"] == name for run in measured.compared()):
+        on_gpu = "; the script [on a GPU](../shared/lab/evidence/measured.md)"
     text = (
         f"Emulated: {card}, PyTorch {torch}. Measured: tiny on {tiny['device']}{gloo}"
-        f"{on_gpu if name in measured.scripts() else ''}. "
+        f"{on_gpu}. "
         f"All: `python -m shared predict {folder.name[:2]}`."
     )
     return markdown.text(markdown.folded(markdown.ORIGIN, [text]))
@@ -136,69 +137,88 @@ def _amounts(phases, key):
 def ladder(folder):
     """Return a short table of the ladder: as predicted, as measured, and of the last stage."""
     every = stored.predictions()
-    records = [every[name] for name in scripts.ladder()]
+    rates = _rates([every[name] for name in scripts.ladder()])
     # What card, without its memory, and without the range and the version: pages have these.
-    card, gpu = records[0]["device"].split()[1], measured.gpu().partition(",")[0]
-    figures = f"a card needs ({card}, emulated)", f"images/s ({gpu}, measured)"
-    table = [("stage", "idea", "changed lines", *figures)]
-    rates = [_rate(r).partition(" (")[0] for r in records]
-    for n, (r, rate) in enumerate(zip(records, rates)):
-        script = scripts.get(r["script"])
-        lines = str(markdown.changed(script.parent, script.name)) if script.parent else ""
-        if rates.count(rate) > 1:  # for a GPU that waits for its host, they are one program
-            first = rates.index(rate)
-            said = f"{rate}, as fast as the host starts kernels"
-            rate = said if first == n else f"as {records[first]['script'][:2]}"
-        table.append((_link(script), script.idea, lines, formats.size(needs(r)), rate))
-    # 11 does not continue the ladder, so its row says where it comes from.
-    last = scripts.get(scripts.stages()[-1])
-    before = needs(every[last.parent])
-    idea = f"{last.idea}, to classify texts: from {formats.size(before)}"
-    table.append((_link(last), idea, "", formats.size(needs(every[last.name])), ""))
-    return markdown.text(table)
+    card = every[scripts.ladder()[0]]["device"].split()[1]
+    gpu = measured.gpu().partition(",")[0]
+
+    def idea(script):
+        if script.parent in (None, *scripts.ladder()):
+            return script.idea
+        # 11 does not continue the ladder, so its row says where it comes from.
+        return f"{script.idea}, to classify texts: from {formats.size(needs(every[script.parent]))}"
+
+    def lines(script):
+        continues = script.parent in scripts.ladder()
+        return markdown.changed(script.parent, script.name) if continues else None
+
+    columns = [
+        Column("stage", lambda script: f"[{script.folder}]({script.folder}/)"),
+        Column("idea", idea),
+        Column("changed lines", lines),
+        Column(f"a card needs ({card}, emulated)", lambda s: formats.size(needs(every[s.name]))),
+        Column(f"images/s ({gpu}, measured)", lambda script: rates.get(script.name)),
+    ]
+    stages = [*scripts.ladder(), scripts.stages()[-1]]
+    return markdown.text(in_markdown(columns, [*map(scripts.get, stages)]))
+
+
+def _rates(records):
+    """Return {script: its images per second}, where scripts of one rate refer to the first."""
+    rates = {}
+    for rate, alike in reading.grouped(records, lambda r: _rate(r).partition(" (")[0]).items():
+        first, *others = [r["script"] for r in alike]
+        # For a GPU that waits for its host, they are one program.
+        rates[first] = f"{rate}, as fast as the host starts kernels" if others else rate
+        rates |= dict.fromkeys(others, f"as {first[:2]}")
+    return rates
 
 
 def one_gpu(folder):
     """Return a picture of the ladder of those who have one GPU, and a table of its last scripts."""
     every = reading.by_script(stored.predicted(stored.ONE_GPU))
-    table = [("further, on one GPU", "from", "tensors, GB", "card, GB")]
-    for script in map(scripts.get, scripts.ON_ONE_GPU):
-        if script.folder > folder.name:
-            continue  # a later page explains its technique
-        link = f"[{script.name}](../{script.name}.py)"
-        lines = f"{markdown.changed(script.parent, script.name)} lines from {script.parent[:2]}"
-        r = every[script.name]
-        sizes = (f"{gb:.2f}" for gb in (r["train"]["device_peak_gb"], needs(r)))
-        table.append((link, lines, *sizes))
+
+    # A later page explains the techniques of the others.
+    rows = [every[name] for name in scripts.ON_ONE_GPU if name[:2] <= folder.name[:2]]
+
+    def lines(record):
+        before = scripts.get(record["script"]).parent
+        return f"{markdown.changed(before, record['script'])} lines from {before[:2]}"
+
+    columns = [
+        Column("further, on one GPU", "[{script}](../{script}.py)".format_map),
+        Column("from", lines),
+        Column("tensors, GB", "train.device_peak_gb", ".2f"),
+        Column("card, GB", needs, ".2f"),
+    ]
     file = os.path.relpath(stored.RESULTS / "predicted-one-gpu.png", folder)
     picture = f"![Peak memory of the ladder on one GPU, stacked by what holds it]({file})"
-    return markdown.text(picture, table)
-
-
-def _link(script):
-    return f"[{script.folder}]({script.folder}/)"
+    return markdown.text(picture, in_markdown(columns, rows))
 
 
 def measured_ladder(folder):
     """Return the ladder as measured, one table per file of records and model."""
+
+    def link(record):
+        stage = ROOT / scripts.get(record["script"]).folder
+        return f"[{record['script']}]({os.path.relpath(stage, folder)}/)"
+
     pieces = []
     for file, records in stored.results():
         stages = [records[name] for name in scripts.stages() if name in records]
         for rows in reading.by_model(stages):
-            name, per_gb = formats.scale(rows)
-            digits = 1 if per_gb > 1 else 2
-            table = [(f"peaks in {name}", "loading", "training")]
-            learns = rows[0]["dataset"] != "fake"  # an accuracy on noise would mean nothing
-            if learns:
-                table[0] += ("test accuracy", f"{reading.unit(rows[0])}/s")
-            for r in rows:
-                load, train = (r[phase]["device_peak_gb"] for phase in ("load", "train"))
-                link = f"[{r['script']}]({os.path.relpath(ROOT / reading.folder(r), folder)}/)"
-                peaks = (f"{gb * per_gb:.{digits}f}" for gb in (load, train))
-                learned = (formats.learned(r), f"{reading.speed(r):.0f}") if learns else ()
-                table.append((link, *peaks, *learned))
+            unit, per_gb = formats.scale(rows)
+            form = ".2f" if unit == "GB" else ".1f"
+            columns = [
+                Column(f"peaks in {unit}", link),
+                Column("loading", lambda r: r["load"]["device_peak_gb"] * per_gb, form),
+                Column("training", lambda r: reading.peak(r) * per_gb, form),
+            ]
+            if rows[0]["dataset"] != "fake":  # an accuracy on noise would mean nothing
+                columns.append(Column("test accuracy", formats.learned))
+                columns.append(Column(f"{reading.unit(rows[0])}/s", reading.speed, ".0f"))
             title = f"{reading.setting(rows[0])}, on {markdown.device(rows[0])}:"
-            pieces += [title, table]
+            pieces += [title, in_markdown(columns, rows)]
         if stages:
             pieces.append(markdown.sources(stages, file))
     return markdown.text(*pieces)
@@ -206,35 +226,35 @@ def measured_ladder(folder):
 
 def language_models(folder):
     """Return a table of what language models reserve before and after, on four GPUs and one GPU."""
-    table = [("GB", "before.py", "train.py, each of 4 GPUs", "and host", "train.py, one GPU")]
-    everything = []
-    for model, records in stored.text_records().items():
-        before = records[0]
+    rows = []
+    for records in stored.text_records().values():
         # Both runs of train.py have all techniques; they differ in the number of GPUs.
         trained = {r["world_size"]: r for r in records if r["script"].endswith("/train")}
-        # With four GPUs what is on the host is a part of the answer: that is where states went.
-        after = trained[4]
-        alone = trained[1]
-        reserved = [r["train"]["device_reserved_gb"] for r in (before, after, alone)]
-        reserved.insert(2, after["train"]["host_peak_gb"])
-        table.append((model, *map(formats.number, reserved)))
-        everything += [before, after, alone]
-    return markdown.text(
-        table, markdown.sources(everything, stored.PREDICTED, what="language models")
-    )
+        rows.append({"before": records[0], "on_four": trained[4], "on_one": trained[1]})
+    columns = [
+        Column("GB", "before.model"),
+        Column("before.py", "before.train.device_reserved_gb", formats.number),
+        Column("train.py, each of 4 GPUs", "on_four.train.device_reserved_gb", formats.number),
+        # It is a part of the answer: that is where states went.
+        Column("and host", "on_four.train.host_peak_gb", formats.number),
+        Column("train.py, one GPU", "on_one.train.device_reserved_gb", formats.number),
+    ]
+    everything = [record for row in rows for record in row.values()]
+    sources = markdown.sources(everything, stored.PREDICTED, what="language models")
+    return markdown.text(in_markdown(columns, rows), sources)
 
 
 def one_by_one(folder):
     """Return a table of each technique's effect on the peaks, from before.py to train.py."""
-    columns = {}
+    models = {}
     for model, records in stored.text_records().items():
         # The group also has train.py on one GPU, which names no technique.
         steps = [r for r in records if r["technique"] or r["script"].endswith("/before")]
-        columns[model.rpartition("/")[2]] = steps
-    table = [("GB", *columns)]
+        models[model.rpartition("/")[2]] = steps
+    table = [("GB", *models)]
     # Every model has the same steps in the same order.
-    for rows in zip(*columns.values()):
+    for rows in zip(*models.values()):
         technique = rows[0]["technique"]
-        cells = (formats.number(r["train"]["device_peak_gb"]) for r in rows)
+        cells = (formats.number(reading.peak(r)) for r in rows)
         table.append((f"+ {technique}" if technique else "before.py", *cells))
     return markdown.text(table)

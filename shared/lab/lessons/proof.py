@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 from proof.rows import REPORTS, SOURCES, key, rows
 from proof.show import error
-from shared.lab.records import formats, markdown, stored, time_errors
+from shared.lab.records import formats, markdown, reading, stored, time_errors
+from shared.lab.records.columns import Column, in_markdown
 from shared.run.record import ROOT
 
 NEAR = 0.02  # relative errors
@@ -30,81 +31,96 @@ def how_right(folder):
     lines.append(("[traces of GPUs](#traces-of-real-gpus)", of, near, "–", share))
     # Where a source leaves a setting open, an error may be that of an assumption.
     complete = {s["title"] for s in SOURCES if s.get("complete", True)}
-    groups = {}
-    for r in _sized():
-        known = "settings known" if r["source"] in complete else "something not known, or FSDP1"
-        # Reports are of cases that surprised somebody, so they are counted apart.
-        is_report = r["source"] == REPORTS["title"]
-        groups.setdefault("public reports" if is_report else f"published, {known}", []).append(r)
+
+    def kind(record):
+        # Of cases that surprised somebody, so they are counted apart.
+        if record["source"] == REPORTS["title"]:
+            return "public reports"
+        known = record["source"] in complete
+        return f"published, {'settings known' if known else 'something not known, or FSDP1'}"
+
     # Several figures may come from one report, and link to different comments of it.
     urls = {name: row["url"].partition("#")[0] for name, row in ROWS.items()}
-    for name, group in groups.items():
+    for name, group in reading.grouped(_sized(), kind).items():
         errors = [abs(error(r)) for r in group]
         near, fair = (sum(e <= limit for e in errors) for limit in (NEAR, FAIR))
-        worst = max(group, key=lambda r: abs(error(r)))
-        lines.append(
-            (
-                name,
-                f"{len(group)} figures of {len({urls[key(r)] for r in group})} sources",
-                f"{near} within {NEAR:.0%} and {fair} within {FAIR:.0%}",
-                f"{statistics.median(errors):.1%}",
-                f"{error(worst):+.0%}",
-            )
-        )
+        of = f"{len(group)} figures of {len({urls[key(r)] for r in group})} sources"
+        within = f"{near} within {NEAR:.0%} and {fair} within {FAIR:.0%}"
+        worst = max(map(error, group), key=abs)
+        lines.append((name, of, within, f"{statistics.median(errors):.1%}", f"{worst:+.0%}"))
     return markdown.text(lines)
 
 
 def misses(folder):
     """Return the table of the sizes that are not near, by cause, in Markdown."""
-    causes = {}
-    for r in _sized():
-        if abs(error(r)) > NEAR:
-            # A KeyError here asks for the cause of a new miss.
-            causes.setdefault(ROWS[key(r)]["cause"], []).append(error(r))
-    lines = [("cause", "figures", "errors")]
-    for cause, errors in sorted(causes.items(), key=lambda item: -len(item[1])):
-        lines.append((cause, str(len(errors)), _span(errors, 0)))
-    return markdown.text(lines)
+    far = [r for r in _sized() if abs(error(r)) > NEAR]
+    # A KeyError here asks for the cause of a new miss.
+    causes = reading.grouped(far, lambda r: ROWS[key(r)]["cause"])
+    most_first = dict(sorted(causes.items(), key=lambda item: -len(item[1])))
+    return markdown.text(_errors("cause", most_first, 0))
 
 
 def part(folder):
     """Return the table of the sources of published sizes and of the reports, in Markdown."""
-    records = _sized()
-    lines = [("source", "figures", "errors")]
-    for source in SOURCES:
-        errors = [error(r) for r in records if r["source"] == source["title"]]
-        if not errors:
-            continue  # it has published times alone
-        link = "[{title}]({url})".format(**source)
-        lines.append((link, str(len(errors)), _span(errors, 1)))
-    return markdown.text(lines, _origin("published", _published(), stored.PUBLISHED))
+    links = {s["title"]: "[{title}]({url})".format(**s) for s in SOURCES}
+    by_source = reading.grouped(_sized(), lambda r: links[r["source"]])
+    origin = _origin("published", _published(), stored.PUBLISHED)
+    return markdown.text(_errors("source", by_source, 1), origin)
+
+
+def _errors(heading, groups, digits):
+    """Return a table of {title: records}, with the lowest and highest error of each, as lines."""
+
+    def span(title):
+        errors = [*map(error, groups[title])]
+        lowest, highest = (f"{limit:+.{digits}%}" for limit in (min(errors), max(errors)))
+        return f"{lowest} to {highest}" if len(errors) > 1 else lowest
+
+    columns = [
+        Column(heading, str),
+        Column("figures", lambda title: len(groups[title])),
+        Column("errors", span),
+    ]
+    return in_markdown(columns, groups)
 
 
 def compared(folder, source, heading="published"):
     """Return the table of the figures of one source, in Markdown."""
     records = [r for r in stored.read(stored.PUBLISHED) if r["source"].startswith(source)]
-    lines = [("GB", heading, "emulated")]
-    for r in records:
-        published = formats.number(r["published_gb"]) if r["published_gb"] else ""
-        lines.append((r["what"], published, formats.number(r["emulated_gb"])))
-    return markdown.text(lines, _origin(f"published {source}", records, stored.PUBLISHED))
+    origin = _origin(f"published {source}", records, stored.PUBLISHED)
+    return markdown.text(sizes("GB", heading, records), origin)
+
+
+def sizes(what, heading, records):
+    """Return a table of published sizes beside emulated ones, as lines of Markdown."""
+    columns = [
+        Column(what, "what"),
+        Column(heading, "published_gb", formats.number),
+        Column("emulated", "emulated_gb", formats.number),
+    ]
+    return in_markdown(columns, records)
 
 
 def traces(folder):
     """Return the table of the repositories whose allocators' events were compared, in Markdown."""
     records = stored.read(stored.TRACES)
-    lines = [("repository", "runs", "events", "not equal")]
-    for repository in dict.fromkeys(r["repository"] for r in records):
-        runs = [r for r in records if r["repository"] == repository]
+
+    def link(runs):
         # To the commit that was run: the repository goes on.
-        link = f"[{urlsplit(repository).path[1:]}]({repository}/tree/{runs[0]['commit']})"
-        what = formats.listed(r["what"] for r in runs)
-        events, equal = (sum(r[key] for r in runs) for key in ("events", "equal"))
+        url = runs[0]["repository"]
+        return f"[{urlsplit(url).path[1:]}]({url}/tree/{runs[0]['commit']})"
+
+    columns = [
+        Column("repository", link),
+        Column("runs", lambda runs: formats.listed(r["what"] for r in runs)),
+        Column("events", lambda runs: sum(r["events"] for r in runs), ","),
         # An empty cell in place of 0, so that the few numbers catch the eye.
-        lines.append((link, what, f"{events:,}", str(events - equal or "")))
-    seconds = sum(r["seconds"] for r in records)
-    duration = f", {seconds / 60:.0f} minutes"
-    return markdown.text(lines, _origin("traces", records, stored.TRACES, duration))
+        Column("not equal", lambda runs: sum(r["events"] - r["equal"] for r in runs) or None),
+    ]
+    rows = reading.grouped(records, lambda r: r["repository"]).values()
+    duration = f", {sum(r['seconds'] for r in records) / 60:.0f} minutes"
+    origin = _origin("traces", records, stored.TRACES, duration)
+    return markdown.text(in_markdown(columns, rows), origin)
 
 
 def unedited(folder):
@@ -117,15 +133,17 @@ def unedited(folder):
 
 def speeds(folder):
     """Return the errors of emulated times of published runs, in Markdown."""
-    sources = [("published, none of them fitted", "runs", "median error", "nine of ten within")]
-    by_source = {}
-    for r in _published():
-        if r["published_ms"] and r.get("time"):  # a run that found no room here has none
-            by_source.setdefault((r["source"], r["card"]), []).append(time_errors.error(r))
-    for (source, card), errors in by_source.items():
-        row = (f"{statistics.median(errors):+.0%}", f"{time_errors.nine_of_ten(errors):.0%}")
-        sources.append((f"{source}, {card}", str(len(errors)), *row))
-    return markdown.text(sources)
+    # A run that found no room here has no time.
+    records = [r for r in _published() if r["published_ms"] and r.get("time")]
+    groups = reading.grouped(records, lambda r: "{source}, {card}".format(**r))
+    errors = {name: [*map(time_errors.error, group)] for name, group in groups.items()}
+    sources = [
+        Column("published, none of them fitted", str),
+        Column("runs", lambda source: len(errors[source])),
+        Column("median error", lambda source: statistics.median(errors[source]), "+.0%"),
+        Column("nine of ten within", lambda s: time_errors.nine_of_ten(errors[s]), ".0%"),
+    ]
+    return markdown.text(in_markdown(sources, errors))
 
 
 def _published():
@@ -140,12 +158,6 @@ def _sized():
         if r["published_gb"]:
             by_size.setdefault((r["source"], r["published_gb"]), r)  # the first row stays
     return [*by_size.values()]
-
-
-def _span(errors, digits):
-    """Return the lowest and the highest of relative errors, as text."""
-    lowest, highest = (f"{error:+.{digits}%}" for error in (min(errors), max(errors)))
-    return f"{lowest} to {highest}" if len(errors) > 1 else lowest
 
 
 def _origin(words, records, file, duration=""):

@@ -1,6 +1,8 @@
 """The tables of large models on many GPUs: the repository's, and torchtitan's."""
 
+from shared.lab.lessons import proof
 from shared.lab.records import markdown, stored
+from shared.lab.records.columns import Column, in_markdown
 from shared.lab.records.formats import number
 
 # The source in shared/emulator/proof/sources.toml, and those of its rows that use more than FSDP.
@@ -15,21 +17,23 @@ SHOWN = (
 def part(folder):
     """Return the table of the stored runs, and one of torchtitan's."""
     records = stored.read(stored.SCALE)
-    rows = [("model", "GPUs", "GB on each", "reserved", "emulated in")]
-    for r in records:
-        sizes = (r["train"][peak] for peak in ("device_peak_gb", "device_reserved_gb"))
-        effort = f"{r['seconds']:.0f} s, {r['here_gb']:.1f} GB"  # of the emulating computer
+    columns = [
         # Without the organization that has published it.
-        model = r["model"].rpartition("/")[-1]
-        gpus = f"{r['world_size']}, in groups of {r['group']}" if r["group"] else r["world_size"]
-        rows.append((model, str(gpus), *map(number, sizes), effort))
-    return markdown.text(rows, markdown.sources(records, stored.SCALE), titan())
+        Column("model", lambda r: r["model"].rpartition("/")[-1]),
+        Column("GPUs", gpus),
+        Column("GB on each", "train.device_peak_gb", number),
+        Column("reserved", "train.device_reserved_gb", number),
+        # By the emulating computer.
+        Column("emulated in", "{seconds:.0f} s, {here_gb:.1f} GB".format_map),
+    ]
+    published = stored.read(stored.PUBLISHED)
+    shown = [r for r in published if r["source"] == TITAN and r["what"] in SHOWN]
+    titan = proof.sizes("torchtitan, reserved", "published", shown)
+    sources = markdown.sources(records, stored.SCALE)
+    return markdown.text(in_markdown(columns, records), sources, titan)
 
 
-def titan():
-    """Return the rows of a table: torchtitan's figures with more than FSDP."""
-    rows = [("torchtitan, reserved", "published", "emulated")]
-    for r in stored.read(stored.PUBLISHED):
-        if r["source"] == TITAN and r["what"] in SHOWN:
-            rows.append((r["what"], number(r["published_gb"]), number(r["emulated_gb"])))
-    return rows
+def gpus(record):
+    """Return the number of GPUs, and of those in each group, as text."""
+    groups = f", in groups of {record['group']}" if record["group"] else ""
+    return f"{record['world_size']}{groups}"

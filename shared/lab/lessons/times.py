@@ -4,6 +4,7 @@ import statistics
 
 from emulated_gpu.launch import HOST_US
 from shared.lab.records import markdown, measured
+from shared.lab.records.columns import Column, in_markdown
 from shared.lab.records.time_errors import nine_of_ten
 
 # What the tables of 04, 05 and 06 show: script, images per update, at a time.
@@ -27,35 +28,45 @@ SHOWN = {
     # Both with SGD, so that no optimizer's states are beside the activations.
     "09_act_ckpt": [("06_sgd/train", 64, 16), CHECKPOINTED],
 }
+SIZES = [Column("images", "batch_size"), Column("at a time", "at_a_time")]
+MS = Column("ms per update", measured.spread)
+KERNELS = Column("kernels", "kernels", ",")
+PER_SECOND = Column("images/s", "per_second", ".0f")
 
 
 def table(folder):
     """Return the table of images at a time and images per second, of a folder's page."""
-    rows = [(f"{measured.gpu()}: script", "images", "at a time", "peak GB")]
-    rows[0] += ("ms per update", "kernels", "images/s")
-    for name, batch_size, at_a_time in SHOWN[folder.name]:
-        run = measured.updates(name, batch_size, at_a_time)
-        sizes = map(str, (run.batch_size, run.at_a_time))
-        cells = measured.spread(run), f"{run.kernels:,}", f"{run.per_second:.0f}"
+
+    def link(run):
         # The number of a stage is enough.
-        short = name.partition("_")[0] if name.endswith("/train") else name
-        link = f"[{short}](../{name}.py)"
-        rows.append((link, *sizes, f"{run.peak_gb:.2f}", *cells))
-    return markdown.text(rows)
+        short = run.name.partition("_")[0] if run.name.endswith("/train") else run.name
+        return f"[{short}](../{run.name}.py)"
+
+    columns = [
+        Column(f"{measured.gpu()}: script", link),
+        *SIZES,
+        Column("peak GB", "peak_gb", ".2f"),
+        MS,
+        KERNELS,
+        PER_SECOND,
+    ]
+    return markdown.text(in_markdown(columns, [measured.updates(*r) for r in SHOWN[folder.name]]))
 
 
 def every(folder):
     """Return the table of all timed updates."""
-    settings = (f"{measured.gpu()}: script", "images", "at a time")
-    figures = ("ms per update", "emulated", "started by the host in", "kernels")
-    figures += ("GPU busy, ms", "emulated", "images/s")
-    rows = [(*settings, *figures)]
-    for run in sorted(measured.times(), key=lambda run: run.name[:2]):  # within a stage as measured
-        sizes = str(run.batch_size), str(run.at_a_time)
-        whole, busy = _emulated(run, "ms"), _emulated(run, "busy_ms")
-        cells = measured.spread(run), whole, f"{run.launch_ms:.0f}", f"{run.kernels:,}"
-        last = f"{run.busy_ms:.0f}", busy, f"{run.per_second:.0f}"
-        rows.append((run.name, *sizes, *cells, *last))
+    columns = [
+        Column(f"{measured.gpu()}: script", "name"),
+        *SIZES,
+        MS,
+        Column("emulated", lambda run: run.emulated and run.emulated["ms"], ".0f"),
+        Column("started by the host in", "launch_ms", ".0f"),
+        KERNELS,
+        Column("GPU busy, ms", "busy_ms", ".0f"),
+        Column("emulated", lambda run: run.emulated and run.emulated["busy_ms"], ".0f"),
+        PER_SECOND,
+    ]
+    rows = sorted(measured.times(), key=lambda run: run.name[:2])  # within a stage as measured
     busy, same, usual = map(_summed, ("busy_ms", "ms", "usual_ms"))
     summary = (
         f"Emulated beside a host of the same pace, {len(emulated_errors('ms'))} runs: for how long "
@@ -63,7 +74,7 @@ def every(folder):
         f"host's pace.** With the {HOST_US:g} µs for a kernel that the emulator assumes, the longer "
         f"of the host's time and the GPU's is further off: {usual}."
     )
-    return markdown.text(rows, summary)
+    return markdown.text(in_markdown(columns, rows), summary)
 
 
 def _summed(key):
@@ -75,90 +86,58 @@ def _summed(key):
     )
 
 
-def _emulated(run, key):
-    return f"{run.emulated[key]:.0f}" if run.emulated else ""
-
-
 def emulated_errors(key):
-    """Return the relative errors, without sign, of emulated "ms", "usual_ms" or "busy_ms"."""
+    """Return the relative errors, without sign, of emulated "ms", "busy_ms" or "usual_ms".
+
+    The last is the time beside a host of the pace that is assumed by default. The runs were
+    emulated beside a host of their own pace.
+    """
     errors = []
     for run in measured.times():
         if run.emulated:
             true = run.busy_ms if key == "busy_ms" else run.median
-            ms = usual_ms(run) if key == "usual_ms" else run.emulated[key]
+            # The slower of host and GPU sets the time; what the host computes or copies besides is
+            # left out.
+            usual = max(run.emulated["pieces"] * HOST_US / 1e3, run.emulated["busy_ms"])
+            ms = {**run.emulated, "usual_ms": usual}[key]
             errors.append(abs(ms / true - 1))
     return errors
-
-
-def usual_ms(run):
-    """Return the milliseconds of an update beside a host of the pace that is assumed by default.
-
-    The runs were emulated beside a host of their own pace. The slower of host and GPU sets the
-    time; what the host computes or copies besides is left out.
-    """
-    return max(run.emulated["pieces"] * HOST_US / 1e3, run.emulated["busy_ms"])
-
-
-def micro_batched():
-    """Return how many times as long as in 04 an update of four passes takes, (least, most).
-
-    05 and 06 start nearly the same kernels, so they are two measurements of the same.
-    """
-    whole = measured.updates(*BATCH_OF_16).median
-    runs = [measured.updates(name) for name in ("05_grad_accum/train", "06_sgd/train")]
-    ratios = [run.median / whole for run in runs]
-    return min(ratios), max(ratios)
 
 
 def which_first(folder):
     """Return the table of what helps first, with the price of each technique in time."""
 
-    def times(name, before):
-        """Return how many times as long an update takes."""
-        runs = [measured.updates(script) for script in (before, name)]
-        return f"{runs[1].median / runs[0].median:.2g}x"
+    def times(name, before, *sizes):
+        """Return how many times as long an update takes, with these images per update and pass."""
+        runs = [measured.updates(script, *sizes) for script in (name, before)]
+        return runs[0].median / runs[1].median
 
+    mixed = "[02](../02_mixed_precision/), or [bf16_mixed](../02_mixed_precision/bf16_mixed.py)"
     halves = times("02_mixed_precision/train", "01_baseline/train")
+    checkpointing = "[checkpointing](../09_act_ckpt/one_gpu.py), with as many images at once as fit"
+    # 05 has Adam; its time, with all images at once, is that of 06 but for the optimizer's step.
+    name, *sizes = CHECKPOINTED
+    again = f"{times(name, '05_grad_accum/train', *sizes):.1f}x with {sizes[-1]} images at once"
+    # With few images the GPU waits for the host, which starts the kernels of a forward pass twice.
+    few = times(name, "05_grad_accum/train", 16, 4)
+    again += f", {few:.1f}x with 4, where the GPU waits for the host"
+    # An update of four passes beside one. 05 and 06 start nearly the same kernels, so they are two
+    # measurements of the same.
+    passes = (measured.updates(name).median for name in ("05_grad_accum/train", "06_sgd/train"))
+    whole = measured.updates(*BATCH_OF_16).median
+    four = " to ".join(f"{ms / whole:.0f}" for ms in sorted(passes))
+    small = f"[05](../05_grad_accum/): {four}x with 4 images at once, free if 4 keep the GPU busy"
     # The pace of the host differs more between two runs than these two differ.
     bits, five = map(measured.updates, ("06_sgd/adam_8bit_bnb", "05_grad_accum/train"))
-    four = " to ".join(f"{ratio:.0f}" for ratio in micro_batched())
+    more = f"{bits.kernels / five.kernels - 1:.0%} more kernels with 4 images at once"
     host = times("06_sgd/adam_on_host", "05_grad_accum/train")
-    # 05 has Adam; its time, with all images at once, is that of 06 but for the optimizer's step.
-    checkpointed = measured.updates(*CHECKPOINTED)
-    kept = measured.updates("05_grad_accum/train", checkpointed.batch_size, checkpointed.at_a_time)
-    again = f"{checkpointed.median / kept.median:.1f}x with {checkpointed.at_a_time} images at once"
-    # With few images the GPU waits for the host, which starts the kernels of a forward pass twice.
-    waits = [
-        measured.updates(name, 16, 4) for name in ("09_act_ckpt/one_gpu", "05_grad_accum/train")
-    ]
-    again += f", {waits[0].median / waits[1].median:.1f}x with 4, where the GPU waits for the host"
+    last = f"[10](../10_offload/), last; [Adam on the host](../06_sgd/adam_on_host.py): {host:.2g}x"
     # Texts by hand, as they advise; figures only where an update was timed.
-    table = [("most of the peak is", "first", "an update on an H200", "then")]
-    table += [
-        (
-            "activations, in fp32",
-            "[02](../02_mixed_precision/), or [bf16_mixed](../02_mixed_precision/bf16_mixed.py)",
-            halves,
-            "the next row",
-        ),
-        (
-            "activations, in 16 bits",
-            "[checkpointing](../09_act_ckpt/one_gpu.py), with as many images at once as fit",
-            again,
-            f"[05](../05_grad_accum/): {four}x with 4 images at once, free if 4 keep the GPU busy",
-        ),
-        (
-            "Adam's states",
-            "[8 bits](../06_sgd/adam_8bit_bnb.py)",
-            f"{bits.kernels / five.kernels - 1:.0%} more kernels with 4 images at once",
-            "[08](../08_fsdp/)",
-        ),
-        (
-            "weights, gradients",
-            "08; [LoRA](../11_llm/lora.py) for text",
-            "not timed",
-            f"[10](../10_offload/), last; [Adam on the host](../06_sgd/adam_on_host.py): {host}",
-        ),
-        ("Adam's temporaries", "`fused=True`", "not timed", ""),
-    ]
-    return markdown.text(table)
+    return f"""\
+| most of the peak is | first | an update on an H200 | then |
+|---|---|---|---|
+| activations, in fp32 | {mixed} | {halves:.2g}x | the next row |
+| activations, in 16 bits | {checkpointing} | {again} | {small} |
+| Adam's states | [8 bits](../06_sgd/adam_8bit_bnb.py) | {more} | [08](../08_fsdp/) |
+| weights, gradients | 08; [LoRA](../11_llm/lora.py) for text | not timed | {last} |
+| Adam's temporaries | `fused=True` | not timed |  |"""

@@ -34,11 +34,6 @@ def scale(records):
     return ("GB", 1) if max(r["train"]["device_peak_gb"] for r in records) >= 1 else ("MB", 1000)
 
 
-def duration(ms):
-    """Format a time in ms with three digits, or whole from 100 ms on."""
-    return f"{ms:,.0f} ms" if ms >= 100 else f"{ms:.3g} ms"
-
-
 def amount(gb):
     """Format a size in GB; return NOTHING if it is missing or below 0.05 MB."""
     return size(gb) if gb and gb >= LEAST else NOTHING

@@ -1,8 +1,9 @@
 """The measurements of a ladder, as a table of text."""
 
-from shared.lab.records import scripts
-from shared.lab.records.formats import aligned, change, learned, less, scale
-from shared.lab.records.reading import speed, unit
+from shared.lab.records import reading, scripts
+from shared.lab.records.columns import SCRIPT, Column, as_text
+from shared.lab.records.formats import change, learned, less, scale
+from shared.lab.records.reading import peak
 
 
 def parent(record, records):
@@ -26,36 +27,29 @@ def measured(records, predicted):
 
     predicted is {script: record of a prediction}, for some of the scripts or none.
     """
-    name, factor = scale(records)
-    heading = ["script", f"load {name}", f"train {name}", "predicted"]
-    heading += ["train vs before", "train vs first", f"reserved {name}", "predicted"]
-    heading += [f"host: load {name}", f"host: train {name}"]
-    heading += [f"{unit(records[0])}/s", "test acc."]
-
-    def amounts(*sizes):
-        return ["" if gb is None else f"{gb * factor:.2f}" for gb in sizes]
-
+    unit, per_gb = scale(records)
     # For a script without a prediction: its cells stay empty.
     nothing = {"train": {"device_peak_gb": None, "device_reserved_gb": None}}
-    first = records[0]["train"]["device_peak_gb"]
     rows = []
     for r in records:
-        before = parent(r, records)
-        load = r["load"]
-        train = r["train"]
         expected = predicted.get(r["script"], nothing)["train"]
-        peak = train["device_peak_gb"]
-        reserved = train["device_reserved_gb"]
-        rows.append(
-            [
-                r["script"],
-                *amounts(load["device_peak_gb"], peak, expected["device_peak_gb"]),
-                change(before["train"]["device_peak_gb"], peak) if before else "",
-                less(first, peak) if r is not records[0] else "",
-                *amounts(reserved, expected["device_reserved_gb"]),
-                *amounts(load["host_peak_gb"], train["host_peak_gb"]),
-                f"{speed(r):.0f}" if speed(r) else "",
-                learned(r),
-            ]
-        )
-    return aligned(heading, rows)
+        rows.append({**r, "expected": expected, "before": parent(r, records)})
+
+    def amount(gb):
+        return f"{gb * per_gb:.2f}"
+
+    columns = [
+        SCRIPT,
+        Column(f"load {unit}", "load.device_peak_gb", amount),
+        Column(f"train {unit}", "train.device_peak_gb", amount),
+        Column("predicted", "expected.device_peak_gb", amount),
+        Column("train vs before", lambda r: r["before"] and change(peak(r["before"]), peak(r))),
+        Column("train vs first", lambda r: None if r is rows[0] else less(peak(rows[0]), peak(r))),
+        Column(f"reserved {unit}", "train.device_reserved_gb", amount),
+        Column("predicted", "expected.device_reserved_gb", amount),
+        Column(f"host: load {unit}", "load.host_peak_gb", amount),
+        Column(f"host: train {unit}", "train.host_peak_gb", amount),
+        Column(f"{reading.unit(records[0])}/s", reading.speed, ".0f"),
+        Column("test acc.", learned),
+    ]
+    return as_text(columns, rows)

@@ -82,33 +82,29 @@ def machines():
 
 def lines():
     """Return the lines of the runs in all files; of equal runs, that of the first file."""
-    return _each_once(read)
+    return [*_each_once(read).values()]
 
 
 def compared():
     """Return the comparisons of memory with an emulated GPU, each run once, as in lines()."""
-    return [r for r in _each_once(comparison) if r["kind"] == "memory"]
+    return [r for r in _each_once(comparison).values() if r["kind"] == "memory"]
 
 
 def _each_once(of_file):
-    """Return the runs of all files; of equal ones, that of the first file."""
+    """Return the runs of all files, {identity: run}; of equal ones, that of the first file."""
     runs = {}
     for file in FILES:
         for r in of_file(file)[1]:
-            runs.setdefault(_identity(r), r)
-    return [*runs.values()]
-
-
-def _identity(r):
-    return tuple(r[field] for field in IDENTITY)
+            runs.setdefault(tuple(r[field] for field in IDENTITY), r)
+    return runs
 
 
 @functools.cache
 def times():
     """Return the timed updates on the GPU whose times the pages print, in order."""
-    emulated = {_identity(r): r["emulated"] for r in _each_once(comparison) if r["kind"] == "time"}
+    emulated = _each_once(comparison)
     runs = []
-    for r in lines():
+    for identity, r in _each_once(read).items():
         # With faked ranks communication takes no time, so the times of several devices say nothing.
         if r["kind"] != "time" or r["devices"] > 1:
             continue
@@ -125,31 +121,20 @@ def times():
             # The mean over the profiled updates, which need not be whole.
             kernels=round(r["profile"]["kernels"]),
             busy_ms=r["profile"]["busy_ms"],
-            emulated=emulated.get(_identity(r)),
+            emulated=emulated[identity]["emulated"] if identity in emulated else None,
         )
         runs.append(run)
     return runs
 
 
-def _of_ranks(name, devices):
-    """Return the timed run of a script as rank 0 of many, whose other ranks were absent."""
-    (run,) = (
-        r for r in lines() if r["kind"] == "time" and (r["name"], r["devices"]) == (name, devices)
-    )
-    return run
-
-
-def starting_ms(name, devices):
-    """Return the median ms until the host has started an update, of a script as rank 0 of many."""
-    return statistics.median(_of_ranks(name, devices)["launch_ms"])
-
-
 def most_per_second(name, devices):
     """Return the images or texts per second that a script on many GPUs makes at most.
 
-    With absent ranks communication took no time; with real ones an update takes longer.
+    Rank 0 was timed. With absent ranks communication took no time; with real ones it takes longer.
     """
-    run = _of_ranks(name, devices)
+    (run,) = (
+        r for r in lines() if r["kind"] == "time" and (r["name"], r["devices"]) == (name, devices)
+    )
     return run["record"]["batch_size"] / statistics.median(run["update_ms"]) * 1e3
 
 
@@ -163,12 +148,6 @@ def updates(name, batch_size=None, at_a_time=None):
         if run.name == name and fits:
             return run
     return None
-
-
-@functools.cache
-def scripts():
-    """Return the scripts whose memory was measured on the GPU, as set of names."""
-    return {r["name"] for r in lines() if r["kind"] == "memory"}
 
 
 def gpu():

@@ -38,11 +38,6 @@ def by_model(records):
     return [*grouped(records, setting).values()]
 
 
-def folder(record):
-    """Return the folder of a record's script."""
-    return record["script"].partition("/")[0]
-
-
 def setting(record):
     """Return the model of a record and the size of its inputs, as text."""
     if "inputs" in record:  # of a user's own script
@@ -65,17 +60,17 @@ def speed(record):
     return record.get(f"{unit(record)}_per_second")
 
 
-def emulated_per_second(record):
-    """Return the images or texts per second of a prediction, over all devices."""
-    return record["batch_size"] / record["time"]["ms"] * 1e3
-
-
 def emulated_ms(record):
     """Return the time that one image or text takes an emulated GPU, in milliseconds.
 
     Where the host takes longer to start the work than the GPU to do it, it is the host's time.
     """
     return record["time"]["ms"] * record["world_size"] / record["batch_size"]
+
+
+def peak(record):
+    """Return the GB allocated at the peak of training."""
+    return record["train"]["device_peak_gb"]
 
 
 def name(record):

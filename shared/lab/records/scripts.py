@@ -137,7 +137,8 @@ class Script:
 
         The module's constants are BATCH_SIZE, DEVICES, MICRO_BATCH_SIZE if it has micro-batches,
         SHARES if some devices compute with the same share of a batch, and in plain.py PRECISION.
-        TASK is set here: see task_of().
+        TASK is set here: that of `cli`, of shared.images or shared.text, or of a module of
+        shared.text.roads; None if the file imports none of these, as one that is no script.
         """
         spec = importlib.util.spec_from_file_location(self.name.replace("/", "_"), self.path)
         module = importlib.util.module_from_spec(spec)
@@ -146,7 +147,9 @@ class Script:
         name = str(self.path)
         linecache.cache[name] = len(self.source), None, self.source.splitlines(True), name
         exec(compile(self.source, self.path, "exec"), vars(module))
-        module.TASK = task_of(module)
+        names = ("cli", "causal", "mixture", "rewards", "captions")
+        tasks = (getattr(module, name).TASK for name in names if hasattr(module, name))
+        module.TASK = next(tasks, None)
         return module
 
 
@@ -154,16 +157,6 @@ def read_source(path):
     """Return the text of a Python file, in the encoding that it declares (PEP 263)."""
     with tokenize.open(path) as file:
         return file.read()
-
-
-def task_of(module):
-    """Return the task of a script: the TASK of the command-line module that it imports, or None.
-
-    The module is `cli`, of shared.images or of shared.text, or `causal`, `mixture`, `rewards` or
-    `captions`, of shared.text.roads. Files that are not scripts import none.
-    """
-    names = ("cli", "causal", "mixture", "rewards", "captions")
-    return next((getattr(module, name).TASK for name in names if hasattr(module, name)), None)
 
 
 @functools.cache
@@ -190,10 +183,9 @@ def every():
 
 def _in_folder_before(name, names):
     """Return the name, among these, of the same file in the folder before, or None."""
-    number = int(name[:2])
+    before = f"{int(name[:2]) - 1:02d}"
     file = name.partition("/")[2]
-    before = [name for name in names if name.startswith(f"{number - 1:02d}")]
-    return next((name for name in before if name.endswith(f"/{file}")), None)
+    return next((n for n in names if n[:2] == before and n.endswith(f"/{file}")), None)
 
 
 def get(name):
