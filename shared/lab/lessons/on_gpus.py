@@ -177,9 +177,8 @@ def gist(folder):
     times = [abs(x) for _, _, _, errors_of_times in kept for x in errors_of_times]
     where = "shared/lab/evidence/measured.md#how-right-on-what-was-not-used"
     return (
-        f"**Of {len(runs)} runs on real GPUs [from which no rule was made]({where}), {allocated} "
-        f"allocated what an emulated one says, within {NEAR:.0%}, and {reserved} reserved it,** "
-        f"the others within {worst:.0%}. Times are rougher, because your host is not known: half "
-        f"are within {statistics.median(times):.0%}, nine of ten within "
+        f"**Of {len(runs)} runs [kept apart from our rules]({where}), {allocated} allocated what "
+        f"we say, within {NEAR:.0%}, and {reserved} reserved it,** the others within {worst:.0%}. "
+        f"Half of their times are within {statistics.median(times):.0%}, nine of ten within "
         f"{time_errors.nine_of_ten(times):.0%}."
     )
