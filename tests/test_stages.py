@@ -8,11 +8,8 @@ from helpers.emulated import NEEDS
 from helpers.predictions import assert_same_tensors, predict_all
 from helpers.sharded import STEPS
 from helpers.single_process import alone
-from helpers.versions import only_here
 
 from shared.lab.predict.stage import MEANINGLESS
-from shared.lab.records.reading import by_script, read
-from shared.lab.records.stored import TINY_MEASURED
 from shared.metrics import ON_CPU
 
 
@@ -95,14 +92,6 @@ def test_what_is_predicted_adds_up_to_the_peak(predicted, name):
         assert_adds_up(found)
         assert found["device_peak_gb"] <= found["device_reserved_gb"]
         assert sum(found["host_breakdown_gb"].values()) == pytest.approx(found["host_peak_gb"])
-
-
-@pytest.mark.parametrize("name", NAMES + TEXT)
-def test_the_record_is_what_is_measured_today(measured, name):
-    then = by_script(read(TINY_MEASURED)[0])[name]
-    only_here(then)
-    now = measured[name]["train"]
-    assert {**now, **then["train"]} == now  # it may have further fields
 
 
 @NEEDS

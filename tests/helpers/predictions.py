@@ -3,10 +3,7 @@
 from types import SimpleNamespace
 from unittest import mock
 
-import pytest
-
 from helpers import on_gpu
-from helpers.versions import KEPT_GB
 from shared.lab.predict import command, stage
 from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.records import scripts
@@ -76,11 +73,3 @@ def tensors_gb(phase):
     """Return the GB of tensors by category, which can be calculated by hand."""
     breakdown = phase["breakdown_gb"].items()
     return {label: gb for label, gb in breakdown if label not in ("workspaces", "rounding")}
-
-
-def near(figure, same):
-    """Return the expected allocated peak in GB, for a record of the same or of other versions.
-
-    Other versions may or may not keep the workspaces of cuBLAS.
-    """
-    return pytest.approx(figure, rel=1e-9, abs=1e-9 if same else KEPT_GB)

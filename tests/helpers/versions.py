@@ -9,9 +9,6 @@ from shared.run.record import imported
 
 # The packages that determine which tensors exist, and when; so do others that a script imports.
 MATTER = ("torch", "torchvision", "transformers", "lightning")
-# Up to PyTorch 2.14, cuBLAS keeps its workspaces, and up to 2.13 cuBLASLt, too: one for the forward
-# pass and one for the backward pass, on an A100 of 8.1 and 1 MiB.
-KEPT_GB = 2 * (8_519_680 + 2**20) / 1e9
 
 
 def installed(name):

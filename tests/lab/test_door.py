@@ -8,10 +8,10 @@ import pytest
 from conftest import ROOT, run
 
 from shared.__main__ import COMMANDS
-from shared.lab.evidence.command import ELSEWHERE, GROUPS
+from shared.lab.evidence.command import GROUPS
 
 COMMAND = {name: row[1] for rows in COMMANDS.values() for name, row in rows.items()}
-MODULES = {n: f"lab.{ELSEWHERE.get(n, 'evidence')}.{n}" for n in GROUPS} | COMMAND
+MODULES = COMMAND | {n: f"lab.{module}" for n, (_, module) in GROUPS.items() if module}
 
 
 def test_help_has_a_line_for_each_command():

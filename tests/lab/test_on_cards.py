@@ -6,22 +6,24 @@ import pytest
 
 from emulated_gpu.cards import CARDS, CONTEXT_GB
 from emulated_gpu.why.fit import needs
-from shared.lab.evidence import misconceptions, on_cards
+from shared.lab.evidence import groups, on_cards
+from shared.lab.predict import cases
 from shared.lab.records import scripts, stored
 from shared.lab.records.reading import grouped
 
-PAIRS = on_cards.stored_pairs()
+PAIRS = groups.every()["on_cards"].records
+THINGS = cases.tables()["misconceptions"]
 WITHOUT = ("07_init_module/train", "10_offload/train")  # both stages would fit
 
 
 def test_every_stage_fits_a_card_that_the_one_before_does_not():
     trains = [name for name in scripts.stages() if name.endswith("/train")]
-    assert [*PAIRS] == [name for name in trains if name not in WITHOUT]
-    for stage, entry in PAIRS.items():
-        card, options = on_cards.ON[stage]
+    assert [entry["stage"] for _, entry in PAIRS] == [n for n in trains if n not in WITHOUT]
+    for case, entry in PAIRS:
+        stage = entry["stage"]
         for when, name in (("before", scripts.get(stage).parent), ("after", stage)):
             if name:
-                words = on_cards.command(name, card, options)
+                words = on_cards.command(case, name)
                 assert entry[when]["command"] == " ".join(["python", *words])
         if entry["before"]:
             assert entry["before"]["message"]
@@ -29,7 +31,7 @@ def test_every_stage_fits_a_card_that_the_one_before_does_not():
 
 
 def test_the_numbers_of_an_error_add_up_to_the_card():
-    for entry in PAIRS.values():
+    for _, entry in PAIRS:
         for run in (entry["before"], entry["after"]):
             if run and run["numbers"]:
                 n = run["numbers"]
@@ -41,18 +43,18 @@ def test_the_numbers_of_an_error_add_up_to_the_card():
 
 def test_the_smaller_model_would_fit_where_the_page_says_so():
     predicted = stored.predictions()
-    for stage, (card, options) in on_cards.ON.items():
-        if options == on_cards.LARGE:
-            for name in (scripts.get(stage).parent, stage):
-                assert needs(predicted[name]) < CARDS[card].gb, (stage, name)
+    for case, _ in PAIRS:
+        if case.settings.model == "vit_h_14":
+            for name in (scripts.get(case.script).parent, case.script):
+                assert needs(predicted[name]) < case.settings.card.gb, name
 
 
 def test_misconceptions_are_shown_by_their_commands():
     records = stored.read(stored.MISCONCEPTIONS)
     printed = grouped(records, lambda r: r["command"])
-    named = [command for thing in misconceptions.every() for command in thing.get("commands", ())]
-    assert {*named} == {*printed} and len(misconceptions.every()) == 12
-    for thing in misconceptions.every():
+    named = [command for thing in THINGS for command in thing.get("commands", ())]
+    assert {*named} == {*printed} and len(THINGS) == 12
+    for thing in THINGS:
         assert len(re.findall(r"[.:]( |$)", thing["says"])) >= 3, thing["title"]
 
     def peaks(words):

@@ -3,7 +3,8 @@
 import pytest
 
 from emulated_gpu.cards import CARDS
-from shared.lab.evidence.variants import VARIANTS, emulate
+from shared.lab.evidence.groups import emulate
+from shared.lab.predict.cases import of
 from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.predict.stage import predict
 from shared.lab.records import scripts
@@ -29,7 +30,7 @@ def test_a_budget_lies_between_all_and_checkpoints(compiled):
 
 
 def variants(table):
-    mine = [v for v in VARIANTS if v.table == table]
+    mine = [v for v in of("variants") if v.table == table]
     return {v.title: r for v, r in zip(mine, run_jobs([(emulate, v) for v in mine]))}
 
 

@@ -4,7 +4,7 @@ import pytest
 import transformers
 from conftest import run
 
-from shared.lab.evidence import long_context
+from shared.lab.predict import cases
 from shared.lab.records import scripts
 from shared.lab.records.reading import read
 
@@ -35,8 +35,12 @@ def test_the_techniques_leave_the_losses_of_one_process(tmp_path):
     changes = [(ADAM.format(", fused=True"), SGD), ONE]
     kept = []
     # With shards on the host it is all that there is.
-    for n, techniques in enumerate([*long_context.steps(8)[::2], tuple(long_context.TECHNIQUES)]):
-        parts = trained(long_context.changed(techniques, *changes), tmp_path / str(n))
+    every = cases.of("long_context")
+    steps = [c.edits for c in every if (c.settings.devices, c.settings.max_length) == (8, 8_192)]
+    for n, techniques in enumerate([*steps[::2], every[-1].edits]):
+        edits = ["shards, with Adam", *techniques]
+        case = cases.case(script="11_llm/context_parallel", edits=edits, replaced=changes)
+        parts = trained(case.changed_script, tmp_path / str(n))
         assert (parts["world_size"], parts["batch_size"]) == (4, 1)
         for key in ("first_loss", "last_loss", "test_perplexity"):
             assert parts[key] == pytest.approx(whole[key], rel=1e-5), (techniques, key)

@@ -6,14 +6,13 @@ import pytest
 import torch
 from conftest import TEXT
 from helpers.emulated import NEEDS
-from helpers.predictions import near, with_tensors
-from helpers.versions import made_here
+from helpers.predictions import with_tensors
 
-from shared.lab.predict import techniques
+from shared.lab.predict.cases import one_by_one
 from shared.lab.predict.command import main
 from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.predict.stage import predict
-from shared.lab.records import scripts, stored
+from shared.lab.records import scripts
 
 pytestmark = NEEDS
 
@@ -49,27 +48,13 @@ def test_the_way_starts_and_ends_at_the_scripts(steps):
         assert [script[key] for key in same] == [step[key] for key in same]
 
 
-def test_the_page_shows_what_is_predicted_today(steps):
-    every = stored.text_records()["distilbert-base-uncased"]
-    recorded = [r for r in every if r["technique"] or r["script"] == "11_llm/before"]
-    for now, then in zip(steps, recorded, strict=True):
-        assert now["technique"] == then["technique"]
-        for peak in ("device_peak_gb", "device_reserved_gb", "host_peak_gb"):
-            same = made_here(then)
-            # Another version may reserve a segment of 20 MiB more, or less.
-            segment = 0.021 if "reserved" in peak and not same else 0
-            assert abs(now["train"][peak] - then["train"][peak]) <= segment or now["train"][
-                peak
-            ] == near(then["train"][peak], same)
-
-
 def test_steps_on_one_device_are_ordinary_updates():
     """They run in one process, without shards, and hold what they do on an emulated GPU."""
-    firsts = [techniques.in_order(1)[:n] for n in (2, 3, 4)]
+    steps = [case.changed_script for case in one_by_one(1)[2:]]
     wanted = Wanted("tiny", max_length=32, devices=1)
-    predicted = run_jobs([(with_tensors, techniques.script(f), wanted) for f in firsts])
+    predicted = run_jobs([(with_tensors, step, wanted) for step in steps])
     argv = ["--preset", "tiny", "--max-length", "32", "--max-steps", "3"]
-    measured = [techniques.script(chosen).load().main(argv) for chosen in firsts]
+    measured = [step.load().main(argv) for step in steps]
     assert not torch.distributed.is_initialized()
     for real, r in zip(measured, predicted, strict=True):
         for phase, labels in (("load", LOADED), ("train", TRAINED)):

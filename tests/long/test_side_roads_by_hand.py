@@ -1,4 +1,4 @@
-"""Promise: the full-size memory of side roads is as recorded, and agrees with hand calculations.
+"""Promise: the full-size memory of side roads agrees with hand calculations.
 
 A new road needs no line here, since tests/lab/test_side_road_records.py reads its docstring. These
 tests calculate what no docstring can say in a word, such as the bytes of one category.
@@ -6,36 +6,15 @@ tests calculate what no docstring can say in a word, such as the bytes of one ca
 
 import pytest
 from conftest import ROADS
-from helpers.emulated import NEEDS
-from helpers.predictions import predict_all, tensors_gb
+from helpers.predictions import tensors_gb
 from helpers.sharded import TENSOR_PARALLEL
-from helpers.versions import made_here, only_here
 
-from shared.lab.evidence import lost_updates, variants
 from shared.lab.lessons import side_roads
-from shared.lab.predict.jobs import run_jobs
 from shared.lab.records import scripts, stored
 
 QUANTIZED = dict.fromkeys(("06_sgd/adam_8bit", "06_sgd/adam_8bit_bnb"), 1 + 4 / 256)
 QUANTIZED["06_sgd/adam_4bit"] = 1 / 2 + 4 / 128
-IN_BACKWARD = "06_sgd/adam_in_backward"
 DEVICES = [name for name in ROADS if name.startswith("08_fsdp/")]
-PEAKS = ("device_peak_gb", "device_reserved_gb", "host_peak_gb")
-# These run here; all of them at full size would take long.
-RUN = ["06_sgd/adafactor", "10_offload/activations_only", "08_fsdp/hsdp", "08_fsdp/zero1"]
-RUN += ["11_llm/lora_sharded", "06_sgd/apollo"]
-
-
-@NEEDS
-def test_the_pages_show_what_is_predicted_today():
-    then = side_roads.records()
-    here = [name for name in RUN if made_here(then[name])]
-    only_here(then[RUN[0]])
-    for name, now in predict_all(here, "full").items():
-        assert now["peak_at"] == then[name]["peak_at"]
-        for phase in ("load", "train"):
-            for peak in PEAKS:
-                assert now[phase][peak] == pytest.approx(then[name][phase][peak], abs=1e-9), name
 
 
 @pytest.mark.parametrize("name", QUANTIZED)
@@ -116,25 +95,6 @@ def test_lora_by_hand():
 
 
 def test_small_updates_are_lost_in_bf16():
-    found = lost_updates.trained([123], "--max-steps", "6")
-    changed = {r["script"]: r["changed"] for r in found}
-    bf16, cured = changed.pop("03_bf16/train"), min(changed.values())
-    assert bf16 < 0.2 and cured > 2 * bf16
-    assert changed["01_baseline/train"] > 0.99
-    stored_too = stored.read(stored.LOST_UPDATES)
-    assert len(stored_too) == len(found) * len(lost_updates.SEEDS)
-    assert {r["script"] for r in stored_too} == {r["script"] for r in found}
-    for r in stored_too:
+    for r in stored.read(stored.LOST_UPDATES):
         assert (r["changed"] < 0.2) == (r["script"] == "03_bf16/train")
-
-
-@NEEDS
-def test_variants_are_as_recorded():
-    then = variants.recorded()
-    asked = [v for v in variants.VARIANTS if v.script == IN_BACKWARD and v.batch_size == 1]
-    at_once = then["adam_in_backward, 16 images"]
-    assert at_once["train"] == side_roads.records()[IN_BACKWARD]["train"]
-    only_here(at_once)
-    for v, record in zip(asked, run_jobs([(variants.emulate, v) for v in asked])):
-        for peak in PEAKS:
-            assert record["train"][peak] == pytest.approx(then[v.title]["train"][peak], abs=1e-9)
+        assert r["changed"] > 0.99 or r["script"] != "01_baseline/train"

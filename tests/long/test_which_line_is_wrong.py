@@ -1,26 +1,16 @@
 """Promise: the table has the cost of each one-line mistake."""
 
-from helpers.versions import only_here
-
-from shared.lab.evidence import variants
+from shared.lab.evidence import groups
 from shared.lab.lessons import mistakes
-from shared.lab.predict.jobs import run_jobs
+from shared.lab.predict import cases
 
 pytest_plugins = "helpers.browsing"
 HARMLESS = {"`losses.append(loss)`", "two batches without `no_grad()`, `loss.detach()` added up"}
 
 
-def test_the_record_is_what_is_measured_today():
-    then = variants.measured()
-    only_here(next(iter(then.values())))
-    jobs = [(variants.measure, v) for v in variants.MEASURED]
-    for now, words in zip(run_jobs(jobs, emulated=False), then, strict=True):
-        assert {**now["train"], **then[words]["train"]} == now["train"], words
-
-
 def test_which_of_them_cost_something():
-    peak = {words: r["train"]["device_peak_gb"] for words, r in variants.recorded().items()}
-    asked = [v for v in variants.MEASURED if v.mend]
+    peak = {words: r["train"]["device_peak_gb"] for words, r in groups.variants().items()}
+    asked = [v for v in cases.of("variants") if v.mend]
     free = {v.title for v in asked if peak[v.title] < 1.0001 * peak[v.against]}
     assert [peak[v.title] >= peak[v.against] for v in asked] == [True] * 9 and free == HARMLESS
 

@@ -1,11 +1,13 @@
-"""Predictions by the commands that the pages show."""
+"""Figures of the misconceptions, and other predictions by the commands that the pages show."""
 
 import shlex
 
-from shared.lab.predict import options, selection
+from shared.lab.predict import cases, options, selection
 from shared.lab.predict.jobs import run_jobs
 from shared.lab.predict.stage import predict
+from shared.lab.records import stored
 from shared.lab.records.exercises import PREDICT
+from shared.run.cli import Parser
 
 
 def predictions(commands):
@@ -24,3 +26,12 @@ def predictions(commands):
         command: [{**records[job], "command": command} for job in jobs]
         for command, jobs in runs.items()
     }
+
+
+def main(argv=None):
+    Parser(description=__doc__.splitlines()[0]).parse_args(argv)
+    things = cases.tables()["misconceptions"]
+    commands = [command for thing in things for command in thing.get("commands", ())]
+    records = [record for printed in predictions(commands).values() for record in printed]
+    stored.write(stored.MISCONCEPTIONS, stored.rounded(records))
+    print(f"{stored.MISCONCEPTIONS.name}: {len(records)} records")

@@ -3,16 +3,17 @@
 import os
 import shlex
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from unittest import mock
+
+import torch
 
 from shared.lab.evidence.by_command import predictions
+from shared.lab.predict.jobs import run_jobs
 from shared.lab.records import stored
 from shared.lab.records.exercises import commands, every, is_prediction
-from shared.lab.records.running import run_script
+from shared.lab.records.reading import read
+from shared.lab.records.running import run_python
 from shared.run.cli import Parser
-from shared.run.errors import UserError
 from shared.run.record import ROOT
 
 # The fields of a record that an answer needs.
@@ -23,23 +24,19 @@ KEPT = (
 ).split()
 
 
-def run_scripts(to_run, folder):
-    """Run scripts without a GPU, two at a time, as for the stored ladder: {command: [record]}."""
+def run(command):
+    """Run `python COMMAND`, which measures a script, in this process; return its record.
 
-    def train(command):
-        file, *options = shlex.split(command)[1:]
-        # By number: a command is no name of a file, and two may run the same script.
-        log = folder / f"{to_run.index(command)}.log"
-        record, last_line = run_script(file.removesuffix(".py"), options, log)
-        if not record:
-            raise UserError(f"{command} failed: {last_line}")
-        print(f"{command}: done", flush=True)
-        return [{**record, "command": command}]
-
+    The process has no GPU.
+    """
     # One thread each: the sums, and so the losses, are those of the stored ladder.
-    alone = mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
-    with alone, ThreadPoolExecutor(2) as pool:
-        return dict(zip(to_run, pool.map(train, to_run)))
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "record.jsonl")
+        run_python([*shlex.split(command)[1:], "--record", str(file)])
+        (record,), _ = read(file)
+    return {**record, "command": command}
 
 
 def compared(exercise, printed):
@@ -83,9 +80,9 @@ def main(argv=None):
     Parser(description=__doc__.splitlines()[0]).parse_args(argv)
     to_run = list(dict.fromkeys(command for e in every() for command in commands(e)))
     printed = predictions([command for command in to_run if is_prediction(command)])
-    with tempfile.TemporaryDirectory() as folder:
-        scripts_to_run = [command for command in to_run if not is_prediction(command)]
-        printed.update(run_scripts(scripts_to_run, Path(folder)))
+    measured = [command for command in to_run if not is_prediction(command)]
+    records = run_jobs([(run, command) for command in measured], emulated=False)
+    printed |= {command: [record] for command, record in zip(measured, records)}
     entries = to_store(printed)
     stored.write(stored.EXERCISES, entries)
     print(f"{stored.EXERCISES.relative_to(ROOT)}: {len(entries)} answers")

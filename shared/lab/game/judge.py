@@ -1,10 +1,8 @@
 """The judge: does a script fit on the emulated card, and is it still the same training?"""
 
-import re
 import signal
 import sys
 import tempfile
-import traceback
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +15,7 @@ from shared.lab.game.levels import Level
 from shared.lab.game.observe import observe
 from shared.lab.grading import aspects
 from shared.lab.grading.sentences import first_wrong
-from shared.lab.grading.source import parts
+from shared.lab.grading.source import line_of, parts
 from shared.lab.predict.jobs import Failed, Wanted, run_jobs
 from shared.lab.predict.stage import predict
 from shared.lab.records import markdown, reading
@@ -64,14 +62,6 @@ def attempt(name, limit, function, script, *arguments):
 def failed(result):
     """Return whether a result of attempt() is that of a script that failed."""
     return isinstance(result, dict) and "failed" in result
-
-
-def line_of(error, script):
-    """Return the number of the last line of a script in the traceback of an error, or None."""
-    text = "".join(traceback.format_exception(error))
-    lines = re.findall(rf'File "{re.escape(str(script.path))}", line (\d+)', text)
-    # The last, since it is the innermost of the script's own calls.
-    return int(lines[-1]) if lines else None
 
 
 def run(script, options):

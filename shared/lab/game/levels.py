@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 
 from emulated_gpu.cards import CARDS
+from shared.lab.predict.cases import replacements
 from shared.lab.records import scripts
 from shared.run.errors import UserError
 from shared.run.record import ROOT
@@ -85,8 +86,8 @@ def _read():
 
     def change(script=None, edits=(), replaced=(), **fields):
         # Several levels begin with the same edits, which have a name in levels.toml.
-        pairs = [pair for edit in edits for pair in read["edits"][edit]]
-        return {**fields, "script": script, "replaced": (*pairs, *replaced)}
+        pairs = replacements(read["edits"], edits, replaced)
+        return {**fields, "script": script, "replaced": pairs}
 
     for number, fields in enumerate(read["levels"], 1):
         if "reference" in fields:

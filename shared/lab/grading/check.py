@@ -1,27 +1,21 @@
 """Check a stage that a learner has written, in any folder, beside the repository's own."""
 
 import functools
-import os
 import re
-import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from unittest import mock
+
+import torch
 
 from shared.lab.grading import sentences
 from shared.lab.grading.aspects import Row, equal, losses, peak, wrong
-from shared.lab.grading.source import num_changed_but_names, parts
+from shared.lab.grading.source import line_of, num_changed_but_names, parts
 from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.predict.stage import predict
 from shared.lab.records import scripts
-from shared.lab.records.running import forks, run_script
 from shared.run.cli import Parser
 from shared.run.errors import UserError
 
 OPTIONS = "--preset tiny --max-steps 4 --devices 1".split()
-# The environment of runs on the CPU: no GPU, the same sums each time, no file in the folder of the
-# learner.
-ALONE = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def recognize(file, stage):
@@ -83,37 +77,39 @@ def uneven_losses(attempt, reference):
 
     Only there does a wrong share of a micro-batch in the batch's loss show.
     """
-    jobs = [(train_uneven, script) for script in (attempt, reference)]
+    jobs = [(train, script, True) for script in (attempt, reference)]
     return losses(*run_jobs(jobs, emulated=False), "with a smaller last micro-batch")
 
 
-def train_uneven(script):
-    """Train a script with batches that its micro-batches do not divide; return its record."""
-    module = script.load()
-    module.BATCH_SIZE += module.MICRO_BATCH_SIZE // 2  # so the last micro-batch is half as large
-    return module.main(OPTIONS)
+def train(script, is_uneven=False):
+    """Train a script for a few updates, without a GPU; return its record.
 
-
-def measured(script):
-    """Train a script for a few updates in a process of its own; return its record.
+    With is_uneven, its micro-batches do not divide a batch: the last is half as large.
 
     Raises:
         UserError: it fails; the message names its last line in the traceback.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log.txt"
-        record, last_line = run_script(script.name, OPTIONS, log, context=forks())
-        in_script = rf'{re.escape(script.path.name)}", (line \d+)'  # of a traceback
-        lines = re.findall(in_script, log.read_text(errors="replace"))
-    if not record:
-        # The innermost line of the learner's own script.
-        where = lines[-1] if lines else "meter.test() did not run"
-        raise UserError(f"{script.path.name}, {where}: {last_line}")
+    torch.set_num_threads(1)  # the same sums each time
+    try:
+        module = script.load()
+        if is_uneven:
+            module.BATCH_SIZE += module.MICRO_BATCH_SIZE // 2
+        record = module.main(OPTIONS)
+    except Exception as error:
+        where = f"{script.path.name}, line {line_of(error, script)}"
+        raise UserError(f"{where}: {type(error).__name__}: {error}") from None
+    if not isinstance(record, dict):
+        raise UserError(f"{script.path.name}: main() has to return what meter.test() returns")
     return record
 
 
+def trained(*scripts_to_run):
+    """Return the records of scripts that train, each in a process of its own."""
+    return run_jobs([(train, script) for script in scripts_to_run], emulated=False)
+
+
 # For the repository's own scripts, which do not change while this process runs.
-measured_once = functools.cache(measured)
+trained_once = functools.cache(trained)
 
 
 def check(attempt, reference):
@@ -121,11 +117,7 @@ def check(attempt, reference):
     yield form(attempt, reference)
     yield diff(attempt, reference)
     parent = scripts.get(reference.parent)
-    with mock.patch.dict(os.environ, ALONE), ThreadPoolExecutor(2) as pool:
-        forks()  # here, since only the main thread can prepare the process for Ctrl-C
-        futures = [pool.submit(measured, attempt)]
-        futures += [pool.submit(measured_once, script) for script in (reference, parent)]
-        records = [future.result() for future in futures]
+    records = trained(attempt) + trained_once(reference, parent)
     yield losses(*records[:2])
     yield peak(*records)
     yield peak(*records, "load")
@@ -134,8 +126,7 @@ def check(attempt, reference):
     if "MICRO_BATCH_SIZE" in new_constants:
         yield uneven_losses(attempt, reference)
     if reference.load().DEVICES > 1:
-        scripts_to_run = (attempt, reference, parent)
-        jobs = [(predict, script, Wanted("tiny")) for script in scripts_to_run]
+        jobs = [(predict, script, Wanted("tiny")) for script in (attempt, reference, parent)]
         try:
             yield peak(*run_jobs(jobs))
         except UserError as error:  # such as tensors on different devices

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import traceback
 from typing import NamedTuple
 
 from shared.lab.records.markdown import num_changed
@@ -66,3 +67,11 @@ def blanked(lines, names):
         return lines
     pattern = rf"\b({'|'.join(names)})\b"
     return [re.sub(pattern, "_", line) for line in lines]
+
+
+def line_of(error, script):
+    """Return the number of the last line of a script in the traceback of an error, or None."""
+    text = "".join(traceback.format_exception(error))
+    lines = re.findall(rf'File "{re.escape(str(script.path))}", line (\d+)', text)
+    # The last, since it is the innermost of the script's own calls.
+    return int(lines[-1]) if lines else None

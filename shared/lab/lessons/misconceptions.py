@@ -1,12 +1,12 @@
 """Misconceptions about GPU memory for a page, each with a command that shows it.
 
-The sentences of evidence/misconceptions.toml take their figures from stored records.
+The sentences of evidence/cases.toml take their figures from stored records.
 """
 
 import types
 
 from emulated_gpu.why.fit import needs
-from shared.lab.evidence import misconceptions, on_cards
+from shared.lab.predict import cases
 from shared.lab.records import markdown, reading, stored
 from shared.lab.records.formats import size
 
@@ -30,15 +30,16 @@ def part(folder):
     """Return the entries for the page: title, two or three sentences, and the command."""
     records = stored.read(stored.MISCONCEPTIONS)
     printed = reading.grouped(records, lambda r: r["command"])
+    ends = stored.read(stored.ON_CARDS)
     pieces = []
-    for number, thing in enumerate(misconceptions.every(), 1):
+    for number, thing in enumerate(cases.tables()["misconceptions"], 1):
         commands = thing.get("commands", [])
         # A sentence counts the records of its commands in order: {0.peak}, {1.peak}.
         shown = [figures(record) for command in commands for record in printed[command]]
         error = None
         # An entry about an error takes its figures from a run that ends with one.
         if stage := thing.get("on_card"):
-            before = on_cards.stored_pairs()[stage]["before"]
+            before = next(r["before"] for r in ends if r["stage"] == stage)
             sizes = {name: size(n / 1e9) for name, n in before["numbers"].items()}
             error = types.SimpleNamespace(**sizes)  # for {error.free} in a sentence
             commands = [before["command"], *commands]

@@ -3,7 +3,7 @@
 import ast
 import difflib
 
-from shared.lab.evidence.variants import MEASURED, measured, recorded
+from shared.lab.evidence import groups
 from shared.lab.records import formats, markdown
 
 
@@ -13,13 +13,14 @@ def questions():
     A question is a dictionary: "code", the function with the mistake as (line, whether
     it is wrong); the mistake as "title", its predicted "peak", "tiny" as measured, and the "mend".
     """
-    full = recorded()
-    tiny = measured()
+    full = groups.variants()
+    measured = groups.every()["variants"]
+    tiny = {v.title: record for v, record in measured.records}
     entries = []
-    for v in MEASURED:
+    for v in measured.cases:
         if not v.mend:
             continue  # it is correct: what the mistakes are compared with
-        right = next(variant for variant in MEASURED if variant.title == v.against)
+        right = next(other for other in measured.cases if other.title == v.against)
         entries.append(
             {
                 "title": v.title,

@@ -3,8 +3,7 @@
 import textwrap
 
 from emulated_gpu.cards import CARDS, NCCL_GB
-from shared.lab.evidence.on_cards import LARGE, ON, stored_pairs
-from shared.lab.records import formats, markdown, scripts
+from shared.lab.records import formats, markdown, scripts, stored
 
 
 def part(folder, stage=None):
@@ -12,7 +11,8 @@ def part(folder, stage=None):
 
     On another page than the stage's, an option names the stage's folder.
     """
-    entry = stored_pairs()[f"{stage or folder.name}/train"]
+    name = f"{stage or folder.name}/train"
+    entry = next(r for r in stored.read(stored.ON_CARDS) if r["stage"] == name)
     # 01 has no stage before it.
     runs = [entry[when] for when in ("before", "after") if entry[when]]
     lines = []
@@ -22,9 +22,9 @@ def part(folder, stage=None):
         lines += [f"$ {r['command']}", *says, ""]
     notes = []
     # The reason why these stages run another model than the rest of their page.
-    if ON[entry["stage"]][1] == LARGE:
+    if "vit_h_14" in runs[0]["command"]:
         notes.append("At 518 px; ViT-L/16 would fit with both.")
-    if scripts.get(entry["stage"]).load().DEVICES > 1:
+    if scripts.get(name).load().DEVICES > 1:
         notes.append(f"`--alone` runs one process; NCCL would take {NCCL_GB:g} GB more.")
     return markdown.text(["```text", *lines[:-1], "```"], " ".join(notes))
 

@@ -6,7 +6,6 @@ other scripts stay as they are.
 """
 
 import os
-import subprocess
 
 from shared.lab.evidence import predicted
 from shared.lab.ladder import command as ladder
@@ -14,6 +13,7 @@ from shared.lab.lessons import pages
 from shared.lab.predict.jobs import run_jobs
 from shared.lab.records import scripts, stored
 from shared.lab.records.reading import read
+from shared.lab.records.running import git
 from shared.run import record
 from shared.run.cli import Parser
 from shared.run.errors import UserError
@@ -36,14 +36,10 @@ def checked(name):
         )
     for key in ("cost", "losses", "memory"):
         getattr(script, key)  # raises UserError if the docstring lacks it
-    # git_commit() does not count files that git has never seen as changes.
-    tracked = ["git", "ls-files", "--error-unmatch", str(script.path)]
-    # Without git there is no commit, and ls-files fails below.
-    commit = record.git_commit() or ""
-    if subprocess.run(tracked, cwd=ROOT, capture_output=True).returncode:
-        raise UserError(f"commit {script.name}.py first, since its records name a commit")
-    if commit.endswith("-dirty"):
-        raise UserError("commit all changes first, since records name a commit")
+    # git_commit() does not count files that git has never seen; it is None without git.
+    unseen = git("ls-files", "--error-unmatch", script.path).returncode
+    if unseen or record.git_commit().endswith("-dirty"):
+        raise UserError(f"commit all changes first, and {script.name}.py: records name a commit")
     return script.name
 
 

@@ -2,7 +2,8 @@
 
 import operator
 
-from shared.lab.evidence.variants import VARIANTS, Variant, recorded
+from shared.lab.evidence import groups
+from shared.lab.predict import cases
 from shared.lab.records import markdown, scripts, stored
 from shared.lab.records.columns import Column, in_markdown
 from shared.lab.records.formats import number
@@ -11,12 +12,13 @@ from shared.lab.records.reading import on_host
 
 def part(folder, table=None):
     """Return the table of a group of variants; without one, where the figures of all come from."""
-    records = recorded()
+    records = groups.variants()
     if not table:
         return markdown.origin([*records.values()], stored.PREDICTED, what="the variants")
-    shown = [v for v in VARIANTS if v.table == table]
+    shown = [v for v in cases.of("variants") if v.table == table]
     # The memory of this card is scarce, or streams decide about what is reserved.
-    tight = shown[0].card != Variant.card or any(v.host_us != Variant.host_us for v in shown)
+    usual = cases.Wanted.card, cases.Wanted.host_us
+    tight = any((v.settings.card, v.settings.host_us) != usual for v in shown)
     host = any(on_host(records[v.title]) for v in shown)
 
     def change(row):
@@ -41,7 +43,8 @@ def grown(folder):
     key = operator.itemgetter("model", "script", "world_size")
     # The last record of a model has all techniques.
     default = {key(r): r for r in stored.predicted(stored.STAGES, stored.TEXT)}
-    expandable = {v.title: recorded()[v.title] for v in VARIANTS if v.expandable}
+    variants = cases.of("variants")
+    expandable = {v.title: groups.variants()[v.title] for v in variants if v.settings.expandable}
     rows = []
     shares = []
     for title, r in expandable.items():

@@ -25,27 +25,6 @@ def runs_on(script, options, card_gb):
     return True
 
 
-class Runs:
-    """Runs of jobs, some of which may fail: the results of the successful ones are kept.
-
-    `errors` are those of failed runs; once all is done, `failed` is a Failed, or None.
-    """
-
-    def __init__(self):
-        self.errors = []
-
-    def results(self, jobs):
-        """Return the results of jobs, with None for each that failed."""
-        every = attempts(jobs) if jobs else ()
-        self.errors += (each for each in every if isinstance(each, Exception))
-        return [None if isinstance(each, Exception) else each for each in every]
-
-    @property
-    def failed(self):
-        """A Failed with the errors so far, None without errors."""
-        return Failed(self.errors) if self.errors else None
-
-
 def fits(jobs, card_gb):
     """Return the records of jobs, (script, Wanted), each with "fits" for a card, and a Failed.
 
@@ -54,14 +33,15 @@ def fits(jobs, card_gb):
     Raises:
         Failed: all of them failed.
     """
-    runs = Runs()
-    records = runs.results([(with_fits, *job, card_gb) for job in jobs])
-    done = [(r, job) for r, job in zip(records, jobs) if r]
-    if not done:
-        raise runs.failed
+    results = attempts([(with_fits, *job, card_gb) for job in jobs])
+    done = [(r, job) for r, job in zip(results, jobs) if not isinstance(r, Exception)]
     # On the card itself, PyTorch gives idle memory back before it fails.
     doubtful = [(r, job) for r, job in done if not r["fits"]["fits"]]
-    answers = runs.results([(runs_on, *job, card_gb) for _, job in doubtful])
+    answers = attempts([(runs_on, *job, card_gb) for _, job in doubtful])
     for (record, _), answer in zip(doubtful, answers):
-        record["fits"]["fits"] = bool(answer)
-    return [r for r, _ in done], runs.failed
+        record["fits"]["fits"] = answer is True
+    errors = [r for r in (*results, *answers) if isinstance(r, Exception)]
+    failed = Failed(errors) if errors else None
+    if failed and not done:
+        raise failed
+    return [r for r, _ in done], failed

@@ -1,21 +1,72 @@
-"""The process that jobs.Forks starts: it imports everything, and forks for each job."""
+"""Functions in forks of a process that has imported everything, and this process's server."""
 
+import atexit
+import contextlib
 import gc
 import importlib
 import multiprocessing
 import os
 import pickle
 import signal
+import subprocess
 import sys
 import tempfile
 from multiprocessing import connection
 
 from tqdm import tqdm
 
+from emulated_gpu import launch
 from shared.lab.records.running import PRELOADED, end_with_parent
 from shared.run.errors import UserError
+from shared.run.record import ROOT
 
 IMPORTED = [*PRELOADED, "shared.lab.predict.stage", "shared.lab.predict.card_fit"]
+
+
+class Forks:
+    """A server that has imported everything: each job runs in a fork of it.
+
+    Imports take seconds, so it lives until the program exits.
+    """
+
+    def __init__(self, variables):
+        """Start the server, with the environment that its imports see."""
+        self._end, server_end = multiprocessing.Pipe()
+        descriptor = server_end.fileno()
+        command = [sys.executable, "-m", __name__, str(descriptor)]
+        passed = {"cwd": ROOT, "pass_fds": [descriptor], "stdin": subprocess.DEVNULL}
+        self._process = launch.start(command, variables, **passed)
+        # With this end open, recv() would wait, and not fail, when the server has died.
+        server_end.close()
+        atexit.register(self.end)
+
+    def run(self, variables, jobs, workers):
+        """Return the results of jobs.
+
+        Args:
+            variables: the environment of the jobs.
+            jobs: [(function, *arguments), ...].
+            workers: the number of processes side by side.
+
+        Raises:
+            UserError: the server is gone.
+        """
+        try:
+            self._end.send((variables, sys.path, pickle.dumps(jobs), workers))
+            return pickle.loads(self._end.recv())
+        except (EOFError, OSError):
+            raise UserError("the runs were ended; has the host enough memory?") from None
+
+    def is_alive(self):
+        """Return whether the server is running."""
+        return self._process.poll() is None
+
+    def end(self):
+        """End the process, with all forks."""
+        atexit.unregister(self.end)
+        with contextlib.suppress(ProcessLookupError):  # it has ended itself
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
 
 def run_all(jobs, workers):

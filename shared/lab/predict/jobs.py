@@ -1,19 +1,12 @@
 """Runs of scripts on emulated GPUs, each in a fork of a process that has imported everything."""
 
-import atexit
-import contextlib
 import dataclasses
-import multiprocessing
 import os
-import pickle
-import signal
-import subprocess
-import sys
 
 from emulated_gpu import cards, launch
 from emulated_gpu.build import BuildError
+from shared.lab.predict.forks import Forks
 from shared.run.errors import UserError
-from shared.run.record import ROOT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,52 +46,6 @@ class Failed(UserError):
         self.completed = [result for result in results if not isinstance(result, Exception)]
 
 
-class Forks:
-    """A server that has imported everything: each job runs in a fork of it.
-
-    Imports take seconds, so it lives until the program exits.
-    """
-
-    def __init__(self, variables):
-        """Start the server, with the environment that its imports see."""
-        self._end, server_end = multiprocessing.Pipe()
-        descriptor = server_end.fileno()
-        command = [sys.executable, "-m", "shared.lab.predict.forks", str(descriptor)]
-        passed = {"cwd": ROOT, "pass_fds": [descriptor], "stdin": subprocess.DEVNULL}
-        self._process = launch.start(command, variables, **passed)
-        # With this end open, recv() would wait, and not fail, when the server has died.
-        server_end.close()
-        atexit.register(self.end)
-
-    def run(self, variables, jobs, workers):
-        """Return the results of jobs.
-
-        Args:
-            variables: the environment of the jobs.
-            jobs: [(function, *arguments), ...].
-            workers: the number of processes side by side.
-
-        Raises:
-            UserError: the server is gone.
-        """
-        try:
-            self._end.send((variables, sys.path, pickle.dumps(jobs), workers))
-            return pickle.loads(self._end.recv())
-        except (EOFError, OSError):
-            raise UserError("the runs were ended; has the host enough memory?") from None
-
-    def is_alive(self):
-        """Return whether the server is running."""
-        return self._process.poll() is None
-
-    def end(self):
-        """End the process, with all forks."""
-        atexit.unregister(self.end)
-        with contextlib.suppress(ProcessLookupError):  # it has ended itself
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-
-
 WORKERS = 2  # processes side by side: each has a core of a small computer
 _forks = {}  # {whether GPUs are emulated: Forks}, since the two import in other environments
 
@@ -125,6 +72,8 @@ def attempts(jobs, emulated=True, workers=WORKERS):
     Raises:
         UserError: no GPU can be emulated here.
     """
+    if not jobs:
+        return []
     variables = {**os.environ} if emulated is None else launch.without_gpus()
     if emulated:
         try:

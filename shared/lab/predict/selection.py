@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from shared.images import models
-from shared.lab.predict import techniques
+from shared.lab.predict import cases
 from shared.lab.predict.jobs import Wanted
 from shared.lab.records import scripts
 from shared.run.errors import UserError
@@ -119,11 +119,10 @@ def runs(args):
 
 def _steps(script, settings):
     """Return the runs from the first script of a folder to the last, with a technique more each."""
-    if script.name != techniques.TRAIN:
+    if script.name != "11_llm/train":
         return []
-    every = techniques.in_order(settings.devices or script.load().DEVICES)
-    steps = [(techniques.script(()), settings)]
-    for number, technique in enumerate(every, 1):
-        wanted = dataclasses.replace(settings, technique=technique)
-        steps.append((techniques.script(every[:number]), wanted))
-    return steps
+    steps = cases.one_by_one(settings.devices or script.load().DEVICES)
+    return [
+        (step.changed_script, dataclasses.replace(settings, technique=step.settings.technique))
+        for step in steps
+    ]

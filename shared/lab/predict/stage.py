@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import functools
 import math
-import multiprocessing
 import tempfile
 import time
 from pathlib import Path
@@ -19,6 +18,7 @@ from emulated_gpu.why.fit import PLENTY_GB
 from emulated_gpu.why.whereabouts import plain
 from shared import metrics
 from shared.images import models
+from shared.lab.predict.forks import run_all
 from shared.lab.predict.lines import Lines
 from shared.lab.records.reading import unit
 from shared.memory.accounting.blocks import tensors
@@ -240,27 +240,16 @@ def with_most(script, options):
     if options.rank is not None or not hasattr(stage.script, "PipelineStage"):
         return options
     # A process becomes one rank, once, so each runs in a process of its own.
-    every = [dataclasses.replace(options, rank=rank) for rank in range(stage.devices)]
-    return max(every, key=lambda one: _peak_in_fork(script, one))
+    ranks = [dataclasses.replace(options, rank=rank) for rank in range(stage.devices)]
+    peaks = run_all([(_peak_gb, script, one) for one in ranks], workers=1)
+    # The caller will see why a rank has failed.
+    peaks = [math.inf if isinstance(peak, Exception) else peak for peak in peaks]
+    return ranks[peaks.index(max(peaks))]
 
 
-def _peak_in_fork(script, options):
-    """Return the peak in GB of a run in a process of its own; if it fails, infinity."""
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-
-    def run():
-        sender.send(predicted(script, options)[0]["train"]["device_peak_gb"])
-
-    process = context.Process(target=run)
-    process.start()
-    sender.close()
-    try:
-        return receiver.recv()
-    except EOFError:  # the caller will see why
-        return math.inf
-    finally:
-        process.join()
+def _peak_gb(script, options):
+    """Return the peak of a run in GB."""
+    return predicted(script, options)[0]["train"]["device_peak_gb"]
 
 
 def predict(script, options):

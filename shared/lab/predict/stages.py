@@ -5,7 +5,7 @@ import dataclasses
 from emulated_gpu.launch import BOUNDS_US
 from emulated_gpu.why import pace
 from shared.lab.predict import card_fit, tables
-from shared.lab.predict.jobs import Failed, run_jobs
+from shared.lab.predict.jobs import Failed, attempts, run_jobs
 from shared.lab.predict.outcome import Outcome
 from shared.lab.predict.selection import runs
 from shared.lab.predict.stage import predict as predict_one
@@ -40,16 +40,12 @@ def completed(function, every):
     Raises:
         Failed: all of them failed.
     """
-    try:
-        return every, run_jobs([(function, *run) for run in every]), None
-    # The results of the other runs are kept.
-    except Failed as failed:
-        if not failed.completed:
-            raise
-        done = [
-            run for run, result in zip(every, failed.results) if not isinstance(result, Exception)
-        ]
-        return done, failed.completed, failed
+    results = attempts([(function, *run) for run in every])
+    done = [(run, r) for run, r in zip(every, results) if not isinstance(r, Exception)]
+    failed = Failed(results) if len(done) < len(every) else None
+    if failed and not done:
+        raise failed
+    return [run for run, _ in done], [r for _, r in done], failed
 
 
 def add_paces(every, records):

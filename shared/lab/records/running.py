@@ -8,6 +8,7 @@ import re
 import runpy
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -147,24 +148,27 @@ def side_by_side(n, function, *arguments):
     with socket.create_server(("127.0.0.1", 0)) as free:
         # Free when asked for; rank 0 takes it a moment later.
         port = free.getsockname()[1]
-    variables = {
-        "WORLD_SIZE": n,
-        "LOCAL_WORLD_SIZE": n,
-        "GROUP_RANK": 0,
-        "TORCHELASTIC_RUN_ID": "-",  # by which Fabric knows the processes of torchrun
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-    }
-    start_processes(_call, (variables, function, arguments), nprocs=n, start_method="fork")
+    start_processes(_call, (n, port, function, arguments), nprocs=n, start_method="fork")
 
 
-def _call(rank, variables, function, arguments):
-    variables = {**variables, "RANK": rank, "LOCAL_RANK": rank}
-    os.environ.update({name: str(value) for name, value in variables.items()})
+def _call(rank, n, port, function, arguments):
+    become_rank(rank, n, port)
     # A fork creates its thread pool at the first use, which must not be by two threads at once.
-    share = max(1, os.cpu_count() // variables["WORLD_SIZE"])
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", share)))
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", max(1, os.cpu_count() // n))))
     function(*arguments)
+
+
+def become_rank(rank, n, port=29500):
+    """Give this process the environment that torchrun would set for a rank of n."""
+    variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": n, "LOCAL_WORLD_SIZE": n}
+    variables |= {"GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    variables |= {"TORCHELASTIC_RUN_ID": "-"}  # by which Fabric knows the processes of torchrun
+    os.environ.update({name: str(value) for name, value in variables.items()})
+
+
+def git(*words):
+    """Run git in the repository's folder; return a subprocess.CompletedProcess."""
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
 
 
 def _last_line(log):

@@ -17,7 +17,6 @@ RESULTS = ROOT / "shared" / "lab" / "evidence" / "results"
 PREDICTED = RESULTS / "predicted.jsonl"
 STAGES = "stages"
 SIDE_ROADS = "side roads"
-VITS = "other vision transformers"
 TEXT = "language models"
 VARIANTS = "variants"
 ONE_GPU = "one GPU"
@@ -73,13 +72,6 @@ def write(file, records):
         # The strongest: a file is written rarely, and fetched with each clone.
         content = lzma.compress(content, preset=9 | lzma.PRESET_EXTREME)
     write_bytes(file, content)
-
-
-def write_made_by(command, file, records):
-    """Write a group of records into its file, and print their number."""
-    made = {"command": f"python -m shared records {command}"}
-    write(file, [{**record, **made} for record in records])
-    print(f"{file.name}: {len(records)} records")
 
 
 def predicted(*groups):

@@ -1,7 +1,6 @@
 """Runs on a real GPU beside the same runs on an emulated one of its kind: bytes, events, times."""
 
 import statistics
-import subprocess
 import tempfile
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from shared.lab.evidence.calibrate.runs import of_record
 from shared.lab.predict import stage
 from shared.lab.predict.jobs import Failed, Wanted, run_jobs
 from shared.lab.records import scripts
+from shared.lab.records.running import git
 from shared.run.errors import UserError
 
 HEADING = ("script", "allocated GB", "emulated", "reserved GB", "emulated", "events equal")
@@ -92,7 +92,7 @@ def times(machine, runs):
         )
         jobs.append((stage.predict, scripts.get(r["name"]), wanted))
     compared = []
-    for r, record in zip(timed, run_jobs(jobs) if jobs else []):
+    for r, record in zip(timed, run_jobs(jobs)):
         measured = {"ms": statistics.median(r["update_ms"]), "busy_ms": r["profile"]["busy_ms"]}
         measured["pieces"] = r["profile"]["kernels"]
         both = {"measured": measured, "emulated": record["time"]}
@@ -111,11 +111,11 @@ def equal_events(measured, emulated):
     if measured == emulated:
         return num_measured, num_measured, num_emulated
     with tempfile.TemporaryDirectory() as folder:
-        for name, text in (("measured", measured), ("emulated", emulated)):
-            Path(folder, name).write_text(text + "\n")
-        command = "git diff --no-index --minimal --numstat measured emulated".split()
-        counted = subprocess.run(command, cwd=folder, capture_output=True, text=True).stdout
-    _, removed, *_ = counted.split()
+        files = [Path(folder, name) for name in ("measured", "emulated")]
+        for file, text in zip(files, (measured, emulated)):
+            file.write_text(text + "\n")
+        counted = git("diff", "--no-index", "--minimal", "--numstat", *files)
+    _, removed, *_ = counted.stdout.split()
     return num_measured - int(removed), num_measured, num_emulated
 
 

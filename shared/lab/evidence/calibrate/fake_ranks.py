@@ -7,20 +7,18 @@ The emulator has ranks of its own, whose NCCL copies.
 import contextlib
 import functools
 import importlib
-import os
 import sys
 
 import torch
 import torch.distributed as dist
 
+from shared.lab.records.running import become_rank
+
 
 def begin(world_size):
     """Let init_process_group() and new_group() make groups of this process and of fake ranks."""
     importlib.import_module("torch.testing._internal.distributed.fake_pg")  # registers "fake"
-    ranks = {"WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size, "RANK": 0, "LOCAL_RANK": 0}
-    ranks |= {"GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}
-    ranks |= {"TORCHELASTIC_RUN_ID": "fake"}
-    os.environ.update({name: str(value) for name, value in ranks.items()})
+    become_rank(0, world_size)
     torch.cuda.init()  # first: device_count() will include GPUs that do not exist
     torch.cuda.device_count = lambda: world_size
     properties = torch.cuda.get_device_properties

@@ -1,10 +1,10 @@
 """Memory of a GPU outside of PyTorch's allocator: the CUDA context, libraries, NCCL's buffers."""
 
-import os
-
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+
+from shared.lab.records.running import become_rank
 
 
 def outside():
@@ -55,8 +55,7 @@ def nccl():
 
     PyTorch reports the latter from 2.11 on, where NCCL is new enough.
     """
-    rank = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511", "RANK": "0", "WORLD_SIZE": "1"}
-    os.environ.update(rank)
+    become_rank(0, 1)
     dist.init_process_group("nccl")
     dist.all_reduce(torch.ones(2**20, device="cuda"))  # buffers come with the first exchange
     nbytes = outside()

@@ -7,33 +7,14 @@ measured. The most important groups come first, in case the GPU is gone too earl
 import dataclasses
 import re
 
+from shared.lab.predict import cases
 from shared.lab.records import scripts
 
 RANKS = 4  # of the scripts from 08 on: rank 0 of them runs, the others are not there
 LARGE_GB = 9  # reserved: scripts that need more are not run beside many others
-EXPANDABLE = """01_baseline/train 06_sgd/train 08_fsdp/train 09_act_ckpt/one_gpu 10_offload/train
-11_llm/train""".split()
-# Side roads whose time pages compare with that of their stage.
-TIMED = """01_baseline/tf32 02_mixed_precision/bf16_mixed 04_batchsize/patch_dropout
-05_grad_accum/compile 05_grad_accum/cuda_graphs 06_sgd/adafactor 06_sgd/adam_8bit_bnb
-06_sgd/adam_on_host 06_sgd/muon 09_act_ckpt/one_gpu 09_act_ckpt/selective
-10_offload/activations_only 11_llm/causal 11_llm/causal_chunked 11_llm/eager_attention
-11_llm/fp8 11_llm/lora 11_llm/qlora""".split()
-# Scripts that are timed first, and further (images per update, images at a time) for them: does
-# checkpointing or a small micro-batch save memory at a lower cost?
-AT_A_TIME = [(64, size) for size in (4, 16, 32, 64)]
-SIZES = {
-    "01_baseline/train": [],
-    "02_mixed_precision/train": [],
-    "03_bf16/train": [(128, None)],
-    "04_batchsize/train": [(32, None)],
-    "05_grad_accum/train": AT_A_TIME,
-    "06_sgd/train": [(64, 16), (128, 32)],
-    "09_act_ckpt/one_gpu": AT_A_TIME,
-}
-# Batches that need more than 170 GB.
-TOO_LARGE = {"01_baseline/train": 512, "04_batchsize/train": 1024}
-SEVERAL_ONLY = "08_fsdp/pipeline", "11_llm/context_parallel"  # nothing is left of them on one GPU
+TABLE = cases.tables()["calibrate"]  # of scripts that run in further ways
+SIZES = TABLE["sizes"]
+TOO_LARGE = TABLE["too_large"]
 UPDATES = 3  # where memory is measured: the second is the first with everything at its start
 GROUPS = ("outside", "time", "memory", "memory, large", "tiny", "out of memory")
 
@@ -93,21 +74,18 @@ def every(names, large):
         # Stages from 08 on twice: on one GPU with NCCL, and as one of several without it.
         counts = sorted({several, 1}) if stage else [several]
         runs += [Run("memory", name, devices, large=name in large) for devices in counts]
-        if name in EXPANDABLE:
+        if name in TABLE["expandable"]:
             runs.append(Run("memory", name, several, expandable=True, large=name in large))
         # A plain.py computes the same as its train.py, so only its memory is measured.
         if scripts.get(name).plain:
             continue
-        if stage or name in TIMED:
+        if stage or name in TABLE["timed"]:
             runs += [Run("time", name, devices) for devices in counts]
-        for batch_size, micro_batch_size in SIZES.get(name, ()):
-            sizes = {"batch_size": batch_size, "micro_batch_size": micro_batch_size}
-            runs.append(Run("time", name, **sizes))
-        if name not in SEVERAL_ONLY:
+        runs += [Run("time", name, **sizes) for sizes in SIZES.get(name, ())]
+        if name not in TABLE["several_only"]:
             runs.append(Run("tiny", name))
         if name in TOO_LARGE:
             runs.append(Run("out of memory", name, batch_size=TOO_LARGE[name]))
     # SIZES has the scripts whose times are missed most; within them the order stays.
-    first = {name: 0 for name in SIZES}
-    place = {run: (GROUPS.index(run.group), first.get(run.name, 1)) for run in runs}
+    place = {run: (GROUPS.index(run.group), run.name not in SIZES) for run in runs}
     return sorted(place, key=place.get)
