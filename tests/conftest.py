@@ -137,11 +137,11 @@ def once(tmp_path_factory, name, make):
 
 @pytest.fixture(scope="session")
 def sharded(tmp_path_factory):
-    """Observations of four processes in scripts of 08 to 11: a list of {name and kind: seen}."""
+    """Observations of four processes in stages 08 to 11: a list of {name and kind: seen}."""
 
     def make():
         out = tmp_path_factory.mktemp("sharded") / "seen.json"
-        run("tests/helpers/sharded.py", out)
+        run("tests/helpers/sharded.py", out, "stages")
         return read_json(out)
 
     return once(tmp_path_factory, "sharded.json", make)

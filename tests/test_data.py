@@ -5,6 +5,7 @@ Test examples are not trained on, and a user's own pictures and tables work.
 
 import json
 from types import SimpleNamespace
+from unittest import mock
 
 import pandas
 import pytest
@@ -19,7 +20,7 @@ from torchvision.transforms import v2
 from shared.images import data as pictures
 from shared.images.data import NORMALIZE, Pictures
 from shared.lab.records import scripts
-from shared.metrics import Accuracy
+from shared.metrics import Accuracy, Evaluator
 from shared.run import loading
 from shared.text import cli, models
 from shared.text import data as texts
@@ -199,6 +200,26 @@ def test_accuracy_is_that_of_torchmetrics():
         ours.update(None, logits, labels)
         theirs.update(logits, labels)
         assert ours.compute() == theirs.compute() and 0 < ours.compute() < 1
+
+
+def test_evaluation_has_no_dropout_and_no_gradients():
+    seen = []
+
+    class Task:
+        new_metric = staticmethod(lambda: mock.MagicMock())
+
+        @staticmethod
+        def outputs(model, inputs, labels):
+            seen.append((model.training, torch.is_grad_enabled()))
+            return None, inputs
+
+    model = torch.nn.Dropout()
+    args = SimpleNamespace(task=Task, max_steps=None, shares=1, world_size=1)
+    batches = torch.utils.data.DataLoader([(torch.ones(2), 0)], batch_size=1)
+    Evaluator(args, torch.device("cpu")).value(model, batches)
+    wrong = f"Evaluator: (training mode, gradients) are {seen[0]} while a model is evaluated"
+    assert seen == [(False, False)], wrong
+    assert model.training, "Evaluator: the model is not in training mode again after it"
 
 
 def test_each_example_counts_once_on_four_processes(tmp_path):

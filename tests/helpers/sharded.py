@@ -1,7 +1,8 @@
-"""Run the scripts of 08 to 10, with side roads, on four processes, as torchrun would start them.
+"""Run scripts of 08 to 11 on four processes, as torchrun would start them.
 
-Usage: python tests/helpers/sharded.py OUT.json
-Every script runs as it stands; some also in fp32, where results can be compared with one device.
+Usage: python tests/helpers/sharded.py OUT.json stages|roads
+With "roads" these are the side roads and their parents. Every script runs as it stands; some also
+in fp32, where results can be compared with one device.
 """
 
 import hashlib
@@ -11,7 +12,6 @@ import sys
 import torch
 import torch.distributed as dist
 from conftest import SHARDED, SHARDED_ROADS, TEXT, in_fp32
-from torch.distributed.fsdp import CPUOffloadPolicy
 from torch.distributed.tensor import DTensor
 
 from shared.lab.records import scripts
@@ -27,9 +27,8 @@ TENSOR_PARALLEL = "08_fsdp/tensor_parallel"
 def watch(name, fp32):
     """Run a script for a few updates; return the observations of this process."""
     module = in_fp32(name) if fp32 else scripts.get(name).load()
-    seen = {"losses": [], "policies": [], "whole": []}
-    module_build, module_shard = module.build, getattr(module, "fully_shard", None)
-    end = Losses.end
+    seen = {"losses": [], "whole": []}
+    module_build, end = module.build, Losses.end
 
     def look_at_gradients(optimizer, *_):
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -50,17 +49,13 @@ def watch(name, fp32):
         optimizer.register_step_pre_hook(look_at_gradients)
         return built
 
-    def fully_shard(shard_module, **kwargs):
-        seen["policies"].append(isinstance(kwargs.get("offload_policy"), CPUOffloadPolicy))
-        return module_shard(shard_module, **kwargs)
-
     def watched_end(losses):
         mean = losses.last.clone()
         dist.all_reduce(mean)
         seen["losses"].append(mean.item() / dist.get_world_size())
         end(losses)
 
-    module.build, module.fully_shard, Losses.end = build, fully_shard, watched_end
+    module.build, Losses.end = build, watched_end
     try:
         record = module.main(["--preset", "tiny", "--max-steps", str(STEPS)])
     finally:
@@ -83,16 +78,20 @@ def hashed(file):
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def work(out):
+def work(out, kind):
     """Run all scripts as one of the processes; the first one writes the results."""
     dist.init_process_group("gloo")
     # The scripts in plain PyTorch must not initialize it again.
     dist.init_process_group = dist.destroy_process_group = lambda *_: None
-    plain = scripts.plain(SHARDED)
-    # In fp32 the first is enough: the others agree with it in bf16 to the last bit.
-    parents = [name for name in TEXT if name in {scripts.get(r).parent for r in SHARDED_ROADS}]
-    asked = [(name, False) for name in SHARDED + plain + parents + SHARDED_ROADS]
-    asked += [(SHARDED[0], True), (plain[0], True), (TENSOR_PARALLEL, True)]
+    if kind == "roads":
+        parents = {scripts.get(road).parent for road in SHARDED_ROADS}
+        asked = [(name, False) for name in [*parents.intersection(SHARDED + TEXT), *SHARDED_ROADS]]
+        asked += [(TENSOR_PARALLEL, True)]
+    else:
+        # In fp32 the first is enough: the others agree with it in bf16 to the last bit.
+        plain = scripts.plain(SHARDED)
+        asked = [(name, False) for name in [*SHARDED, *plain, TEXT[1]]]
+        asked += [(SHARDED[0], True), (plain[0], True)]
     results = {
         f"{name} {'in fp32' if fp32 else 'as is'}": watch(name, fp32) for name, fp32 in asked
     }
@@ -104,4 +103,4 @@ def work(out):
 
 
 if __name__ == "__main__":
-    side_by_side(4, work, sys.argv[1])
+    side_by_side(4, work, *sys.argv[1:])

@@ -3,10 +3,10 @@
 import math
 
 import pytest
-from conftest import ROADS, SHARDED_ROADS, once
+from conftest import ROADS, SHARDED_ROADS, once, read_json, run
 from helpers.emulated import NEEDS
 from helpers.predictions import assert_same_tensors, predict_all
-from helpers.sharded import STEPS
+from helpers.sharded import STEPS, TENSOR_PARALLEL
 from helpers.single_process import alone
 
 from shared.lab.records import scripts
@@ -33,6 +33,14 @@ def parent(name):
 
 def losses(name):
     return scripts.get(name).losses
+
+
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory):
+    """Observations of four processes in side roads and their parents, as of those in stages."""
+    out = tmp_path_factory.mktemp("sharded") / "seen.json"
+    run("tests/helpers/sharded.py", out, "roads")
+    return read_json(out)
 
 
 def measured(name, sharded):
@@ -95,3 +103,10 @@ def test_gradients_of_whole_weights_agree(sharded, name):
     assert name in FLAT or all(rank["whole"] == seen[0]["whole"] for rank in seen)
     whole_batch = "shares=" in scripts.get(name).path.read_text()  # each process has all of it
     assert seen[0]["shares"] == (1 if whole_batch else 4)
+
+
+def test_tensor_parallelism_is_as_one_device_in_fp32(sharded):
+    one, record = alone("07_init_module/train", fp32=True)
+    several = sharded[0][f"{TENSOR_PARALLEL} in fp32"]
+    assert several["losses"] == pytest.approx(one, rel=1e-4)
+    assert several["test_accuracy"] == record["test_accuracy"]
