@@ -134,17 +134,6 @@ def test_plain_is_fabric_in_loss_and_bytes(stage, script):
         assert plain[said] == pytest.approx(fabric[said], abs=other)
 
 
-@pytest.mark.parametrize("stage", ["07_init_module/train"])
-def test_plain_is_fabric_in_fp32(stage):
-    """Stage 07 has all lines that 03 to 07 changed."""
-    (there, fabric), (here, plain) = (
-        alone(name, fp32=True) for name in (stage, stage.replace("/train", "/plain"))
-    )
-    assert here == there and fabric["train"] == plain["train"] and plain["precision"] == "32-true"
-    weights = alone(stage)[1]["train"]["breakdown_gb"]["parameters"]
-    assert plain["train"]["breakdown_gb"]["parameters"] == 2 * weights
-
-
 @pytest.mark.parametrize(
     "stage, kind", [*((stage, "as is") for stage in SHARDED), (SHARDED[0], "in fp32")]
 )

@@ -63,8 +63,10 @@ def test_loads_what_from_pretrained_loads(sharded, family):
     for rank in sharded[0]:
         for precision, dtype in {"bf16-true": "torch.bfloat16", "32-true": "torch.float32"}.items():
             seen = rank[f"{family} {precision}"]
-            assert seen["same logits"] and seen["all sharded"] and seen["same file"]
-            assert seen["dtypes"] == [dtype]
+            wrong = f"11_llm/train, {family} in {precision}"
+            for what in ("same logits", "all sharded", "same file"):
+                assert seen[what], f"{wrong}: not {what}"
+            assert seen["dtypes"] == [dtype], f"{wrong}: weights in {seen['dtypes']}"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -77,7 +79,9 @@ def test_sharded_is_as_one_device(sharded, family):
     found, _ = losses(module, *of_family, "--max-steps", "4")
     model = built[0][0]
     assert found[0] != pytest.approx(found[-1], rel=1e-3)
-    assert sharded[0][0][f"{family} 32-true"]["losses"] == pytest.approx(found, rel=1e-4)
+    several = sharded[0][0][f"{family} 32-true"]["losses"]
+    wrong = f"11_llm/train: losses of four processes are {several}, those of before.py {found}"
+    assert several == pytest.approx(found, rel=1e-4), wrong
     # The model that four processes gathered and saved is the one trained here.
     load = AutoModelForSequenceClassification.from_pretrained
     saved, info = load(sharded[1] / f"{family}-trained", output_loading_info=True)
@@ -99,14 +103,21 @@ def test_padding_and_micro_batches_change_nothing(family, batch=7):
     input_ids *= torch.arange(24) < lengths[:, None]
     labels = torch.arange(batch) % 2
     padded = torch.cat([input_ids, torch.zeros(batch, 8, dtype=torch.long)], 1)
-    results = []
-    for ids in (input_ids, padded):
-        tokens = {"input_ids": ids, "attention_mask": (ids > 0).long()}
-        results += [one_update(name, model, tokens, labels) for name in TEXT]
-    assert max(g.abs().max() for g in results[0].grads) > 1e-3
-    wanted, *others = ([kept.loss, kept.logits, *kept.grads] for kept in results)
-    for other in others:
-        torch.testing.assert_close(other, wanted, rtol=1e-5, atol=1e-7)
+    tokens = {"input_ids": input_ids, "attention_mask": (input_ids > 0).long()}
+    logits = model(**tokens).logits
+    loss = torch.nn.functional.cross_entropy(logits, labels)
+    grads = torch.autograd.grad(loss, [*model.parameters()])
+    wanted = [loss.detach().float(), logits.detach().float(), *grads]  # as Fabric returns them
+    assert max(value.abs().max() for value in wanted[2:]) > 1e-3
+    for name in TEXT:
+        for what, ids in {"texts": input_ids, "texts with more padding": padded}.items():
+            tokens = {"input_ids": ids, "attention_mask": (ids > 0).long()}
+            kept = one_update(name, model, tokens, labels)
+            wrong = (
+                f"{name}: loss, logits or gradients of {batch} {what} are not those of one batch"
+            )
+            found = [kept.loss, kept.logits, *kept.grads]
+            torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6, msg=wrong)
 
 
 @pytest.mark.parametrize("kind", KINDS)
