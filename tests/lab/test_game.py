@@ -3,7 +3,6 @@
 import dataclasses
 
 import pytest
-from conftest import run
 
 from shared.lab.game import command, judge, levels
 from shared.lab.grading import aspects
@@ -12,8 +11,6 @@ from shared.lab.grading.source import parts
 from shared.lab.records import scripts
 from shared.lab.records.markdown import num_changed
 from shared.run.errors import UserError
-
-GAME = ("-m", "shared", "game")
 
 
 @pytest.mark.parametrize("level", levels.LEVELS, ids=lambda level: level.title)
@@ -48,7 +45,7 @@ def test_hints_come_one_after_the_other(tmp_path, monkeypatch, capsys):
 HANDED = levels.get("3").text()
 MISTAKES = [
     ("7", None, "there is no level 7; there are 1 to 6"),
-    ("nothing.py", None, "nothing.py: No such file or directory"),
+    ("fit_3.py --card t4", None, "--card begins a level, by its number"),
     ("fit_3.txt", "", "fit_3.txt is neither a level nor a .py file"),
     ("mine.py", "x = 1", "mine.py: of which level?"),
     ("fit_3.py", "x = (", "fit_3.py, line 1: SyntaxError: '(' was never closed"),
@@ -57,16 +54,13 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize("what, text, line", MISTAKES)
-def test_a_mistake_in_using_it_is_one_line(what, text, line, tmp_path):
+def test_a_mistake_in_using_it_is_one_line(what, text, line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     if text is not None:
         (tmp_path / what).write_text(text)
-    printed = run(*GAME, tmp_path / what if text is not None else what, code=2)
-    assert line in printed.splitlines()[-1] and "Traceback" not in printed
-
-
-def test_the_card_of_a_file_is_in_its_first_line():
-    printed = run(*GAME, "fit_3.py", "--card", "t4", code=2)
-    assert "--card begins a level, by its number" in printed.splitlines()[-1]
+    with pytest.raises(UserError) as error:
+        command.main(what.split())
+    assert line in str(error.value) and "\n" not in str(error.value)
 
 
 LEVEL = aspects.Training(16, "bf16-true", 2.3, 2.1, 1000, "SGD", (1.0, 0.9), (2.3, 2.1))

@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from conftest import run
 from helpers.emulated import NEEDS
 from helpers.predictions import assert_same_tensors, predict_all
-from helpers.single_process import TINY, Spy, alone, one_update
+from helpers.single_process import Spy, alone, one_update
 from helpers.small_models import LLAMA
 from transformers import AutoModelForCausalLM, LlamaConfig
 
@@ -65,8 +64,3 @@ def test_the_emulated_gpu_holds_the_same_tensors():
     predicted = predict_all([*ROADS], "tiny")
     for name in ROADS:
         assert_same_tensors(name, alone(name)[1], predicted[name])
-
-
-def test_a_text_without_a_prompt_is_refused():
-    said = run("11_llm/grpo.py", *TINY, "--no-pretrained", "--max-length", 1, code=2)
-    assert "a prompt and its completion are at least 2 tokens" in said

@@ -97,16 +97,3 @@ def test_digits_are_read():
     perplexity = float(printed.split("test perplexity ")[1].split()[0])
     # Without images, five tokens of which one is one of ten digits: the fifth root of 10.
     assert 1 < perplexity < 1.3 < 10 ** (1 / 5)
-
-
-@pytest.mark.parametrize(
-    "options, why",
-    [
-        (("--model", "gpt_tiny"), "gpt2 models cannot caption images"),
-        (("--max-length", "16"), "--max-length 16: an image has one token or more"),
-        (("--max-length", "600"), "--max-length 600: qwen2_vl_tiny accepts at most 512 tokens"),
-    ],
-)
-def test_mistakes(options, why):
-    printed = run(f"{ROAD}.py", *TINY, "--no-pretrained", *options, code=2)
-    assert why in printed and "Traceback" not in printed

@@ -15,7 +15,6 @@ from emulated_gpu.why import history
 from shared.lab.predict import command, options, selection
 from shared.lab.predict.jobs import Failed, run_jobs
 from shared.lab.records import formats, scripts
-from shared.run.errors import UserError
 
 pytestmark = NEEDS
 
@@ -74,33 +73,6 @@ def test_segments_that_grow_waste_less():
         assert (
             now["device_peak_gb"] <= now["device_reserved_gb"] <= was["device_reserved_gb"] + page
         )
-
-
-@pytest.mark.parametrize(
-    "argv, message",
-    [
-        (["--card", "much"], "--card: much is not a known card; choose from v100"),
-        (["--model", "vit_tiny", "11"], "is for images, but 11_llm/before trains on"),
-        (["08", "--preset", "tiny", "--devices", "3"], "16 images is not divisible by 3"),
-        (["06", "--updates", "5"], "unrecognized arguments: --updates 5"),
-        (["06", "--", "--lr", "1"], "there is no"),
-        (["06", "--image-px", "1"], "--image-px 1: vit_l_16 takes a multiple of 16"),
-        (["06", "--image-px", "16", "--model", "vit_h_14"], "vit_h_14 takes a multiple of 14"),
-        (["06", "--model", ","], "--model ',' has an empty name"),
-        (["06", "--model", ""], "--model '' has an empty name"),
-        (["08", "--devices", "100000000"], "100000000 is more than 100,000"),
-        (["01", "--batch-size", "1000000000"], "1000000000 is more than 1,000,000"),
-        (
-            ["01", "--preset", "tiny", "--batch-size", "1000"],
-            "with 1000 images at once, its data make 2 updates, not 3; take a smaller --batch-size",
-        ),
-        (["06", "--one-gpu"], "--one-gpu names the scripts; leave out the others"),
-    ],
-)
-def test_bad_input_is_told(argv, message):
-    with pytest.raises(UserError, match=message) as caught:
-        command.main(argv)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
