@@ -3,7 +3,6 @@
 import ast
 import re
 
-import pytest
 from conftest import ROOT
 from helpers.house import code
 
@@ -44,20 +43,3 @@ def test_docstrings_begin_with_a_statement():
                 faults.append(f"{file.relative_to(ROOT)}:{number}: {reason}: {line}")
     assert count > 1000  # the files were found
     assert not faults, "\n".join(faults)
-
-
-@pytest.mark.parametrize(
-    "line, is_right",
-    [
-        ("What a script needs on an emulated card.", False),
-        ("Whether the host sets the pace.", False),
-        ("Return whether the host sets the pace.", True),
-        ("A number on a GPU, beside that on an emulated one.", False),
-        ("Return the names of this folder, and of the others.", False),
-        ("Measure the scripts, one after the other.", True),
-        ("Matrices of ranks that read from each other.", True),
-        ("Format one size of several, beside `other`.", True),
-    ],
-)
-def test_the_rule(line, is_right):
-    assert (fault(line) is None) == is_right

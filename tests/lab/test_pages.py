@@ -1,6 +1,5 @@
 """Promise: the diffs, figures and commands on the pages are those of the code."""
 
-import importlib
 import json
 import lzma
 import re
@@ -14,7 +13,6 @@ from helpers.versions import installed, made_here
 from packaging.version import Version
 from PIL import Image
 
-from shared.__main__ import COMMANDS
 from shared.lab.lessons import pages, pictures, proof
 from shared.lab.records import scripts, stored
 from shared.lab.records.reading import read
@@ -113,45 +111,6 @@ def test_the_first_commands_install_and_run():
     _, second, third = map(arguments, commands)
     assert second == ["-m", "shared", "ladder", "--preset", "tiny"]
     assert third[:2] == ["-m", "pytest"] and third[-1] == "tests"
-
-
-def taught():
-    """Return the section of the workshop page's README that plans a workshop."""
-    page = (ROOT / "shared" / "lab" / "report" / "README.md").read_text()
-    return re.search(r"^## Teach it$(.*?)^## ", page, re.DOTALL | re.MULTILINE)[1]
-
-
-def test_the_plans_name_commands_that_exist(capsys):
-    spans = [span.split() for span in re.findall(r"`python (.+?)`", taught())]
-    modules = {key: text for group in COMMANDS.values() for key, (_, text) in group.items()}
-    named = {words[2] for words in spans if words[:2] == ["-m", "shared"]}
-    assert {"predict", "game", "check"} <= named <= {*modules}
-    for name in named:
-        with pytest.raises(SystemExit):
-            importlib.import_module(f"shared.{modules[name]}").main(["--help"])
-        known = capsys.readouterr().out
-        for words in spans:
-            if words[2:3] == [name]:
-                options = {word for word in words if word.startswith("--")}
-                assert options <= {*re.findall(r"--[\w-]+", known)}, words
-    for words in spans:
-        scripts_named = [word for word in words if re.match(r"\d\d_\w+/", word)]
-        assert all((ROOT / script).is_file() for script in scripts_named), words
-
-
-def test_pages_of_the_plans_have_the_commands_of_a_card():
-    """The plans say that a page has two: the script that runs out of memory, the one that fits."""
-    two = re.findall(r"the two commands of \[page (\d\d)\]", taught())
-    assert two
-    for number in two:
-        (page,) = ROOT.glob(f"{number}_*/README.md")
-        assert page.read_text().count("$ python -m emulated_gpu --card ") == 2, page
-
-
-def test_minutes_of_a_plan_follow_each_other():
-    minutes = re.findall(r"^\| (\d+) to (\d+) \|", taught(), re.MULTILINE)
-    starts, ends = ([int(pair[i]) for pair in minutes] for i in (0, 1))
-    assert starts == [0, *ends[:-1]] and ends[-1] == 90
 
 
 def test_the_readme_shows_what_its_command_prints(tmp_path):

@@ -11,7 +11,6 @@ from helpers.emulated import NEEDS
 from helpers.predictions import predicted
 from safetensors.torch import load_file
 
-from shared.lab.evidence import groups
 from shared.lab.predict.jobs import Wanted, run_jobs
 from shared.lab.predict.stage import predict
 from shared.lab.records import scripts
@@ -98,14 +97,6 @@ def test_ranks_alone_need_what_they_need_together(together, capsys):
     assert "rank 0, backward pass" in capsys.readouterr().out
     assert shown["rank"] == 0
     assert shown["train"]["breakdown_gb"] == found["train"]["breakdown_gb"]
-
-
-def test_the_first_stage_holds_more_if_all_forward_passes_come_first():
-    """The first holds eight micro-batches instead of four, the last eight instead of a single."""
-    held = {words: r["train"]["breakdown_gb"] for words, r in groups.variants().items()}
-    for gpu, factor in (("first", 1.5), ("last", 2)):
-        one_at_once, all_first = (held[f"{how}, the {gpu} GPU"] for how in ("1F1B", "GPipe"))
-        assert all_first["activations"] > factor * one_at_once["activations"]
 
 
 @NEEDS

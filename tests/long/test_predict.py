@@ -27,20 +27,6 @@ def test_device_memory_falls(on_gpu, before, after):
         assert after["train"]["device_peak_gb"] < before["train"]["device_peak_gb"]
 
 
-@pytest.mark.parametrize("name", NAMES + TEXT)
-def test_figures_agree_with_each_other(on_gpu, name):
-    record = on_gpu[name]
-    for phase in ("load", "train"):
-        p = record[phase]
-        assert sum(p["breakdown_gb"].values()) == pytest.approx(p["device_peak_gb"], rel=1e-9)
-        most = 3 * p["device_peak_gb"] + 2 * 20 * MIB / 1e9
-        assert p["device_peak_gb"] <= p["device_reserved_gb"] < most
-    at = record["peak_at"]["train"]
-    assert at["phase"] in ("forward", "backward", "step")
-    assert at["module"].startswith(("encoder.layers.encoder_layer_", "distilbert."))
-    assert record["peak_at"]["load"]["phase"] == "load"
-
-
 def test_weights_by_hand(on_gpu):
     # ViT-L/16 at 224 px for 10 classes: https://arxiv.org/abs/2010.11929, table 1
     width, layers, tokens = 1024, 24, 14 * 14 + 1

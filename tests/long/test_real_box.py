@@ -8,11 +8,9 @@ import torch
 from conftest import ROOT, run
 from helpers.emulated import NEEDS
 from helpers.own_recipe import UPDATES, write_weights
-from helpers.predictions import predicted
 from helpers.recipe_runs import RECIPE, seen, trained
 from helpers.resuming import OFTEN
 
-from emulated_gpu.why import times
 from shared.lab.records import scripts
 
 PAGE = (ROOT / "shared" / "memory" / "real_box.md").read_text()
@@ -20,22 +18,10 @@ TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node")
 ON_GPUS = ("-m", "emulated_gpu", "--devices")
 OUTPUTS = ("stdout", "stderr")
 NEW_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"  # one for each start, with no old addresses
-GLOO = 'init_process_group()=>init_process_group("cpu:gloo,cuda:nccl")'
 EARLY = (
     "optimizer = torch.optim.AdamW(model.parameters(), lr=LR)  # after sharding=>",
     "model = Model()  # in fp32, without memory=>model = Model(); "
     "optimizer = torch.optim.AdamW(model.parameters(), lr=LR)",
-)
-ON_HOST = (
-    "import MixedPrecisionPolicy=>import CPUOffloadPolicy, MixedPrecisionPolicy",
-    "fully_shard(unit, mp_policy=policy)=>"
-    "fully_shard(unit, mp_policy=policy, offload_policy=CPUOffloadPolicy())",
-    "to_empty(device=device)=>to_empty(device='cpu')",
-    "lr=LR)=>lr=LR, fused=True)",
-)
-ASYNC = (
-    "dcp.save(=>saving = dcp.async_save(",
-    "    dist.destroy=>    saving.result()\n    dist.destroy",
 )
 
 
@@ -101,23 +87,6 @@ def test_emulated_gpus_train_and_resume_on_fewer(box):
     assert file["model"]["first.weight"].shape == (33, 64) and file["epoch"] == 2
 
 
-@NEEDS
-@pytest.mark.parametrize(
-    "changes, error",
-    [
-        (ON_HOST, "No backend type associated with device type cpu"),
-        (ASYNC, "A CPU backend must be enabled"),
-    ],
-    ids=["on the host", "in the background"],
-)
-def test_what_needs_gloo_beside_nccl(changes, error, box):
-    printed = launched(box, 2, 1, 0, *changes, before=(*ON_GPUS, 2), code=1)
-    assert error in printed and error in PAGE
-    shutil.rmtree(box / "checkpoints", ignore_errors=True)
-    printed = launched(box, 2, 1, 0, GLOO, *changes, before=(*ON_GPUS, 2))
-    assert len(seen(printed)[0]) == UPDATES and (box / "checkpoints/0001/.metadata").exists()
-
-
 def test_fp32_has_the_same_losses_on_any_number_of_processes(box):
     """In bf16 they agree within 2%, also if gradients are added up in it."""
     assert "agreed within 2%" in PAGE
@@ -149,22 +118,6 @@ def test_an_optimizer_from_before_sharding(box):
     assert first == last
     said = run(box / "08_fsdp/train.py", *options, "--devices", 2, code=1)
     assert "Create the optimizer after setting up the model" in said
-
-
-@NEEDS
-def test_ddp_without_nvlink():
-    """DDP sends a third less, and where the host sets the pace it saves no time."""
-    names = ("08_fsdp/train", "08_fsdp/ddp")
-    command = (*names, "--card", "rtx4090")
-    assert " ".join(("python -m shared predict 08", *command[1:])) in PAGE
-    records = predicted(*command)
-    fsdp, ddp = (records[name] for name in names)
-    # An all-reduce sends what a reduce-scatter and an all-gather of the same size send.
-    sent = fsdp["cost"]["gathered_gb"] + fsdp["cost"]["reduced_gb"]
-    assert 2 * ddp["cost"]["reduced_gb"] == pytest.approx(sent * 2 / 3, rel=0.01)
-    assert times.is_paced(fsdp["time"]) and times.is_paced(ddp["time"])
-    assert ddp["time"]["ms"] > fsdp["time"]["ms"]
-    assert ddp["train"]["device_peak_gb"] > fsdp["train"]["device_peak_gb"]
 
 
 def test_resume_refuses_another_number_of_devices(tmp_path):

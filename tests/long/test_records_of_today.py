@@ -125,3 +125,10 @@ def test_the_sheet_of_the_game():
         assert (then["level"], then["lines"]) == (level.number, now["lines"])
         first = [v["printed"][1].partition(":")[0] for v in (then, now)]
         assert first[0] == first[1], f"{then['title']}, of {DAY}"
+
+
+def test_small_updates_are_lost_in_bf16_alone():
+    for r in stored.read(stored.LOST_UPDATES):
+        is_bf16 = r["script"] == "03_bf16/train"
+        said = f"{r['script']} changes {r['changed']:.0%} of its weights"
+        assert (r["changed"] < 0.2) == is_bf16, said

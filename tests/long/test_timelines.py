@@ -3,7 +3,6 @@
 import pytest
 from conftest import NAMES, TEXT
 
-from emulated_gpu.why import history
 from shared.lab.predict.lines import Lines
 from shared.lab.records import scripts, stored
 
@@ -32,29 +31,6 @@ def test_lines_are_those_of_the_script(name):
         assert any(word in text[line] for line in lines if line)
     forward = moments["phases"].index("backward")
     assert "backward(" in text[moments["lines"][forward]]
-
-
-@pytest.mark.parametrize("name", NAMES + TEXT)
-def test_the_largest_tensors_are_those_in_memory(name):
-    moments = STORED[name]
-    texts = moments["texts"]
-    for part, columns in moments["tensors"].items():
-        held = moments[part]
-        rows = [dict(zip(columns, row)) for row in zip(*columns.values())]
-        assert all(row["nbytes"] > 0 and row["born"] >= 0 for row in rows)
-        for n in range(0, len(moments["at"]), 25):
-            at = moments["at"][n]
-            for label, sizes in held.items():
-                there = [r for r in rows if r["freed"] is None or r["freed"] > at >= r["born"]]
-                there = [r for r in there if r["born"] <= at and texts[r["category"]] == label]
-                mine = [r["nbytes"] / 1e6 for r in there]
-                together = sum(sorted(mine)[-history.LARGEST :])
-                assert together <= sizes[n] + 0.02
-                # If there are fewer than ten, these are all.
-                assert len(mine) >= history.LARGEST or together == pytest.approx(sizes[n], abs=0.02)
-    if "parameters" in moments["device"]:  # else they are on the host
-        weights = {texts[i] for i in columns["module"] if i is not None}
-        assert any(module.endswith("weight") for module in weights)
 
 
 def test_lines_of_a_script():
