@@ -1,17 +1,23 @@
-"""Promise: problems with --save and --resume are reported, and lose no training run."""
+"""Promise: --save keeps a model and --resume continues a run; problems lose no training run.
+
+Code in the saved files is never run.
+"""
 
 import errno
 import runpy
 import shutil
 import types
 
+import numpy as np
 import pytest
 import torch
 from conftest import read_json, run
 from helpers.resuming import OFTEN, interrupt
-from helpers.sample_files import textures
+from helpers.sample_files import spoiled, textures
 from helpers.single_process import losses
+from PIL import Image
 from safetensors.torch import load_file
+from sklearn.datasets import load_digits
 
 from shared.images import data, models
 from shared.lab.records import scripts
@@ -83,7 +89,7 @@ def test_the_state_of_a_gradient_scaler_is_kept(tmp_path):
     assert resumed.SCALER.get_scale() == 8.0 * 2**4  # doubled after every third of 12 updates
 
 
-UNUSUAL = [f"06_sgd/{n}" for n in "adam_8bit adam_in_backward adam_on_host apollo ema".split()]
+UNUSUAL = [f"06_sgd/{n}" for n in "adam_8bit adam_in_backward ema".split()]
 
 
 @pytest.mark.parametrize("name", [*UNUSUAL, "11_llm/qlora"])
@@ -124,3 +130,42 @@ def test_classify_reads_pictures_as_an_evaluation_does(tmp_path):
     paths = [test.source.samples[i][0] for i in test.indices]
     assert made.cropped and made.classes == ["dark", "light"]
     assert torch.equal(classify["read"](paths, made), torch.stack([x for x, _ in test]))
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory):
+    """06, its options, and its --save folder with a checkpoint, after an interruption."""
+    script, folder = scripts.get("06_sgd/train").load(), tmp_path_factory.mktemp("digits") / "saved"
+    options = ["--preset", "tiny", "--max-steps", "24", "--save", str(folder), *OFTEN]
+    interrupt(script, options)
+    return script, options, folder
+
+
+def test_no_file_of_a_checkpoint_runs_code(interrupted, tmp_path):
+    script, options, folder = interrupted
+    [file] = folder.glob("checkpoint-*/*")
+    for _ in spoiled(file, tmp_path / "marker"):
+        with pytest.raises(Exception):
+            script.main([*options, "--resume"])
+    assert not (tmp_path / "marker").exists()
+
+
+def test_a_saved_model_names_pictures(interrupted, tmp_path):
+    script, options, folder = interrupted
+    record = script.main([*options, "--resume"])
+    assert sorted(file.name for file in folder.iterdir()) == ["config.json", "model.safetensors"]
+    with pytest.raises(SystemExit) as end:  # a job that is started again
+        script.main([*options, "--resume"])
+    assert not end.value.code
+    raw, paths = load_digits(), [str(tmp_path / f"{i}.png") for i in range(40)]
+    for path, picture in zip(paths, raw.images):
+        Image.fromarray((picture * 255 / 16).astype(np.uint8)).save(path)
+    printed = run("10_offload/classify.py", folder, *paths).splitlines()
+    right = sum(line.startswith(f"{digit} (") for line, digit in zip(printed, raw.target))
+    assert len(printed) == 40 and right / 40 > record["test_accuracy"] - 0.1
+    load = runpy.run_path("10_offload/classify.py")["load"]
+    for file in folder.iterdir():
+        for _ in spoiled(file, tmp_path / "marker"):
+            with pytest.raises(Exception):
+                load(folder)
+    assert not (tmp_path / "marker").exists()
