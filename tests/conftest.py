@@ -40,6 +40,7 @@ SINGLE = [name for name in NAMES if name not in SHARDED]
 PLAIN = scripts.plain()
 ROADS = scripts.side_roads()
 SHARDED_ROADS = [name for name in ROADS if scripts.get(name).load().DEVICES > 1]
+LONGEST = ("test_ladder", "test_side_roads", "test_own_script", "test_predict", "test_equivalence")
 OF_TORCHRUN = ("LOCAL_RANK", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
 
 
@@ -52,6 +53,11 @@ def pytest_xdist_auto_num_workers(config):
     files = {argument.partition("::")[0] for argument in config.args}
     single = len(files) == 1 and Path(*files).is_file()
     return 0 if single else 2
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with the files that take longest, so that no worker has one of them left at the end."""
+    items.sort(key=lambda item: item.path.stem not in LONGEST)
 
 
 def run(*command, code=0, cwd=ROOT, limit=400, **env):

@@ -17,8 +17,8 @@ def emulated(text, folder):
     return run("-m", "emulated_gpu", "mine.py", cwd=folder)
 
 
-def record_of(text, folder, *options):
-    """Ask as predicted() does; return the record that --json writes."""
+def answer(text, folder, *options):
+    """Ask as predicted() does; return the output, and the record that --json writes."""
     file = folder / "why.json"
-    predicted(text, folder, "--json", file, *options)
-    return json.loads(file.read_text())
+    printed = predicted(text, folder, "--json", file, *options)
+    return printed, json.loads(file.read_text())

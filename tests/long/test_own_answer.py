@@ -5,7 +5,7 @@ import re
 import pytest
 from conftest import run
 from helpers.emulated import NEEDS
-from helpers.own import predicted, record_of
+from helpers.own import answer, predicted
 
 from emulated_gpu.cards import set_aside
 
@@ -141,7 +141,7 @@ AutoTokenizer.from_pretrained("nobody/has-this")
 
 
 def test_types_stand_beside_the_bytes_and_the_host_apart(tmp_path):
-    record = record_of(TYPES, tmp_path)
+    said, record = answer(TYPES, tmp_path)
     types = record["types_gb"]
     for category in ("parameters", "optimizer states"):
         assert types[category].keys() <= {"bf16", "fp32"}
@@ -150,7 +150,6 @@ def test_types_stand_beside_the_bytes_and_the_host_apart(tmp_path):
     assert both["fp32"] * 1e9 >= 8192 * 4096 * 4  # the copy that .float() makes
     assert record["process"]["pinned_gb"] * 1e9 == 256 * MIB
     assert record["process"]["peak_gb"] * 1e9 > 256 * MIB  # kept memory has been written
-    said = predicted(TYPES, tmp_path)
     assert "bf16" in said and "; pinned 268.4 MB" in said
 
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from helpers.emulated import NEEDS
-from helpers.own import predicted, record_of
+from helpers.own import answer, predicted
 
 from emulated_gpu.cards import NCCL_GB
 
@@ -177,7 +177,7 @@ def test_evaluation_that_keeps_its_results_is_counted_to_its_end(loader, keeps, 
 
 
 def test_gradients_that_fsdp_does_not_reduce_yet_are_gradients(tmp_path):
-    record = record_of(UNREDUCED, tmp_path, "--devices", 8)
+    _, record = answer(UNREDUCED, tmp_path, "--devices", 8)
     held = record["train"]["breakdown_gb"]
     whole = 4096**2 * 4 / 1e9
     assert held["gradients"] == pytest.approx((3 + 1 / 8) * whole)

@@ -3,7 +3,7 @@
 import pytest
 from conftest import run
 from helpers.emulated import NEEDS
-from helpers.own import predicted, record_of
+from helpers.own import answer, predicted
 
 from emulated_gpu.why import pace
 
@@ -36,13 +36,12 @@ REASON = "mine.py:12"
 
 def test_a_range_where_the_pace_decides(tmp_path):
     text = COPIES.replace("KERNELS", "9")
-    record = record_of(text, tmp_path)
+    printed, record = answer(text, tmp_path)
     least, most = record["pace"]["device_reserved_gb"]
     assert least <= record["train"]["device_reserved_gb"] < 0.1 < 0.3 < most
     assert "device_peak_gb" not in record["pace"]  # the program itself holds one tensor
     (reason,) = record["kept_by"]
     assert reason.endswith(REASON)
-    printed = predicted(text, tmp_path)
     assert f"{least:.3g} to {most:.3g} GB reserved" in printed
     assert "GB reserved, depending on how fast the host is (5 to 60 µs for a kernel)" in printed
     assert f"your script needs {most + 0.74:.2f} GB with" in printed
@@ -51,7 +50,7 @@ def test_a_range_where_the_pace_decides(tmp_path):
 def test_one_figure_where_it_does_not(tmp_path):
     """A copy ends before the next one begins, even beside the fast host."""
     text = COPIES.replace("KERNELS", "99")
-    record = record_of(text, tmp_path)
+    _, record = answer(text, tmp_path)
     assert record["kept_by"] and "pace" not in record and not pace.lines(record)
 
 

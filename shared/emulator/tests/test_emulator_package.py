@@ -53,9 +53,10 @@ def packaged_files():
     return [name for name in files if (PROJECT / name).exists()]
 
 
-@pytest.fixture
-def elsewhere(tmp_path):
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory):
     """A folder with the package's files, one to run scripts in, and their environment."""
+    tmp_path = tmp_path_factory.mktemp("elsewhere")
     site, work = tmp_path / "site", tmp_path / "work"
     work.mkdir()
     (work / "train.py").write_text(TRAIN)
