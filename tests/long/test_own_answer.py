@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from conftest import run
 from helpers.emulated import NEEDS
 from helpers.own import answer, predicted
 
@@ -226,19 +225,6 @@ def test_without_a_network_texts_have_tokens(tmp_path, monkeypatch):
     assert "nobody/has-this" in said
 
 
-@pytest.mark.parametrize(
-    "name, meant", [("4090", "rtx4090"), ("h10", "h100"), ("rtx 409", "rtx4090")]
-)
-def test_a_card_that_is_nearly_known_is_named(name, meant):
-    said = run("-m", "emulated_gpu", "--card", name, "train.py", code=2)
-    assert f"did you mean {meant}?" in said
-
-
 def test_a_script_that_stays_on_the_cpu_gets_no_answer(tmp_path):
     said = predicted(ON_THE_CPU, tmp_path, code=2)
     assert "on a GPU; is .cuda() missing?" in said or "nothing ran on the GPU" in said
-
-
-def test_a_number_that_names_a_card_is_no_size(tmp_path):
-    said = predicted(TYPES, tmp_path, "--card", 4090, code=2)
-    assert "4090 is not a known card; did you mean rtx4090?" in said

@@ -26,6 +26,8 @@ MISTAKES = {
     "missing.py": "missing.py: there is no such script or program",
     "-m": "-m: name a module to run",
     "--card a1000 train.py": "a1000 is not a known card",
+    "--card h10 train.py": "did you mean h100?",
+    "why --card 4090 train.py": "4090 is not a known card; did you mean rtx4090?",
     "--devices 0 train.py": "0 is not a number of devices",
     "--devices 65 train.py": "at most 64 without --alone",
     "--host soon train.py": "soon is not a number of microseconds",
