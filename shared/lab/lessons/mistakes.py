@@ -4,7 +4,7 @@ import ast
 import difflib
 
 from shared.lab.evidence import groups
-from shared.lab.records import formats, markdown
+from shared.lab.records import formats, markdown, reading
 
 
 def questions():
@@ -35,7 +35,7 @@ def questions():
 
 def grown(records, before, after):
     """Return the peaks of two variants, and their difference, as text."""
-    peaks = [records[v.title]["train"]["device_peak_gb"] for v in (before, after)]
+    peaks = [reading.peak(records[v.title]) for v in (before, after)]
     return f"{formats.size(peaks[0])}, then {formats.size(peaks[1])}: {markdown.compared(*peaks)}"
 
 

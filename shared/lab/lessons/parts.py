@@ -95,8 +95,7 @@ def origin(folder):
     if any(run["name"] == name for run in measured.compared()):
         on_gpu = "; the script [on a GPU](../shared/lab/evidence/measured.md)"
     text = (
-        f"Emulated: {card}, PyTorch {torch}. Measured: tiny on {tiny['device']}{gloo}"
-        f"{on_gpu}. "
+        f"Emulated: {card}, PyTorch {torch}. Measured: tiny on {tiny['device']}{gloo}{on_gpu}. "
         f"All: `python -m shared predict {folder.name[:2]}`."
     )
     return markdown.text(markdown.folded(markdown.ORIGIN, [text]))
@@ -105,9 +104,7 @@ def origin(folder):
 def picture(folder):
     """Return the timeline of a stage beside that of the stage before, as a picture."""
     rows = [stored.predictions()[name] for name in pair(folder)]
-    peaks = [
-        f"{r['script']}, {formats.size(r['train']['device_peak_gb'])} at the peak" for r in rows
-    ]
+    peaks = [f"{r['script']}, {formats.size(reading.peak(r))} at the peak" for r in rows]
     # Links are relative to the page that they are on.
     file = os.path.relpath(FIGURES / f"{folder.name}.png", folder)
     return f"![What holds the memory during one update: {' beside '.join(peaks)}]({file})"

@@ -7,7 +7,7 @@ from shared.lab.predict import cases
 from shared.lab.records import markdown, scripts, stored
 from shared.lab.records.columns import Column, in_markdown
 from shared.lab.records.formats import number
-from shared.lab.records.reading import on_host
+from shared.lab.records.reading import on_host, peak
 
 
 def part(folder, table=None):
@@ -24,7 +24,7 @@ def part(folder, table=None):
     def change(row):
         # The first of a group is compared with none.
         before = records.get(row["variant"].against)
-        return before and markdown.against(*(r["train"]["device_peak_gb"] for r in (before, row)))
+        return before and markdown.against(peak(before), peak(row))
 
     columns = [
         Column("GB", "variant.title"),

@@ -9,7 +9,7 @@ from PIL import Image, PngImagePlugin
 
 from shared.lab.records.atomic_files import write_bytes
 from shared.lab.records.formats import one_line, scale
-from shared.lab.records.reading import by_model, setting
+from shared.lab.records.reading import by_model, peak, setting
 from shared.memory.accounting.blocks import CATEGORIES
 
 matplotlib.use("Agg")  # draws to files, needs no display
@@ -29,9 +29,9 @@ def draw(records, file):
     parts = []
     groups = by_model(records)
     for group in groups:
-        most = max(r["train"]["device_peak_gb"] for r in group)
+        most = max(map(peak, group))
         # Below a fifth of the highest bar, the categories of a bar cannot be told apart.
-        parts += [group, [r for r in group if r["train"]["device_peak_gb"] < most / 5]]
+        parts += [group, [r for r in group if peak(r) < most / 5]]
     parts = [part for part in parts if part]
     # Widths by the number of bars, so that all bars are equally wide.
     widths = [len(part) for part in parts]
@@ -53,7 +53,7 @@ def draw(records, file):
 
 def peaks(records):
     """Return the values for a picture's metadata, {script: peak in GB}; see save()."""
-    return {r["script"]: r["train"]["device_peak_gb"] for r in records}
+    return {r["script"]: peak(r) for r in records}
 
 
 def save(figure, file, shown):
@@ -92,12 +92,12 @@ def _draw_bars(axes, records):
     loading = [r["load"]["device_peak_gb"] * factor for r in records]
     axes.plot(positions, loading, "ko", ms=5, label="peak while loading")
     for x, r in zip(positions, records):
-        peak = r["train"]["device_peak_gb"] * factor
+        height = peak(r) * factor
         # The sum of the parts may exceed the peak by a rounding error.
-        at = (x, max(peak, bottoms[x]))
+        at = (x, max(height, bottoms[x]))
         above = {"xytext": (0, 3), "textcoords": "offset points"}
         # Peaks in MB reach from less than 1 to hundreds: three digits suit all of them.
-        text = f"{peak:.2f}" if factor == 1 else f"{peak:.3g}"
+        text = f"{height:.2f}" if factor == 1 else f"{height:.3g}"
         axes.annotate(text, at, ha="center", fontsize=9, **above)
     names = [
         one_line(r["script"]).removesuffix("/train").replace("_", "\n").replace("/", "\n")
