@@ -55,11 +55,10 @@ def main():
     if name == "ladder":  # the first command of most readers
         print("- starting: importing PyTorch", flush=True)  # which takes some seconds
     sys.argv[:2] = [f"python -m shared {name}"]
-    errors = importlib.import_module("shared.run.errors")  # here: it imports PyTorch
     try:
         result = importlib.import_module(f"shared.{modules[name]}").main()
     except (Exception, KeyboardInterrupt):
-        errors.explain(*sys.exc_info())
+        importlib.import_module("shared.run.errors").explain(*sys.exc_info())
     return result if isinstance(result, int) else 0
 
 

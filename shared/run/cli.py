@@ -9,10 +9,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import torch
-
-from shared.memory import bf16
-from shared.run import devices as number_of_devices
 from shared.run import errors
 from shared.run.errors import UserError
 
@@ -91,6 +87,9 @@ def parse(
     Raises:
         UserError: an option is unknown, out of range, or does not fit this script or machine.
     """
+    from shared.memory import bf16  # here: commands that do not train answer without PyTorch
+    from shared.run import devices as number_of_devices
+
     errors.install()
     path = Path(file).resolve()
     docstring = ast.get_docstring(ast.parse(path.read_bytes())) or path.stem
@@ -167,6 +166,8 @@ def keep_apart(args, *outputs):
 
 def choose(args, task):
     """Set accelerator ("cuda" or "cpu"), preset, model and data; then call task.choose()."""
+    import torch
+
     args.task, args.notes = task, []
     if not 0 <= args.seed < 2**32:  # as NumPy accepts it
         raise UserError(f"--seed {args.seed} is not from 0 to {2**32 - 1}")

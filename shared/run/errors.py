@@ -8,8 +8,6 @@ import sys
 import time
 from pathlib import Path
 
-import torch
-
 
 class UserError(ValueError):
     """An error that the user can correct, with a message of one line that says how."""
@@ -53,7 +51,8 @@ def verdict(kind, error):
         return 2, f"{error.filename}: {error.strerror}"
     if issubclass(kind, OSError) and error.errno == errno.ENOSPC:
         return 2, "the disk of the output is full"
-    if issubclass(kind, (UserError, argparse.ArgumentTypeError, torch.OutOfMemoryError)):
+    memory = getattr(sys.modules.get("torch"), "OutOfMemoryError", UserError)  # if imported
+    if issubclass(kind, (UserError, argparse.ArgumentTypeError, memory)):
         # An error in a DataLoader worker has the worker's traceback before its message.
         return 2, str(error).strip().splitlines()[-1].split("UserError: ")[-1]
     return 1, None

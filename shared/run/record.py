@@ -23,7 +23,6 @@ import re
 import subprocess
 from pathlib import Path
 
-import torch
 from watermark import watermark
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,6 +54,8 @@ def append(path, record):
 def device_name(device):
     """Return the name of the GPU, with a note if it is emulated, or of the CPU with its cores."""
     if device.type == "cuda":
+        import torch  # here: who only reads records answers without it, and at once
+
         name = torch.cuda.get_device_name(device)
         return f"{name} (emulated)" if "EMULATED_DEVICES" in os.environ else name
     cpuinfo = Path("/proc/cpuinfo")

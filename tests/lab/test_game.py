@@ -23,6 +23,8 @@ def test_a_level_is_a_stage_with_few_changes(level, tmp_path, monkeypatch, capsy
     stage = parts(scripts.get(level.script).path).lines
     # One is the line that finds shared/, and one the import that it needed.
     assert num_changed(stage, parts(file).lines) <= 7
+    preset = scripts.get(level.script).load().TASK.presets["full"]["model"]
+    assert level.setting(level.card).startswith(level.model or preset)
     assert len(level.hints) == 3 and level.solutions and len(level.tries) >= 3
     for change in (*level.solutions, *level.tries):
         assert level.text(change) != level.text()

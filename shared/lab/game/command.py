@@ -9,10 +9,9 @@ import json
 from pathlib import Path
 
 from emulated_gpu import cards
-from shared.lab.game import levels, texts
+from shared.lab.game import levels
 from shared.lab.grading.source import parts
 from shared.lab.records.atomic_files import write_text
-from shared.memory import bf16
 from shared.run.cli import Parser, positive, try_writing
 from shared.run.errors import UserError
 
@@ -83,7 +82,7 @@ def begin(level, card, folder):
     print(f"{RUN} {path.name}          runs it on the emulated card, and judges")
     print(f"{RUN} {path.name} --hint   gives a hint, of {len(level.hints)}")
     if '"bf16' in level.text() and not cards.CARDS[card].bf16:
-        print(f"\nA {cards.CARDS[card].title} has {bf16.NOTE}{bf16.SLOW}.")
+        print(f"\nA {cards.CARDS[card].title} has no bf16, and computes it in fp32, slowly.")
     # The script itself would take the preset's model, which the level replaces.
     model = f" --model {level.model}" if level.model else ""
     look = f"python -m emulated_gpu --card {card} {path.name} --dry-run{model}"
@@ -131,7 +130,8 @@ def hint(level, number, progress):
 
 def play(path, level, card, progress):
     """Judge a file, and keep what is best; return the exit code."""
-    from shared.lab.game.judge import Play, judge  # not for hints: it imports much
+    from shared.lab.game import texts  # not for hints: they import much
+    from shared.lab.game.judge import Play, judge
 
     try_writing(progress.file)
     print(f"{path.name}, level {level.number}, {level.title}: {level.setting(card)}", flush=True)
