@@ -1,12 +1,10 @@
 """A browser that opens the workshop page, started once per file of tests."""
 
-import json
 import os
 import shutil
 
 import pytest
 
-from helpers.workshop_page import HOSTILE, RECORD
 from shared.lab.report import command
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -30,22 +28,21 @@ def browser():
 
 @pytest.fixture(scope="module")
 def address(browser, tmp_path_factory):
-    """The page's address, with one more file of records, whose names are code."""
+    """The page's address."""
     folder = tmp_path_factory.mktemp("page")
-    hostile = {**RECORD, "device": HOSTILE, "dataset": HOSTILE}
-    odd = [{}, {"script": "01_baseline/plain"}, {"script": f"99_mine/{HOSTILE}"}]
-    lines = [json.dumps({**hostile, **change}) + "\n" for change in odd]
-    (folder / "mine.jsonl").write_text("".join(lines))
-    command.main(["--records", str(folder / "mine.jsonl"), "--out", str(folder)])
+    command.main(["--out", str(folder)])
     return (folder / "index.html").as_uri()
 
 
 @pytest.fixture
 def visit(browser, address):
-    """Open the page, which must log no message and request nothing; place: "#06_sgd-train"."""
+    """Open the page behind the door of lessons, or at a place such as "#06_sgd-train".
+
+    It must log no message and request nothing.
+    """
     contexts, said, asked = [], [], []
 
-    def open_page(width=1280, height=900, place="", **options):
+    def open_page(width=1280, height=900, place="#ladder", **options):
         size = {"width": width, "height": height}
         context = browser.new_context(viewport=size, **options)
         contexts.append(context)

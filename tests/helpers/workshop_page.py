@@ -1,10 +1,5 @@
-"""Shared by the tests of the workshop page: a record, a name that is code, parts of the page."""
+"""Shared by the tests of the workshop page: its width, and parts of it."""
 
-from shared.lab.records.reading import read
-from shared.lab.records.stored import TINY_MEASURED
-
-RECORD = read(TINY_MEASURED)[0][0]
-HOSTILE = "<img src=x onerror=document.title='taken'>"
 WIDTH = "document.documentElement.scrollWidth"
 
 

@@ -27,25 +27,26 @@ def bare(text):
 
 
 def test_it_is_one_file(page):
-    assert re.findall(FETCHED, page) == [] and 1e6 < len(page.encode()) <= 6e6
+    assert re.findall(FETCHED, page) == [] and 1e6 < len(page.encode()) <= 3e6
 
 
 def test_it_has_every_stage_with_its_peak_and_exercises(page):
     for name in NAMES + TEXT:
         begin = page.index(f'<article id="{name.replace("/", "-")}"')
         article = page[begin : page.index("</article>", begin)]
-        assert size(stored.predictions()[name]["train"]["device_peak_gb"]) in article
+        gb = stored.predictions()[name]["train"]["device_peak_gb"]
+        assert size(gb) in article or f"{gb:.2f} GB" in article
         asked = of_page(name.split("/")[0]) if name.endswith("/train") else []
         assert article.count("<summary>Answer</summary>") == len(asked)
         assert all(f"<pre><code>{html.escape(e.command)}</code></pre>" in article for e in asked)
 
 
 def test_its_diffs_are_those_of_the_files(page):
-    """Of any two stages, all lines are there but docstrings and lines far from a change."""
+    """All lines are there but docstrings and lines far from a change."""
     cell = r'<td class="n">(\d*)</td><td class="(?:old|new)">(.*?)</td>'
     table = r'<table class="diff">\n<caption>(.*?)</caption>(.*?)</table>'
     shown = dict(re.findall(table, page, re.DOTALL))
-    pairs = {f"{a} → {b}" for chain in (NAMES + TEXT, PLAIN) for a, b in zip(chain, chain[1:])}
+    pairs = {f"{a} → {b}" for chain in (NAMES, TEXT, PLAIN) for a, b in zip(chain, chain[1:])}
     assert pairs < {*shown}
     for pair, table in shown.items():
         files = [(ROOT / f"{name}.py").read_text().splitlines() for name in pair.split(" → ")]

@@ -1,8 +1,8 @@
-"""Promise: the workshop page's chart, comparison and card selection work in a browser."""
+"""Promise: the workshop page's chart and menu work in a browser, on a phone, too."""
 
 import pytest
 from conftest import NAMES
-from helpers.workshop_page import HOSTILE, WIDTH
+from helpers.workshop_page import WIDTH
 
 from shared.lab.records import stored
 from shared.lab.records.formats import size
@@ -28,35 +28,13 @@ def test_the_chart(visit):
     for name, drawn in linear.items():
         gb, most = (peaks[n]["train"]["device_peak_gb"] for n in (name, NAMES[0]))
         assert drawn / linear[NAMES[0]] == pytest.approx(gb / most, abs=0.01)
-    assert bars(page).locator(".published").count() == len(stored.ARTICLE)
     titles = page.locator("#dataset option").all_inner_texts()
-    name = next(text for text in titles if text.startswith("vit_tiny") and "side" not in text)
+    name = next(text for text in titles if text.startswith("vit_tiny"))
     page.locator("#dataset").select_option(label=name)
     measured = by_script(read(TINY_MEASURED)[0])
     for script in NAMES[:4]:
         gb = measured[script]["train"]["device_peak_gb"]
         assert bars(page, script).locator(".peak").inner_text() == size(gb)
-
-
-def test_compare_any_two(visit):
-    page, peaks, names = visit(), stored.predictions(), ["03_bf16/train", "08_fsdp/train"]
-    compared = page.locator("#comparison")
-    page.locator("#from").select_option(names[1])
-    page.locator("#to").select_option(names[0])  # shown in the ladder's order
-    assert compared.locator(".bar").count() == 2 and compared.locator(".ghost").count() == 1
-    assert compared.locator("figcaption").all_inner_texts() == names
-    ticks = [its.locator(".tick").all_inner_texts() for its in compared.locator(".canvas").all()]
-    assert ticks[0] == ticks[1] and len(ticks[0]) >= 4
-    sizes = [size(peaks[name]["train"]["device_peak_gb"]) for name in names]
-    assert f"allocated: {sizes[0]} to {sizes[1]}, " in compared.locator(".moved").inner_text()
-    assert compared.locator("ins", has_text="MICRO_BATCH_SIZE = 4").count() == 1
-    page.get_by_label("in plain PyTorch").check()
-    assert compared.locator("thead").inner_text().split() == ["03_bf16/plain", "08_fsdp/plain"]
-    page.get_by_label("with Fabric").check()
-    page.locator("#from").select_option("11_llm/before")  # of another model
-    assert compared.locator(".bar").count() == 0 and compared.locator("ins").count() > 5
-    page.locator("#to").select_option("11_llm/before")
-    assert compared.inner_text() == "Choose two different scripts."
 
 
 @pytest.mark.parametrize("pixels", [360, 1920])
@@ -77,7 +55,7 @@ def test_the_menu_of_a_phone(visit):
     page = visit(390, 844)
     menu, button = page.locator("#menu"), page.get_by_role("button", name="Menu")
     assert not menu.is_visible() and page.locator("#numbers").is_visible()
-    for name in ("#compare", "#times"):
+    for name in ("#wrong", "#times"):
         button.click()
         menu.locator(f"a[href='{name}']").click()
         menu.wait_for(state="hidden")
@@ -87,14 +65,3 @@ def test_the_menu_of_a_phone(visit):
     wide = visit()
     assert wide.locator("#menu a").first.is_visible()
     assert not wide.get_by_role("button", name="Menu").is_visible()
-
-
-def test_names_in_records_are_not_code(visit):
-    page = visit()
-    assert page.locator("img").count() == 0 and page.title() != "taken"
-    titles = page.locator("#dataset option").all_inner_texts()
-    own = next(title for title in titles if title.endswith("(mine.jsonl)"))
-    assert HOSTILE in own
-    page.locator("#dataset").select_option(label=own)
-    names = bars(page).locator(".name").all_inner_texts()
-    assert names == ["01_baseline/plain", "01_baseline/train", f"99_mine/{HOSTILE}"]

@@ -80,33 +80,15 @@ def test_a_timeline_by_pointer_and_touch(visit):
     assert re.search(r"\d [GM]B$", rows.first.locator("td").last.inner_text())
 
 
-def test_one_scale_for_all_stages_or_its_own(visit):
-    page, names = visit(), ("01_baseline/train", "06_sgd/train")
-    page.evaluate("document.documentElement.classList.remove('one-stage')")  # shows all stages
-    own = area(page, names[1], "activations")
-    article(page, names[1]).get_by_role("button", name="One scale for all stages").click()
-    for label in ("parameters", "activations"):
-        held = [stored.predictions()[n]["train"]["breakdown_gb"][label] for n in names]
-        drawn = [area(page, name, label) for name in names]
-        assert drawn[1] / drawn[0] == pytest.approx(held[1] / held[0], abs=0.05)
-    assert own > 3 * drawn[1]
-
-
 def test_the_stage_before_is_behind_it_only_where_the_passes_match(visit):
     page = visit()
     page.evaluate("document.documentElement.classList.remove('one-stage')")  # shows all stages
     for script, ghosts in {"02_mixed_precision": 1, "05_grad_accum": 0, "06_sgd": 1}.items():
         stage = article(page, f"{script}/train")
         assert stage.locator(".ghost").count() == ghosts
-        assert stage.locator(".of-ghost:not([hidden])").count() == 2 * ghosts
-    for label in (
-        "gathered",
-        "workspaces",
-    ):  # 11 on its own scale: the stage before has 14 times it
-        assert area(page, "11_llm/train", label) > 40
-    tick = slider(page, "02_mixed_precision/train").locator(".tick").last.bounding_box()
-    canvas = slider(page, "02_mixed_precision/train").bounding_box()
-    assert tick["x"] + tick["width"] <= canvas["x"] and tick["y"] < canvas["y"] + 80
+        assert stage.locator(".of-ghost:not([hidden])").count() == ghosts
+    # 11 has a scale of its own, since the stage before has 14 times it.
+    assert min(area(page, "11_llm/train", x) for x in ("gathered", "workspaces")) > 40
 
 
 def test_guess_then_look(visit):

@@ -17,7 +17,7 @@ PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
 
 @pytest.fixture(scope="module")
 def html():
-    return page.render([])
+    return page.render()
 
 
 def bare(html):
@@ -70,7 +70,9 @@ def test_all_links_and_labels_of_the_page_lead_somewhere(html):
 @PAGE
 def test_what_pages_name_exists(page):
     text = page.read_text()
-    elsewhere = r"http|\.\./\.\./actions/"  # the web, and what GitHub adds to a repository
+    elsewhere = (
+        r"http|\.\./\.\./(?:actions|deployments)/"  # the web, and what GitHub adds to a repository
+    )
     for path, anchor in re.findall(rf"\]\((?!{elsewhere})([^)#]*)#?([^)]*)\)", text):
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), path

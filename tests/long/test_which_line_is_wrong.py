@@ -29,5 +29,3 @@ def test_the_line_on_the_page(visit):
         following = page.get_by_role("button", name="Next function")
         if following.is_enabled():  # all but after the last
             following.click()
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")  # the handout has all answers
-    assert page.locator(".answer").count() == page.locator(".exercise").count()

@@ -4,7 +4,6 @@ What a mutilated message does not say is named as missing, and never guessed.
 """
 
 import io
-import re
 import tomllib
 from pathlib import Path
 
@@ -156,18 +155,3 @@ def test_remedies_are_techniques_with_their_lessons():
     assert techniques == {name: lesson for name, (_, lesson) in HOW.items()}
     for names in reading.TABLE["by_moment"].values():
         assert len(names) <= message.MOST
-
-
-def test_javascript_could_read_the_table():
-    """Its patterns have no inline flags, named groups, or looking behind."""
-    table = reading.TABLE
-    patterns = [
-        rule[key]
-        for name in ("forms", "parts", "fields", "moments")
-        for rule in table[name]
-        for key in ("find", "lines")
-        if key in rule
-    ]
-    patterns += [*table["prefixes"], table["rank"], *(pattern for pattern, _ in table["clean"])]
-    assert len(patterns) > 60
-    assert not [p for p in patterns if re.search(r"\(\?[^:!]|\\[AZ]|[*+?}]\+|\$\{", p)]

@@ -112,32 +112,34 @@ def which_first(folder):
         runs = [measured.updates(script, *sizes) for script in (name, before)]
         return runs[0].median / runs[1].median
 
-    mixed = "[02](../02_mixed_precision/), or [bf16_mixed](../02_mixed_precision/bf16_mixed.py)"
-    halves = times("02_mixed_precision/train", "01_baseline/train")
+    mixed = "[mixed precision](../02_mixed_precision/)"
+    faster = f"{1 / times('02_mixed_precision/train', '01_baseline/train'):.0f} times as fast"
     checkpointing = "[checkpointing](../09_act_ckpt/one_gpu.py), with as many images at once as fit"
     # 05 has Adam; its time, with all images at once, is that of 06 but for the optimizer's step.
     name, *sizes = CHECKPOINTED
-    again = f"{times(name, '05_grad_accum/train', *sizes):.1f}x with {sizes[-1]} images at once"
+    longer = times(name, "05_grad_accum/train", *sizes)
+    again = f"{longer:.1f} times as long with {sizes[-1]} images at once"
     # With few images the GPU waits for the host, which starts the kernels of a forward pass twice.
     few = times(name, "05_grad_accum/train", 16, 4)
-    again += f", {few:.1f}x with 4, where the GPU waits for the host"
+    again += f", {few:.1f} with 4, where the GPU waits for the host"
     # An update of four passes beside one. 05 and 06 start nearly the same kernels, so they are two
     # measurements of the same.
     passes = (measured.updates(name).median for name in ("05_grad_accum/train", "06_sgd/train"))
     whole = measured.updates(*BATCH_OF_16).median
     four = " to ".join(f"{ms / whole:.0f}" for ms in sorted(passes))
-    small = f"[05](../05_grad_accum/): {four}x with 4 images at once, free if 4 keep the GPU busy"
+    small = f"[micro-batches](../05_grad_accum/), {four} times as long with 4 images at once"
+    eight_bits = "[Adam in 8 bits](../06_sgd/adam_8bit_bnb.py)"
     # The pace of the host differs more between two runs than these two differ.
     bits, five = map(measured.updates, ("06_sgd/adam_8bit_bnb", "05_grad_accum/train"))
-    more = f"{bits.kernels / five.kernels - 1:.0%} more kernels with 4 images at once"
+    more = f"{bits.kernels / five.kernels - 1:.0%} more kernels"
     host = times("06_sgd/adam_on_host", "05_grad_accum/train")
-    last = f"[10](../10_offload/), last; [Adam on the host](../06_sgd/adam_on_host.py): {host:.2g}x"
+    last = f"[offloading](../10_offload/), last, or only Adam, {host:.1f} times as long"
     # Texts by hand, as they advise; figures only where an update was timed.
     return f"""\
 | most of the peak is | first | an update on an H200 | then |
 |---|---|---|---|
-| activations, in fp32 | {mixed} | {halves:.2g}x | the next row |
+| activations, in fp32 | {mixed} | {faster} | the next row |
 | activations, in 16 bits | {checkpointing} | {again} | {small} |
-| Adam's states | [8 bits](../06_sgd/adam_8bit_bnb.py) | {more} | [08](../08_fsdp/) |
-| weights, gradients | 08; [LoRA](../11_llm/lora.py) for text | not timed | {last} |
-| Adam's temporaries | `fused=True` | not timed |  |"""
+| Adam's states | {eight_bits} | {more} | [sharding over several GPUs](../08_fsdp/) |
+| weights, gradients | sharding; [LoRA](../11_llm/lora.py) for text | not timed | {last} |
+| Adam's temporaries | `fused=True` in the optimizer | not timed |  |"""

@@ -44,17 +44,6 @@ TRACES = PROOF / "traces.jsonl"
 # Of a prediction the fields that are not stored if they are None; some only a measurement has.
 LEFT_OUT = "micro_batch_size technique pretrained dataset seed test_accuracy resumed_at".split()
 
-# GB reserved, with Fabric, in the article of 2023 that the ladder follows, by the script of the
-# same step.
-ARTICLE = {
-    "01_baseline/train": 26.84,
-    "02_mixed_precision/train": 18.21,
-    "03_bf16/train": 13.82,
-    "04_batchsize/train": 5.69,
-    "05_grad_accum/train": 3.91,
-    "06_sgd/train": 2.02,
-}
-
 
 def read(file):
     """Return the records in a .jsonl or .jsonl.xz file, a list."""

@@ -17,12 +17,13 @@ SECTIONS = (
     "Run it",
     "Why the memory changes",
     "What you pay",
+    "Speed",
     "In your own script",
 )
 # The page shows these itself, wherever they stand, and a diff even where it is folded.
 DRAWN = re.compile(
     r"(<details><summary>[^\n]*\n\n)?"
-    r"<!-- generated: (?:diff|glance|on_a_card|picture)\b.*?<!-- end -->\n"
+    r"<!-- generated: (?:diff|glance|on_a_card|picture|strips)\b.*?<!-- end -->\n"
     r"(\n</details>\n)?",
     re.DOTALL,
 )

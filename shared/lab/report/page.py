@@ -1,10 +1,10 @@
 """The workshop page: one file of HTML that contains everything it shows."""
 
 import datetime
-import functools
-import itertools
 import json
 import os
+import re
+import tomllib
 from pathlib import Path
 
 import jinja2
@@ -12,43 +12,56 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 from matplotlib.colors import to_hex
 
+from emulated_gpu.why import reading as messages
 from shared.lab.lessons import exercises, mistakes, times
 from shared.lab.lessons.exercises import title
 from shared.lab.records import exercises as exercise_pages
 from shared.lab.records import reading, scripts, stored
 from shared.lab.records.bars import COLORS
-from shared.lab.report import charts, lesson, side_by_side, time_chart, timelines
+from shared.lab.report import charts, doors, lesson, side_by_side, time_chart, timelines
 from shared.memory.accounting.blocks import CATEGORIES
-from shared.run.record import git_commit
+from shared.run.record import ROOT, git_commit
 
 TEMPLATE = Path(__file__).parent / "template"
 # In this order: a later file may use what an earlier one defines.
-STYLES = "base ladder times diff stages timeline quiz mistakes present print".split()
-SCRIPTS = """base address menu ladder stages canvas timeline quiz compare mistakes
-theme present paper touch""".split()
-# What a show of ten minutes has of the stages, besides the opening, the chart of times and the end.
+STYLES = "base doors ladder times diff stages timeline quiz mistakes present print".split()
+SCRIPTS = """base address menu doors messages why fit ladder pace stages canvas timeline quiz
+mistakes theme present paper touch""".split()
+# What a show of ten minutes has of the stages, besides the opening, the charts of time and the end.
 SHORT = {
     "01_baseline/train": ("card", "timeline"),
     "02_mixed_precision/train": ("change", "timeline"),
     "05_grad_accum/train": ("change", "timeline"),
-    "08_fsdp/train": ("timeline",),
+    "08_fsdp/train": ("change", "timeline"),
     "09_act_ckpt/train": ("change", "timeline"),
 }
+# A sentence or two with which the slides of a stage end; {before} and {now} are peaks.
+TAKEAWAYS = tomllib.loads(Path(__file__).with_name("takeaways.toml").read_text("utf-8"))
+PLAN = re.compile(r"### Plan for 90 minutes\n\n(.*?)\n\n###", re.DOTALL)
 
 
-@functools.cache
-def diffs(others):
-    """Return the diffs between every two stages, and between other scripts and their parents.
-
-    The result is {(before, after): rows of side_by_side.rows()}.
-    """
-    pairs = [(scripts.plain()[0], scripts.ladder()[0])]
-    for chain in (scripts.stages(), scripts.plain()):
-        # The page compares any two stages, but never a train.py with another's plain.py.
-        pairs += [(a, b) for i, a in enumerate(chain) for b in chain[i + 1 :]]
-    others = [scripts.get(name) for name in others if name in scripts.every()]
-    pairs += [(script.parent, script.name) for script in others if script.parent]
+def diffs(pairs):
+    """Return {(before, after): rows of side_by_side.rows()}."""
     return {pair: side_by_side.rows(*pair) for pair in pairs}
+
+
+def takeaway(script):
+    """Return the sentences with which the slides of a stage end."""
+    records = stored.predictions()
+    names = {"before": scripts.get(script).parent, "now": script}
+    peaks = {
+        key: f"{records[name]['train']['device_peak_gb']:.2f} GB"
+        for key, name in names.items()
+        if name in records
+    }
+    return TAKEAWAYS[script].format(**peaks)
+
+
+def plan():
+    """Return the teacher's plan for 90 minutes, as HTML."""
+    folder = TEMPLATE.parent.relative_to(ROOT)
+    text = (ROOT / folder / "README.md").read_text("utf-8")
+    return lesson.markdown(PLAN.search(text)[1], str(folder))
 
 
 def part(script):
@@ -66,7 +79,7 @@ def part(script):
         "before": script.parent,
         "plain": plain,
         "plain_before": scripts.get(plain).parent if plain else None,
-        "timeline": timelines.table(script.name),
+        "takeaway": takeaway(script.name),
         "source": timelines.source(script.name),
         "exercises": [(exercise, exercises.answer(exercise)) for exercise in tasks],
     }
@@ -113,8 +126,8 @@ def embedded(value):
     return Markup(text.replace("<", "\\u003c"))
 
 
-def render(record_files, timeline_files=()):
-    """Return the page; it also shows the records and the timelines in files of the user."""
+def render():
+    """Return the page."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATE),
         autoescape=True,
@@ -122,7 +135,6 @@ def render(record_files, timeline_files=()):
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    # Origins have names from records of the user, so their HTML is shown as text.
     text = MarkdownIt("commonmark", {"html": False}).enable("table")
     environment.filters |= {"embedded": embedded, "number": number, "cut": lesson.cut}
     environment.filters |= {
@@ -130,29 +142,29 @@ def render(record_files, timeline_files=()):
         "inline": lambda source: Markup(text.renderInline(source)),
         "id": lambda script: script.replace("/", "-"),
     }
-    chosen = charts.datasets(record_files)
-    every = timelines.with_files(timeline_files)
+    every = timelines.for_page()
     parts = [part(scripts.get(script)) for script in scripts.stages()]
-    names = [p["script"] for p in parts]
-    # Scripts of the user's timelines, which the page shows beside the stages.
-    others = {moments["script"] for moments in every.values()} - {*names}
-    neighbours = {(p["before"], p["script"]) for p in parts}
-    neighbours |= {(p["plain_before"], p["plain"]) for p in parts}
+    remedies = doors.remedies()
+    shown = {(p["before"], p["script"]) for p in parts if p["before"]}
+    shown |= {(p["plain_before"], p["plain"]) for p in parts if p["plain_before"]}
+    first = (scripts.plain()[0], scripts.ladder()[0])  # what Fabric does
     return environment.get_template("index.html.jinja").render(
         parts=parts,
-        datasets=chosen,
-        diffs=diffs(tuple(sorted(others))),  # hashable, as diffs() is cached
-        neighbours=neighbours,
+        datasets=charts.datasets(),
+        diffs=diffs({first, *shown, *(remedy["pair"] for remedy in remedies.values())}),
+        of_roads={remedy["pair"] for remedy in remedies.values()} - shown,
+        remedies=remedies,
+        messages=messages.TABLE,
+        fit=doors.fit(),
+        pace=doors.pace(),
+        strips=doors.busy_strips(),
+        plan=plan(),
         quiz=questions(),
         mistakes=mistakes.questions(),
         times=time_chart.chart(),
         first=times.which_first(None),
         short=SHORT,
-        every=timelines.for_page(every),
-        moved={
-            f"{a} {b}": timelines.moved(every[a], every[b])
-            for a, b in itertools.combinations(every, 2)
-        },
+        every=every,
         categories=CATEGORIES,
         colors={label: f"--{label.replace(' ', '-')}" for label in CATEGORIES},
         hexes={label: to_hex(COLORS[label]) for label in CATEGORIES},

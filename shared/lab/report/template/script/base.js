@@ -16,8 +16,8 @@ function element(name, attributes = {}, ...children) {
 // Return whether a key is a command of the browser or the system, such as Alt and an arrow.
 const modified = (event) => event.altKey || event.ctrlKey || event.metaKey;
 
-// Return the data that the page holds as JSON, in <script type="application/json" id="...">.
-const data = (name) => JSON.parse(document.getElementById(name).textContent);
+// Return the data that the page holds as JSON, in <script type="application/json" id="NAME-data">.
+const data = (name) => JSON.parse(document.getElementById(`${name}-data`).textContent);
 
 // Format a size in MB, as shared/lab/records/record.py does.
 const size = (mb) => (mb >= 1000 ? `${(mb / 1000).toFixed(2)} GB` : `${mb.toFixed(1)} MB`);

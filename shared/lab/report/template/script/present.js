@@ -4,7 +4,8 @@
 const Present = (() => {
   // What stays together: a block of text, an entry of a list, a bar, a row of a table or of a diff.
   const PIECES = ":is(.lesson, .exercise > div, .exercise details) > :not(.wide, ul, ol, details, summary), .exercise > pre, li, tbody tr";
-  const LARGEST = 1.6; // type grows up to this where a screen has room
+  // Type grows and shrinks between these, so that a slide has one screen, or few that are full.
+  const [SMALLEST, LARGEST] = [0.85, 1.6];
   let part = null; // that is shown
   let at = 0; // which of its screens
   let known = new Map(); // part -> its screens, as long as the window and the choices stay
@@ -23,7 +24,7 @@ const Present = (() => {
   }
 
   const slides = (from) => (from.matches("[data-slide]") ? [from] : all("[data-slide]", from))
-    .filter((slide) => !slide.hidden && !slide.matches(".unseen.tells, .exercise.unseen, .quiz section.tells"))
+    .filter((slide) => !slide.hidden && !slide.matches(".unseen.tells, .exercise.unseen, .quiz section.tells [data-slide]"))
     .filter((slide) => !one("#short").checked || "short" in slide.dataset);
 
   const title = (from) => from.dataset.script ?? one("h2", from).textContent;
@@ -63,22 +64,22 @@ const Present = (() => {
     return low;
   }
 
-  // Return the screens of a slide that show these of its pieces, each as full as the window allows.
+  // Return the screens of a slide that show these of its pieces: as few as the window allows, and
+  // each with about as many, so that nothing stands alone on the last one.
   function pages(slide, asks, among) {
-    const made = [];
-    let left = among;
-    do {
-      const first = (n) => ({ slide, shown: left.slice(0, n), asks });
-      const n = largest(Math.max(left.length, 1), (n) => (put(first(n)), root.scrollHeight <= innerHeight));
-      made.push(first(n));
-      left = left.slice(n);
-    } while (left.length);
+    let made = [];
+    for (let count = 1; count === 1 || count <= among.length; count++) {
+      const cuts = Array.from({ length: count + 1 }, (_, n) => Math.round((n * among.length) / count));
+      made = cuts.slice(1).map((end, n) => ({ slide, shown: among.slice(cuts[n], end), asks }));
+      grow(SMALLEST);
+      if (made.every((screen) => (put(screen), root.scrollHeight <= innerHeight))) break;
+    }
     for (const screen of made) {
       put(screen);
-      const steps = Math.round((LARGEST - 1) * 20);
-      screen.grow = 1 + (largest(steps + 1, (n) => (grow(1 + (n - 1) / 20), fits())) - 1) / 20;
-      grow(1);
+      const steps = Math.round((LARGEST - SMALLEST) * 20);
+      screen.grow = SMALLEST + (largest(steps + 1, (n) => (grow(SMALLEST + (n - 1) / 20), fits())) - 1) / 20;
     }
+    grow(1);
     return made;
   }
 

@@ -152,7 +152,7 @@ const Quiz = (() => {
     });
   }
 
-  return { start, redraw: () => Timeline.mounted.forEach(drawLine) };
+  return { start };
 })();
 Timeline.start();
 Quiz.start();

@@ -12,12 +12,12 @@ const Timeline = (() => {
   const passes = ({ phases }) => phases.filter((phase, i) => phase !== phases[i - 1]).length;
   const peak = (moments) => Canvas.total(moments.device).indexOf(most(moments));
 
-  // Return the top of the scale: of a stage and the one before, or of all stages of the model. It
-  // must not reveal what is still to be guessed.
+  // Return the top of the scale, of a stage and the one before. It must not reveal what is still to
+  // be guessed.
   function top({ moments, before, unseen }) {
     const every = Object.values(MOMENTS).filter((other) => other.setting === moments.setting);
     const pair = [unseen ? null : moments, MOMENTS[before]].filter(Boolean);
-    const those = Address.get("ruler") === "all" || !pair.length ? every : pair;
+    const those = pair.length ? pair : every;
     return (unseen ? 1.25 : 1.12) * Math.max(...those.flatMap((each) => parts(each).map((part) => most(each, part))));
   }
 
@@ -35,14 +35,15 @@ const Timeline = (() => {
 
   class Figure {
     // Prepare a figure for a script, which draw() then shows; before is the script whose ghost is behind it, if any.
-    constructor(figure, script, { before, scale = top } = {}) {
+    constructor(figure, script, { before } = {}) {
       // In the quiz, unseen means: still to be guessed.
-      Object.assign(this, { figure, script, scale, moments: MOMENTS[script], category: null, part: "device", unseen: false });
+      Object.assign(this, { figure, script, scale: top, moments: MOMENTS[script], category: null, part: "device", unseen: false });
       this.before = before && MOMENTS[before]?.setting === this.moments.setting ? before : null;
       // Stretched to the same width, a forward pass must not lie behind a backward pass.
       this.ghost = this.before && passes(MOMENTS[before]) === passes(this.moments) ? MOMENTS[before] : null;
       this.boxes = parts(this.moments).map((part) => this.box(part));
-      one(".canvases", figure).replaceChildren(...this.boxes.flatMap(({ title, box }) => [title, box]), this.under());
+      const told = element("p", { class: "under" }, "From left to right: allocations and frees in order, not time.");
+      one(".canvases", figure).replaceChildren(...this.boxes.flatMap(({ title, box }) => [title, box]), told);
       this.at = peak(this.moments);
     }
 
@@ -72,18 +73,6 @@ const Timeline = (() => {
       return { part, title, box };
     }
 
-    // Return the line under the drawings; a stage's timeline can change its scale.
-    under() {
-      const told = element("p", { class: "under" }, "From left to right: allocations and frees in order, not time.");
-      if (this.scale !== top) return told;
-      const button = element("button", { type: "button", class: "ruler" });
-      button.addEventListener("click", () => {
-        Address.set("ruler", Address.get("ruler") === "all" ? "pair" : "all");
-      });
-      told.append(button);
-      return told;
-    }
-
     nearest(share) {
       const event = share * (this.moments.events - 1);
       const later = this.moments.at.findIndex((at) => at > event);
@@ -100,8 +89,7 @@ const Timeline = (() => {
     }
 
     choose(n) {
-      if (!mounted.includes(this)) this.show(n);
-      else Address.set("moment", [this.script, this.moments.at[n], ...(this.category ? [this.part, this.category] : [])].join("@"));
+      Address.set("moment", [this.script, this.moments.at[n], ...(this.category ? [this.part, this.category] : [])].join("@"));
     }
 
     pick(part, category) {
@@ -112,8 +100,6 @@ const Timeline = (() => {
 
     draw() {
       const scale = this.scale(this);
-      const button = one(".ruler", this.figure);
-      if (button) button.textContent = Address.get("ruler") === "all" ? "Scale of this stage" : "One scale for all stages";
       for (const { part, box } of this.boxes) Canvas.draw(box, this.moments, part, scale, this.ghost);
       this.show(this.at);
     }
@@ -215,14 +201,11 @@ const Timeline = (() => {
       mounted.push(made);
       for (const text of all(".of-ghost", figure.parentElement)) text.hidden = !made.ghost;
     }
-    Address.keep("ruler", "pair", () => {
-      mounted.forEach((figure) => figure.draw());
-      Quiz.redraw();
-    });
+    mounted.forEach((figure) => figure.draw());
     Address.keep("moment", "", tell);
     // A line has a position only once its stage is shown.
     Address.onArrival(() => mounted.filter(({ figure }) => figure.checkVisibility()).forEach((each) => each.show(each.at)));
   }
 
-  return { start, Figure, most, mounted };
+  return { start, mounted };
 })();
