@@ -8,7 +8,6 @@ from conftest import NAMES, PLAIN, ROOT, TEXT, run
 
 from shared.lab.records import scripts, stored
 from shared.lab.records.exercises import of_page
-from shared.lab.records.formats import size
 
 FETCHED = r"<(?!a\b)\w+[^>]*\s(?:src|srcset|poster|data|href)=(?![\"']data:)"
 FETCHED += r"|@import|\burl\(|\bfetch\(|\bimport\(|XMLHttpRequest|WebSocket|EventSource|sendBeacon"
@@ -34,8 +33,7 @@ def test_it_has_every_stage_with_its_peak_and_exercises(page):
     for name in NAMES + TEXT:
         begin = page.index(f'<article id="{name.replace("/", "-")}"')
         article = page[begin : page.index("</article>", begin)]
-        gb = stored.predictions()[name]["train"]["device_peak_gb"]
-        assert size(gb) in article or f"{gb:.2f} GB" in article
+        assert f"{stored.predictions()[name]['train']['device_peak_gb']:.2f} GB" in article
         asked = of_page(name.split("/")[0]) if name.endswith("/train") else []
         assert article.count("<summary>Answer</summary>") == len(asked)
         assert all(f"<pre><code>{html.escape(e.command)}</code></pre>" in article for e in asked)

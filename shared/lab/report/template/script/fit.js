@@ -23,7 +23,7 @@ const Fit = (() => {
     const body = rows.map((row) => cells("td", [
       element("span", {}, element("code", {}, row.name), element("small", {}, row.idea)), `${row.at_once} of ${row.per_update}`, gb(row.needs_gb),
       row.needs_gb > room ? "no" : room - row.needs_gb < OPEN_GB ? "tightly" : "yes", time(row)]));
-    const heads = ["script", "at once, on each GPU", "a card needs", "fits", `for one ${rows[0].unit.slice(0, -1)}`];
+    const heads = ["script", "at once", "a card needs", "fits", `for one ${rows[0].unit.slice(0, -1)}`];
     return element("div", { class: "wide" }, element("table", {}, element("thead", {}, cells("th", heads)), element("tbody", {}, ...body)));
   }
 
@@ -37,7 +37,7 @@ const Fit = (() => {
     const fits = chosen.filter((row) => row.needs_gb <= room).sort((a, b) => (a.ms ?? Infinity) - (b.ms ?? Infinity));
     const others = chosen.filter((row) => row.needs_gb > room).sort((a, b) => a.needs_gb - b.needs_gb);
     const [best] = fits.length ? fits : others;
-    const first = best.ms === null ? "but their time was not emulated" : `and ${best.name} is the fastest`;
+    const first = best.ms === null ? "but their time was not emulated" : `and ${best.name} is the fastest, as emulated`;
     const said = fits.length ? `${fits.length} of ${chosen.length} scripts fit, ${first}`
       : `none of ${chosen.length} scripts fits, and the smallest, ${best.name}, needs ${gb(best.needs_gb)}`;
     one("#fits").replaceChildren(element("p", { class: "verdict" }, `On a card with ${gb(room)}, ${said}.`), table([...fits, ...others], room));
