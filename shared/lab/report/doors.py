@@ -52,7 +52,7 @@ def fit():
                 "at_once": reading.at_once(r),
                 "per_update": r["batch_size"],
                 "needs_gb": round(needs(r), 2),
-                "ms": round(1e3 / reading.emulated_per_second(r), 2) if r.get("time") else None,
+                "ms": round(r["time"]["ms"] / r["batch_size"], 2) if r.get("time") else None,
                 "at_least": reading.computes_on_host(r),
             }
         )
@@ -74,7 +74,7 @@ def pace():
                 "busy_ms": run.busy_ms / run.passes,
             }
         )
-    gpu = CARDS[strips.entries()[0]["card"].lower()]
+    gpu = CARDS[stored.read(stored.STRIPS)[0]["card"].lower()]
     slower = [(c.title, gpu.rates.half / c.rates.half) for c in CARDS.values() if c.bf16]
     return {
         "images": times.BF16[1],
@@ -87,7 +87,7 @@ def pace():
 
 def busy_strips():
     """Return the host and the GPU during an update, over time: a dictionary for each record."""
-    entries = strips.entries()
+    entries = stored.read(stored.STRIPS)
     longest = max(entry["ms"] for entry in entries)
     shown = []
     for entry in entries:
@@ -99,7 +99,7 @@ def busy_strips():
                 "images": entry["batch_size"],
                 "at_once": entry["micro_batch_size"],
                 "starting_ms": strips.starting_ms(entry),
-                "busy_ms": strips.busy_ms(entry),
+                "busy_ms": sum(entry["busy"]) * entry["bin_ms"],
                 "host": 100 * strips.starting_ms(entry) / longest,
                 "gpu": "".join(f"H{x:.2f}V{100 - y:.1f}H{x + width:.2f}" for x, y in corners),
             }
