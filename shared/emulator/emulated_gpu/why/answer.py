@@ -50,8 +50,8 @@ def lines(findings, too_small, eager_gb, ranks, args):
         text.append(f"Stopped in {r['stopped']}: what comes after it is not in the figures")
     if findings.has_convolutions:
         text.append(
-            "cuDNN computes layers of it, with an H200's workspaces: there a network that nobody had "
-            f"measured reserved up to {fit.CUDNN:.0%} more or less than emulated, of twelve such"
+            "cuDNN computes layers of it, with an H200's workspaces: a network that nobody has "
+            f"measured reserves up to {fit.CUDNN:.0%} more or less than emulated, as twelve did"
         )
     if findings.trained and not cause:
         text += advice(r, findings.has_convolutions, 0 if too_small else gb - needs)
