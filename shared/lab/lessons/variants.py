@@ -19,19 +19,20 @@ def part(folder, table=None):
     # The memory of this card is scarce, or streams decide about what is reserved.
     usual = cases.Wanted.card, cases.Wanted.host_us
     tight = any((v.settings.card, v.settings.host_us) != usual for v in shown)
-    host = any(on_host(records[v.title]) for v in shown)
+    phase = shown[0].phase
+    host = any(on_host(records[v.title], phase) for v in shown)
 
     def change(row):
         # The first of a group is compared with none.
         before = records.get(row["variant"].against)
-        return before and markdown.against(peak(before), peak(row))
+        return before and markdown.against(peak(before, phase), peak(row, phase))
 
     columns = [
         Column("GB", "variant.title"),
-        Column("allocated", "train.device_peak_gb", number),
+        Column("allocated", f"{phase}.device_peak_gb", number),
         Column("change", change),
-        *([Column("reserved", "train.device_reserved_gb", number)] if tight else []),
-        *([Column("host", "train.host_peak_gb", number)] if host else []),
+        *([Column("reserved", f"{phase}.device_reserved_gb", number)] if tight else []),
+        *([Column("host", f"{phase}.host_peak_gb", number)] if host else []),
         Column("correction", "variant.mend"),
     ]
     rows = [{**records[variant.title], "variant": variant} for variant in shown]

@@ -23,6 +23,7 @@ class Case:
     called: str | None = None  # the script's name in the record, if it is another one
     title: str | None = None  # the edits in a few words; identifies the case
     table: str | None = None  # the table of a page that shows it
+    phase: str = "train"  # that the table shows; or "load"
     against: str | None = None  # the title of the case that it is compared with
     tiny: bool = False  # whether to measure the tiny model, too
     mend: str | None = None  # the correction, if the edits are a mistake

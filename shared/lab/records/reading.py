@@ -68,9 +68,9 @@ def emulated_ms(record):
     return record["time"]["ms"] * record["world_size"] / record["batch_size"]
 
 
-def peak(record):
-    """Return the GB allocated at the peak of training."""
-    return record["train"]["device_peak_gb"]
+def peak(record, phase="train"):
+    """Return the GB allocated at the peak of training, or of another phase."""
+    return record[phase]["device_peak_gb"]
 
 
 def name(record):
@@ -78,10 +78,10 @@ def name(record):
     return f"+ {record['technique']}" if record.get("technique") else record["script"]
 
 
-def on_host(record):
+def on_host(record, phase="train"):
     """Return whether a run holds more on the host than a few numbers."""
     # The host of a measurement on a CPU is the device itself: its peak is None.
-    return (record["train"]["host_peak_gb"] or 0) > 0.01 * record["train"]["device_peak_gb"]
+    return (record[phase]["host_peak_gb"] or 0) > 0.01 * record[phase]["device_peak_gb"]
 
 
 def on_gpu(record):
