@@ -50,7 +50,6 @@ def row(record, top, per_gb):
     train = record["train"]
     peak = train["device_peak_gb"]
     reserved = train["device_reserved_gb"]
-    on_host = formats.size(train["host_peak_gb"]) if reading.on_host(record) else None
     return {
         "script": record["script"],
         "gpus": record["world_size"],
@@ -63,7 +62,7 @@ def row(record, top, per_gb):
         ],
         "reserved": (formats.size(reserved), 100 * reserved / top) if reserved else None,
         "loading": formats.size(record["load"]["device_peak_gb"]),
-        "host": on_host,
+        "host": formats.size(train["host_peak_gb"]) if reading.on_host(record) else None,
         "where": formats.where(record) if "peak_at" in record else None,
     }
 

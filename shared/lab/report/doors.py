@@ -42,12 +42,13 @@ def fit():
     """
     rows = []
     for r in stored.predicted(*GROUPS):
+        idea = "11_llm, with this and all techniques before it" if r["technique"] else None
         rows.append(
             {
                 "model": reading.setting(r),
                 "gpus": r["world_size"],
                 "name": reading.name(r),
-                "idea": "" if r["technique"] else scripts.get(r["script"]).idea,
+                "idea": idea or scripts.get(r["script"]).idea,
                 "unit": reading.unit(r),
                 "at_once": reading.at_once(r),
                 "per_update": r["batch_size"],

@@ -23,7 +23,7 @@ const Fit = (() => {
     const body = rows.map((row) => cells("td", [
       element("span", {}, element("code", {}, row.name), element("small", {}, row.idea)), `${row.at_once} of ${row.per_update}`, gb(row.needs_gb),
       row.needs_gb > room ? "no" : room - row.needs_gb < OPEN_GB ? "tightly" : "yes", time(row)]));
-    const heads = ["script", "at once", "a card needs", "fits", `for one ${rows[0].unit.slice(0, -1)}`];
+    const heads = ["script", `${rows[0].unit} at once`, "a card needs", "fits", `for one ${rows[0].unit.slice(0, -1)}`];
     return element("div", { class: "wide" }, element("table", {}, element("thead", {}, cells("th", heads)), element("tbody", {}, ...body)));
   }
 
