@@ -54,6 +54,9 @@ def main():
         return 2
     if name == "ladder":  # the first command of most readers
         print("- starting: importing PyTorch", flush=True)  # which takes some seconds
+        if sys.platform == "linux" and not {"-h", "--help"} & {*sys.argv}:
+            # The server of its processes imports the same, meanwhile.
+            importlib.import_module("shared.lab.records.running").forks()
     sys.argv[:2] = [f"python -m shared {name}"]
     try:
         result = importlib.import_module(f"shared.{modules[name]}").main()

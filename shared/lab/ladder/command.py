@@ -18,7 +18,8 @@ from shared.lab.ladder.fingerprint import fingerprint
 from shared.lab.predict.jobs import Failed, Wanted, run_jobs
 from shared.lab.predict.stage import predict
 from shared.lab.records import bars, ladder_table, scripts
-from shared.lab.records.reading import by_model, by_script, read, setting
+from shared.lab.records.formats import learned, size
+from shared.lab.records.reading import by_model, by_script, peak, read, setting
 from shared.lab.records.running import forks, run_script
 from shared.run.cli import Parser, add_options, command_of, keep_apart, location, try_writing
 from shared.run.cli import choose as choose_model
@@ -188,7 +189,8 @@ def measure(args, chosen):
             # The others still run, and a repeated command runs this one again.
             print(f"{name:{width}} FAILED in {seconds:.0f} s: {last_line}", flush=True)
             continue
-        print(f"{name:{width}} done in {seconds:.0f} s", flush=True)
+        figures = f"train peak {size(peak(record))}, test acc. {learned(record)}"
+        print(f"{name:{width}} done in {seconds:.0f} s: {figures}", flush=True)
         # Added here: a script knows neither the ladder nor the time of its own start.
         record.update(seconds=seconds, fingerprint=mark, ladder=args.command)
         append(file, record)

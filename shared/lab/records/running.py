@@ -1,4 +1,8 @@
-"""Run a script in processes of its own, and return its record."""
+"""Run a script in processes of its own, and return its record.
+
+PyTorch is imported inside of functions: forks() begins to import it in another process, before the
+caller does the same, which takes both as long as one.
+"""
 
 import contextlib
 import multiprocessing
@@ -14,12 +18,7 @@ import threading
 import time
 from pathlib import Path
 
-import torch
-from torch.multiprocessing import ProcessExitedException, start_processes
-
-from shared.lab.records.reading import read
-from shared.run.record import ROOT
-
+ROOT = Path(__file__).resolve().parents[3]
 # Modules that every script imports.
 PRELOADED = ["shared.metrics", "shared.images.cli", "shared.text.cli", "lightning.fabric"]
 
@@ -51,6 +50,8 @@ def run_script(name, options, log, processes=None, context=None):
     without a GPU; None imports everything anew. Return the record, or None, and the last line of
     output; if the script failed, the line that says why.
     """
+    from shared.lab.records.reading import read
+
     # A record that an earlier run has left would be taken for that of this one.
     record_file = log.with_suffix(".jsonl")
     record_file.unlink(missing_ok=True)
@@ -84,6 +85,9 @@ def run_script(name, options, log, processes=None, context=None):
 
 def become(command, log, processes=None):
     """Run `python COMMAND` in this process, or in several forks of it; print into a file."""
+    import torch
+    from torch.multiprocessing import ProcessExitedException
+
     os.setsid()  # so that it can be killed together with its DataLoader workers
     end_with_parent(os.killpg)
     out = os.open(log, os.O_WRONLY | os.O_APPEND)
@@ -145,6 +149,8 @@ def side_by_side(n, function, *arguments):
 
     When one of them fails, end the others.
     """
+    from torch.multiprocessing import start_processes
+
     with socket.create_server(("127.0.0.1", 0)) as free:
         # Free when asked for; rank 0 takes it a moment later.
         port = free.getsockname()[1]
@@ -152,6 +158,8 @@ def side_by_side(n, function, *arguments):
 
 
 def _call(rank, n, port, function, arguments):
+    import torch
+
     become_rank(rank, n, port)
     # A fork creates its thread pool at the first use, which must not be by two threads at once.
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", max(1, os.cpu_count() // n))))
