@@ -15,17 +15,20 @@ TIMED = [r for r in RECORDS if r["devices"] == 1 and r.get("time") and r["publis
 
 def test_a_card_on_which_published_runs_were_not_near_has_a_range():
     time = {"ms": 100.0, "busy_ms": 99.0, "pieces": 10}
+    record = {"time": time, "batch_size": 4, "unit": "texts", "world_size": 1}
     for name, card in cards.CARDS.items():
         errors = [time_errors.error(r) for r in TIMED if r["card"] == card.title]
-        said = times.line(time, 40, card, 1)
+        said = times.line(record, 40, card)
         if errors and time_errors.nine_of_ten(errors) > time_errors.NEAR:
-            low, high = map(int, re.match(r"An update takes (\d+) to (\d+) ms:", said).groups())
+            low, high = map(int, re.match(r"An update takes (\d+) to (\d+) ms, so ", said).groups())
             longest = 100 / (1 + min(errors))
             assert low <= 100 <= high and high == pytest.approx(max(longest, 100), abs=1), name
             assert f"one {card.title} took" in times.note(card)
         else:
             assert said.startswith("An update takes about 100 ms (half") and not times.note(card)
-    assert times.line(time, 40, cards.CARDS["l4"], 4).startswith("An update takes at least 100")
+            assert "so 100,000 texts take 0.69 hours" in said
+    said = times.line({**record, "world_size": 4}, 40, cards.CARDS["l4"])
+    assert said.startswith("An update takes at least 100 ms: ")
 
 
 def test_the_errors_that_why_names_are_those_of_what_no_rule_was_made_from():

@@ -166,7 +166,7 @@ def test_a_script_sees_a_gpu_and_is_counted_by_hand(tmp_path):
     assert len(answer) <= 12 and answer[2].startswith("The peak: ") and answer == r["answer"]
     label, gb = max(phase["breakdown_gb"].items(), key=lambda item: item[1])
     assert answer[3].startswith(f"It holds: {label} {gb * 1e3:.1f} MB, ")
-    assert re.search(r"An update takes (about )?[\d.]+( to [\d.]+)? ms( \(.*?\))?: ", said)
+    assert re.search(r"An update takes (about )?[\d.]+( to [\d.]+)? ms.*: ", said)
     assert snapshot.stat().st_size > 1000
     made = {"mine.py", page.name, snapshot.name, file.name}
     assert {path.name for path in tmp_path.iterdir()} == made

@@ -15,7 +15,6 @@ from emulated_gpu.inside import (
     kernels,
     library,
     memory,
-    reads,
     report,
     streams,
     work,
@@ -96,11 +95,3 @@ def log_work(file):
             end in ns of virtual time.
     """
     library.log_work(os.fsencode(file))
-
-
-def leave_out_of_lines(folder):
-    """Exclude the files of a folder from the lines that the report names.
-
-    Such code runs the program; a value that it reads is reported for a line of the program.
-    """
-    reads.NOT_THE_PROGRAM.append(str(folder))

@@ -13,8 +13,8 @@ PACKAGES = ("site-packages", "dist-packages")
 THIS_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 PYTORCH = os.path.join(os.path.dirname(torch.__file__), "")
 # Beginnings of file names that are not the program's: of code that has no file, such as "<string>",
-# and of Python's own modules. A predictor adds its own.
-NOT_THE_PROGRAM = ["<", os.path.dirname(os.__file__)]
+# and of Python's own modules.
+NOT_THE_PROGRAM = "<", os.path.dirname(os.__file__)
 
 lines = {}  # "file:line" -> what was read there
 _lock = threading.Lock()
@@ -73,7 +73,7 @@ def _line_of(frame):
         elif any(part in file for part in PACKAGES):
             if f"{os.sep}torch{os.sep}" not in file:
                 in_package = in_package or where
-        elif not file.startswith(tuple(NOT_THE_PROGRAM)):
+        elif not file.startswith(NOT_THE_PROGRAM):
             return where
         frame = frame.f_back
     return in_package

@@ -38,7 +38,7 @@ def lines(findings, too_small, eager_gb, ranks, args):
         *pace.lines(r),
     ]
     if r["time"]:
-        text.append(times.line(r["time"], launch.HOST_US, args.card, r["world_size"]))
+        text.append(times.line(r, launch.HOST_US, args.card))
     if eager_gb:
         text.append(
             f"torch.compile took {findings.compile_seconds:.1f} s; without it, "

@@ -9,6 +9,7 @@ PACED = 0.9  # the card is at work for less of an update: the host sets the pace
 # Errors of emulated times, beside the host that is assumed, within which half and nine of ten are, of
 # all timed updates from which no rule was made (proof/sources.toml).
 OFF = 0.21, 0.4
+MANY = 100_000  # inputs, whose time tells how long a training takes
 
 
 def is_paced(time):
@@ -16,18 +17,23 @@ def is_paced(time):
     return time["busy_ms"] < PACED * time["ms"]
 
 
-def line(time, host_us, card, devices):
+def line(r, host_us, card):
     """Return a sentence on the time of an update on a card, beside a host of that pace.
 
     It has a range if emulated times of published runs on such a card were not near.
     """
+    time = r["time"]
     low, high = (_rounded(time["ms"] * factor) for factor in card.took)
     about = f"An update takes {low} to {high} ms"
     if low == high:
         near = f"half of such times are within {OFF[0]:.0%}, nine of ten within {OFF[1]:.0%}"
         about = f"An update takes about {low} ms ({near})"
-    if devices > 1:  # what it waits for is not in it
+    if r["world_size"] > 1:  # what it waits for is not in it
         about = f"An update takes at least {low} ms"
+    elif r["batch_size"]:
+        hours = [MANY / r["batch_size"] * time["ms"] * factor / 3.6e6 for factor in card.took]
+        long = " to ".join(dict.fromkeys(map(_rounded, hours)))
+        about += f", so {MANY:,} {r['unit']} take {long} hours"
     works = f"the GPU is at work for {_rounded(time['busy_ms'])}"
     starts = f"the host starts {time['pieces']:,} kernels, {host_us:g} µs each"
     if is_paced(time):
