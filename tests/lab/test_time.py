@@ -26,7 +26,7 @@ def test_a_card_on_which_published_runs_were_not_near_has_a_range():
             assert f"one {card.title} took" in times.note(card)
         else:
             assert said.startswith("An update takes about 100 ms (half") and not times.note(card)
-            assert "so 100,000 texts take 0.69 hours" in said
+            assert "so 100,000 texts take 42 minutes" in said
     said = times.line({**record, "world_size": 4}, 40, cards.CARDS["l4"])
     assert said.startswith("An update takes at least 100 ms: ")
 

@@ -31,9 +31,10 @@ def line(r, host_us, card):
     if r["world_size"] > 1:  # what it waits for is not in it
         about = f"An update takes at least {low} ms"
     elif r["batch_size"]:
-        hours = [MANY / r["batch_size"] * time["ms"] * factor / 3.6e6 for factor in card.took]
-        long = " to ".join(dict.fromkeys(map(_rounded, hours)))
-        about += f", so {MANY:,} {r['unit']} take {long} hours"
+        minutes = MANY / r["batch_size"] * time["ms"] / 6e4
+        per, unit = (60, "hours") if minutes >= 120 else (1, "minutes")
+        long = [_rounded(minutes / per * factor) for factor in card.took]
+        about += f", so {MANY:,} {r['unit']} take {' to '.join(dict.fromkeys(long))} {unit}"
     works = f"the GPU is at work for {_rounded(time['busy_ms'])}"
     starts = f"the host starts {time['pieces']:,} kernels, {host_us:g} µs each"
     if is_paced(time):
