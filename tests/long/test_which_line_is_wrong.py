@@ -1,8 +1,8 @@
 """Promise: the table has the cost of each one-line mistake."""
 
 from shared.lab.evidence import groups
+from shared.lab.lessons import mistakes
 from shared.lab.predict import cases
-from shared.lab.report import mistakes
 
 pytest_plugins = "helpers.browsing"
 HARMLESS = {"`losses.append(loss)`", "two batches without `no_grad()`, `loss.detach()` added up"}

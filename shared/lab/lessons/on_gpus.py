@@ -31,7 +31,7 @@ def errors(runs, key):
 
 
 def groups():
-    """Return what was run: if rules were made from it, its name, runs, and errors of their times."""
+    """Return what was run: whether rules came of it, its name, runs, and errors of their times."""
     used = [("used", title, others(kind), []) for kind, title in OTHERS.items()]
     ours = "used", "scripts of this repository", measured.compared(), emulated_errors("usual_ms")
     sources = [

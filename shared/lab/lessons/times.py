@@ -71,8 +71,8 @@ def every(folder):
     summary = (
         f"Emulated beside a host of the same pace, {len(emulated_errors('ms'))} runs: for how long "
         f"the GPU is busy, {busy}; for how long an update takes, {same}. **That is with your own "
-        f"host's pace.** With the {HOST_US:g} µs for a kernel that the emulator assumes, the longer "
-        f"of the host's time and the GPU's is further off: {usual}."
+        f"host's pace.** With the {HOST_US:g} µs for a kernel that the emulator assumes, the "
+        f"longer of the host's time and the GPU's is further off: {usual}."
     )
     return markdown.text(in_markdown(columns, rows), summary)
 

@@ -1,4 +1,4 @@
-"""Data for the doors of the page: what a card needs, remedies with their diffs, and the host's pace.
+"""Data for the doors of the page: what a card needs, remedies and their diffs, the host's pace.
 
 The page's scripts choose from it; they compute nothing but the product of kernels and pace.
 """

@@ -13,12 +13,12 @@ from markupsafe import Markup
 from matplotlib.colors import to_hex
 
 from emulated_gpu.why import reading as messages
-from shared.lab.lessons import exercises, times
+from shared.lab.lessons import exercises, mistakes, times
 from shared.lab.lessons.exercises import title
 from shared.lab.records import exercises as exercise_pages
 from shared.lab.records import reading, scripts, stored
 from shared.lab.records.bars import COLORS
-from shared.lab.report import charts, doors, lesson, mistakes, side_by_side, time_chart, timelines
+from shared.lab.report import charts, doors, lesson, side_by_side, time_chart, timelines
 from shared.memory.accounting.blocks import CATEGORIES
 from shared.run.record import ROOT, git_commit
 

@@ -3,8 +3,9 @@
 from emulated_gpu.cards import NCCL_GB, set_aside
 from emulated_gpu.why import pace
 
-# What a network with convolutions may reserve beyond its prediction, by cuDNN's workspaces: the most
-# of twelve on one H200 from which no rule was made (proof/sources.toml). All cards have its rules.
+# What a network with convolutions may reserve beyond its prediction, by cuDNN's workspaces: the
+# most of twelve on one H200 from which no rule was made (proof/sources.toml). All cards have its
+# rules.
 CUDNN = 0.067
 OPEN_GB = 2  # to spare; with less, it is open whether something fits
 PLENTY_GB = 4000  # a card that everything fits on; expandable segments reserve addresses for it
