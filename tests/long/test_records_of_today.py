@@ -1,6 +1,7 @@
 """Promise: records are what their commands make today: three of each group, others each day.
 
-DAY chooses the three, and a message names it: with that date here, a failure is repeated.
+DAY chooses the three, and a message names it: with that date here, a failure is repeated. Of
+groups of large models, which take minutes, it chooses one.
 """
 
 import datetime
@@ -21,6 +22,8 @@ from shared.lab.records import reading, scripts, stored
 from shared.lab.records.exercises import commands, every, is_prediction
 
 DAY = str(datetime.date.today())
+LARGE = "scale", "long_context"
+GROUPS = {*groups.every()} - {*LARGE} | {random.Random(DAY).choice(LARGE)}
 # Fields that are of a run, or of the computer, and not of the script; and emulated times, which
 # the emulator's own tests compare with measured ones.
 OF_RUN = "seconds here_gb git_commit date command versions time".split()
@@ -29,7 +32,8 @@ OF_RUN = "seconds here_gb git_commit date command versions time".split()
 def chosen(name, records):
     """Return three of a group's records, or fewer, with their numbers: [(number, record)]."""
     numbered = [*enumerate(records)]
-    return random.Random(f"{DAY} {name}").sample(numbered, min(3, len(numbered)))
+    most = 1 if name in LARGE else 3
+    return random.Random(f"{DAY} {name}").sample(numbered, min(most, len(numbered)))
 
 
 def lasting(record):
@@ -68,7 +72,7 @@ def test_predictions(name):
 
 
 @NEEDS
-@pytest.mark.parametrize("name", groups.every())
+@pytest.mark.parametrize("name", sorted(GROUPS))
 def test_runs_of_cases(name):
     group = groups.every()[name]
     asked = chosen(name, group.records)

@@ -67,15 +67,14 @@ def variants():
 def every():
     """Return the groups, {name: Group}."""
     tiny = tuple(case for case in cases.of("variants") if case.tiny)
-    long, large = cases.of("long_context"), cases.of("scale")
-    trained, on_small = cases.of("lost_updates"), cases.of("on_cards")
+    lost = cases.of("lost_updates")
     return {
         "variants": Group(stored.TINY_VARIANTS, measure, tiny, emulated=False),
-        "lost_updates": Group(stored.LOST_UPDATES, lost_updates.train, trained, emulated=False),
+        "lost_updates": Group(stored.LOST_UPDATES, lost_updates.train, lost, emulated=False),
         # They run commands, which emulate GPUs themselves.
-        "on_cards": Group(stored.ON_CARDS, on_cards.pair, on_small, emulated=False),
+        "on_cards": Group(stored.ON_CARDS, on_cards.pair, cases.of("on_cards"), emulated=False),
         # One after the other, so that the seconds are those of a run by itself.
-        "scale": Group(stored.SCALE, emulate_here, large, workers=1),
-        "long_context": Group(stored.LONG_CONTEXT, emulate_techniques, long),
+        "scale": Group(stored.SCALE, emulate_here, cases.of("scale"), workers=1),
+        "long_context": Group(stored.LONG_CONTEXT, emulate_techniques, cases.of("long_context")),
         "strips": Group(stored.STRIPS, strips.work, cases.of("strips")),
     }
