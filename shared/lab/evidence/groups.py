@@ -58,7 +58,8 @@ def emulate_techniques(case):
 
 
 def variants():
-    """Return the stored predictions of variants, {title: record}."""
+    """Return the stored predictions of variants at full size, {title: record}."""
+    # Made by "records predicted"; the group "variants" of every() has the tiny, measured ones.
     titles = (case.title for case in cases.of("variants"))
     # In order, since a record has its script but no title; strict finds what is stale.
     return dict(zip(titles, stored.predicted(stored.VARIANTS), strict=True))

@@ -173,8 +173,8 @@ def run_on_cards(verdicts):
     made = results([*roomy.values()], True, {2: title}, 2)
     for play, record in records.items():
         if play in roomy:
-            needs = made[roomy[play]]
-            verdicts[play] |= needs if failed(needs) else record | figures(needs)
+            full = made[roomy[play]]
+            verdicts[play] |= full if failed(full) else record | figures(full)
         elif failed(record):
             verdicts[play] |= record
     return {play: record for play, record in records.items() if is_open(verdicts[play])}

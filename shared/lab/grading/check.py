@@ -65,11 +65,11 @@ def form(attempt, reference):
 def diff(attempt, reference):
     """Count the lines changed from the stage before; docstrings and names do not count."""
     sources = (scripts.get(reference.parent), attempt, reference)
-    mine, lines = num_changed_but_names(*(parts(script.path).lines for script in sources))
+    changed, lines = num_changed_but_names(*(parts(script.path).lines for script in sources))
     most = 2 * lines + 8  # the same code can be written in more lines
     expected = {"lines": lines, "most": most}
     expected |= {"script": reference.name, "parent": reference.parent}
-    return Row("lines", mine, expected, 0 < mine <= most)
+    return Row("lines", changed, expected, 0 < changed <= most)
 
 
 def uneven_losses(attempt, reference):
@@ -113,7 +113,7 @@ trained_once = functools.cache(trained)
 
 
 def check(attempt, reference):
-    """Yield the judge's rows of a script, as they are made."""
+    """Yield the rows of aspects.py for a script, as they are made."""
     yield form(attempt, reference)
     yield diff(attempt, reference)
     parent = scripts.get(reference.parent)

@@ -1,4 +1,4 @@
-"""The tables of measurements on a real GPU, beside the same on an emulated GPU."""
+"""The tables of measurements on a real GPU, beside emulated ones; pages.py passes the folder."""
 
 import itertools
 import math

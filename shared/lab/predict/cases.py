@@ -27,7 +27,7 @@ class Case:
     against: str | None = None  # the title of the case that it is compared with
     tiny: bool = False  # whether to measure the tiny model, too
     mend: str | None = None  # the correction, if the edits are a mistake
-    group: int | None = None  # the GPUs that have all shards together; None: all of them
+    group: int | None = None  # GPUs that have all shards together, no group of of(); None: all
 
     @property
     def name(self):
@@ -60,7 +60,7 @@ def case(always=(), edits=(), replaced=(), limited=False, **fields):
 
     Args:
         always: names of edits that are not in Case.edits.
-        limited: whether the card has no more memory than such a card.
+        limited: whether the card has only its own memory; else it has more than anything needs.
     """
     settings = {"preset": "full"} | {key: fields.pop(key) for key in SETTINGS & fields.keys()}
     if "card" in settings:

@@ -1,6 +1,7 @@
 """Data for the doors of the page: what a card needs, remedies and their diffs, the host's pace.
 
-The page's scripts choose from it; they compute nothing but the product of kernels and pace.
+A door is one of the page's three entrances (README.md). The page's scripts choose from the data;
+they compute nothing but the product of kernels and pace.
 """
 
 from emulated_gpu.cards import CARDS
