@@ -18,7 +18,9 @@ import threading
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+from shared.lab.records.reading import read
+from shared.run.record import ROOT
+
 # Modules that every script imports.
 PRELOADED = ["shared.metrics", "shared.images.cli", "shared.text.cli", "lightning.fabric"]
 
@@ -50,8 +52,6 @@ def run_script(name, options, log, processes=None, context=None):
     without a GPU; None imports everything anew. Return the record, or None, and the last line of
     output; if the script failed, the line that says why.
     """
-    from shared.lab.records.reading import read
-
     # A record that an earlier run has left would be taken for that of this one.
     record_file = log.with_suffix(".jsonl")
     record_file.unlink(missing_ok=True)
