@@ -85,7 +85,8 @@ def work(out, kind):
     dist.init_process_group = dist.destroy_process_group = lambda *_: None
     if kind == "roads":
         parents = {scripts.get(road).parent for road in SHARDED_ROADS}
-        asked = [(name, False) for name in [*parents.intersection(SHARDED + TEXT), *SHARDED_ROADS]]
+        parents &= {*SHARDED, *scripts.plain(SHARDED), *TEXT}
+        asked = [(name, False) for name in [*sorted(parents), *SHARDED_ROADS]]
         asked += [(TENSOR_PARALLEL, True)]
     else:
         # In fp32 the first is enough: the others agree with it in bf16 to the last bit.
