@@ -76,7 +76,7 @@ SAID = [
     ),
     ("05_*/README", "*and* make training seven times faster", 7, 1 / slower(THREE, ONE)),
     ("05_*/README", "about 40 images", 40, ENOUGH),
-    ("05_*/README", "an RTX 4090 gets by with 7", 7, ENOUGH * OF_4090),
+    ("05_*/README", "RTX 4090 gets by with 7", 7, ENOUGH * OF_4090),
     (
         "05_*/README",
         "a fifth of the time for 4 images",
