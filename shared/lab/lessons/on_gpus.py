@@ -33,7 +33,7 @@ def errors(runs, key):
 def groups():
     """Return what was run: whether rules came of it, its name, runs, and errors of their times."""
     used = [("used", title, others(kind), []) for kind, title in OTHERS.items()]
-    ours = "used", "scripts of this repository", measured.compared(), emulated_errors("usual_ms")
+    ours = "used", "scripts of this repository", measured.compared(), emulated_errors("ms")
     sources = [
         (source["rules"], source["title"], *of_source(source["title"]))
         for source in SOURCES

@@ -67,12 +67,11 @@ def every(folder):
         PER_SECOND,
     ]
     rows = sorted(measured.times(), key=lambda run: run.name[:2])  # within a stage as measured
-    busy, same, usual = map(_summed, ("busy_ms", "ms", "usual_ms"))
+    busy, ms = map(_summed, ("busy_ms", "ms"))
     summary = (
-        f"Emulated beside a host of the same pace, {len(emulated_errors('ms'))} runs: for how long "
-        f"the GPU is busy, {busy}; for how long an update takes, {same}. **That is with your own "
-        f"host's pace.** With the {HOST_US:g} µs for a kernel that the emulator assumes, the "
-        f"longer of the host's time and the GPU's is further off: {usual}."
+        f"Emulated beside a host that takes {HOST_US:g} µs for a kernel, "
+        f"{len(emulated_errors('ms'))} runs: for how long the GPU is busy, {busy}; for how long an "
+        f"update takes, {ms}."
     )
     return markdown.text(in_markdown(columns, rows), summary)
 
@@ -87,20 +86,12 @@ def _summed(key):
 
 
 def emulated_errors(key):
-    """Return the relative errors, without sign, of emulated "ms", "busy_ms" or "usual_ms".
-
-    The last is the time beside a host of the pace that is assumed by default. The runs were
-    emulated beside a host of their own pace.
-    """
+    """Return the relative errors, without sign, of emulated "ms" or "busy_ms"."""
     errors = []
     for run in measured.times():
         if run.emulated:
             true = run.busy_ms if key == "busy_ms" else run.median
-            # The slower of host and GPU sets the time; what the host computes or copies besides is
-            # left out.
-            usual = max(run.emulated["pieces"] * HOST_US / 1e3, run.emulated["busy_ms"])
-            ms = {**run.emulated, "usual_ms": usual}[key]
-            errors.append(abs(ms / true - 1))
+            errors.append(abs(run.emulated[key] / true - 1))
     return errors
 
 

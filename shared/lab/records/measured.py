@@ -30,7 +30,7 @@ class Updates:
     launch_ms: float  # median, until the host had started all of an update
     kernels: int
     busy_ms: float  # of the GPU, in another, profiled update
-    emulated: dict | None  # "ms" and "busy_ms" of an emulated GPU, beside a host of this pace
+    emulated: dict | None  # "ms" and "busy_ms" of an emulated GPU
 
     @property
     def median(self):

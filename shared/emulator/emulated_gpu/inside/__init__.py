@@ -34,6 +34,7 @@ def _prepare(torch):
     # result depends on how many cores a machine has.
     torch.set_num_threads(1)
     work.read_rates()
+    work.time_hooks()
     kernels.begin()
     once_imported("torchvision", kernels.begin_nms)
     once_imported("triton.runtime.jit", kernels.begin_triton)

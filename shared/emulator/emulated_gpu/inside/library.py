@@ -29,6 +29,7 @@ begin_operation = _function("emulator_begin_operation", ctypes.c_double)
 end_operation = _function("emulator_end_operation", ctypes.c_double, ctypes.c_double)
 lengthen = _function("emulator_lengthen", None, ctypes.c_double)
 times = _function("emulator_times", None, ctypes.POINTER(ctypes.c_int64))
+let_host_work = _function("emulator_host_works", None, ctypes.c_double)
 has_kept = _function("emulator_kept", ctypes.c_bool)
 end = _function("emulator_end", None)
 # In ranks.c.
