@@ -157,10 +157,10 @@ def test_stages_have_the_emulated_peaks():
 
 def test_emulated_times_are_near():
     """Beside a host of another pace than theirs; a part of the runs set the rates of clock.c."""
-    for key, most in (("busy_ms", 0.25), ("ms", 0.6)):
-        off = sorted(lessons_times.emulated_errors(key))
+    for key, half, most in (("busy_ms", 0.1, 0.25), ("ms", 0.15, 0.6)):
+        off = lessons_times.emulated_errors(key)
         assert len(off) > 30
-        assert statistics.median(off) < 0.1 and nine_of_ten(off) < most, f"{key}: {off}"
+        assert statistics.median(off) < half and nine_of_ten(off) < most, f"{key}: {off}"
 
 
 @pytest.mark.skipif(
