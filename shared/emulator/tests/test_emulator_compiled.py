@@ -83,3 +83,28 @@ def test_what_a_kernel_of_triton_writes_is_an_assumption(tmp_path):
         """
     printed = emulate(script, tmp_path)
     assert "script.py:12  (a number)" in printed and "script.py:13" not in printed
+
+
+@pytest.mark.parametrize("launched", [(), ("--alone", "--devices", "4")], ids=["alone", "launched"])
+def test_what_compiled_functions_ask_breaks_no_graph(launched, tmp_path):
+    """As models of Hugging Face ask the environment; a broken graph takes an eager model's memory."""
+    script = """
+        import os
+        import torch
+        from torch import distributed as dist
+        from torch.utils.checkpoint import checkpoint
+
+        def forward(x):
+            if os.environ.get("RANK") == "7" or "LOCAL_SIZE" in os.environ:
+                return x
+            if dist.is_initialized():
+                x = x + dist.get_rank() + dist.get_world_size()
+                dist.all_reduce(x)
+            return checkpoint(torch.sin, x, use_reentrant=False)
+
+        if "WORLD_SIZE" in os.environ:
+            dist.init_process_group("nccl")
+        x = torch.zeros(2, device="cuda", requires_grad=True)
+        torch.compile(forward, fullgraph=True, backend="aot_eager")(x).sum().backward()
+        """
+    emulate(script, tmp_path, *launched)

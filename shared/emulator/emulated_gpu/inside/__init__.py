@@ -39,8 +39,9 @@ def _prepare(torch):
     once_imported("torchvision", kernels.begin_nms)
     once_imported("triton.runtime.jit", kernels.begin_triton)
     sizes.bound_combinations()
-    # Not all of this package: hooks on modules, of why/updates.py, are traced, and do nothing then.
-    for module in ("inside", "process", "stand_ins"):
+    # Not all of this package: hooks on modules, of why/updates.py, are traced, and do nothing then;
+    # and so is what stands for os.environ, which compiled functions ask.
+    for module in ("inside", "process", "stand_ins.notes"):
         dynamo.leave_out(f"emulated_gpu.{module}")
     host.begin()
     streams.begin()

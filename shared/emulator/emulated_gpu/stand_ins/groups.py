@@ -3,15 +3,21 @@
 Such a program would end with "environment variable RANK expected", before it used any memory.
 """
 
+import functools
 import os
 
 from emulated_gpu.imports import replace_everywhere
-from emulated_gpu.stand_ins.notes import has_launcher, note
+from emulated_gpu.stand_ins.notes import note
 
 NOTE = "no launcher has started it, so it is the only process"
 VARIABLES = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
 ANSWERS = {"get_rank": 0, "get_world_size": 1}
 NEEDLESS = ("barrier", "all_reduce", "broadcast", "destroy_process_group")
+
+
+def has_launcher():
+    """Return whether torchrun, or another launcher, has started this process."""
+    return "WORLD_SIZE" in os.environ
 
 
 class _Environment(type(os.environ)):
@@ -58,6 +64,7 @@ def in_torch(torch):
         return init_process_group
 
     def answered(original, answer):
+        @functools.wraps(original)  # torch.compile() looks at its arguments
         def function(*args, **kwargs):
             if dist.is_initialized() or has_launcher():
                 return original(*args, **kwargs)

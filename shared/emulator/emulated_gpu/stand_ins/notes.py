@@ -1,7 +1,6 @@
 """Notes on the stand-ins that a program was given, which stand in its report; and their files."""
 
 import functools
-import os
 import tempfile
 
 made = {}  # {text: "file:line" of the program that asked for it first}
@@ -23,11 +22,6 @@ def replace(owner, name, wrapper):
         return wrapper(original, *args, **kwargs)
 
     setattr(owner, name, functools.update_wrapper(new, original))
-
-
-def has_launcher():
-    """Return whether torchrun, or another launcher, has started this process."""
-    return "WORLD_SIZE" in os.environ
 
 
 @functools.cache

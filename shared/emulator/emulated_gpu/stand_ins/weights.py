@@ -99,7 +99,12 @@ def _without_values(cls, config):
 
     path = new_folder()
     with torch.device("meta"):
-        state = cls(config).state_dict()
+        state = cls(config).state_dict(keep_vars=True)
+    # Tied weights once, as files of the hub have them: of both, some versions make two.
+    names = {}
+    for name, tensor in state.items():
+        names.setdefault(id(tensor), name)
+    state = {name: state[name] for name in names.values()}
     process.write_safetensors(f"{path}/model.safetensors", state, config.dtype or torch.float32)
     config.save_pretrained(path)
     return path

@@ -19,7 +19,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from emulated_gpu.accounting.torch_private import wrapped
 from emulated_gpu.imports import replace_everywhere
-from emulated_gpu.stand_ins.notes import has_launcher, replace
+from emulated_gpu.stand_ins.groups import has_launcher
+from emulated_gpu.stand_ins.notes import replace
 from emulated_gpu.texts import UserError
 from emulated_gpu.why import loaders, trainers
 from emulated_gpu.why.limits import Enough, Limits
