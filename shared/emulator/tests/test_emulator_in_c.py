@@ -21,6 +21,7 @@ PROGRAM = r"""
 #include <string.h>
 
 #define THREADS 4
+void emulator_without_values(void);
 
 static void *one_thread(void *unused) {
   cudaStream_t streams[3];
@@ -105,6 +106,12 @@ int main(void) {
   assert(!ncclAllReduce(halves, same, 4, ncclBfloat16, ncclMax, c, 0));
   assert(!memcmp(halves, same, sizeof same));
   assert(!ncclCommDestroy(c));
+  // With an old PyTorch no kernel has written what a program asks: it is told that all is well.
+  bool truth = false;
+  assert(!cudaMalloc(&large, 1) && !cudaMemcpy(large, &truth, 1, cudaMemcpyDefault));
+  assert(!cudaMemcpy(&truth, large, 1, cudaMemcpyDefault) && !truth);
+  emulator_without_values();
+  assert(!cudaMemcpy(&truth, large, 1, cudaMemcpyDefault) && truth);
   puts("right");
   return 0;
 }

@@ -118,6 +118,9 @@ ENTRY cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, cons
 // are codes of errors, and whether all values are finite.
 static _Thread_local int64_t answers[64];
 static _Thread_local int answers_left;
+static bool without_values; // before PyTorch 2.9: what a program asks of the device is true
+
+ENTRY void emulator_without_values(void) { without_values = true; }
 
 ENTRY void emulator_answers(const int64_t *numbers, int count) {
   answers_left = count < 64 ? count : 64;
@@ -131,14 +134,14 @@ int64_t memory_answer(int64_t otherwise) {
 
 // Write the next answer in place of what a copy from the device to the host would bring.
 static bool answer(void *to, const void *from, size_t bytes) {
-  bool is_number = bytes == 4 || bytes == 8;
-  if (!answers_left || !memory_on_device(from) || memory_on_device(to))
+  bool is_number = bytes == 4 || bytes == 8, is_truth = bytes == sizeof(bool);
+  if (!memory_on_device(from) || memory_on_device(to))
     return false;
-  if (answers_left < 0) {
-    memset(to, bytes == sizeof(bool), bytes);
+  if (answers_left < 0 || (is_truth && without_values)) {
+    memset(to, is_truth, bytes);
     return true;
   }
-  if (!is_number)
+  if (!is_number || !answers_left)
     return false;
   int64_t number = memory_answer(0);
   memcpy(to, &number, bytes);

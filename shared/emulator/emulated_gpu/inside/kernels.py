@@ -45,6 +45,7 @@ def begin():
     with warnings.catch_warnings():  # PyTorch warns of each kernel that is replaced
         warnings.filterwarnings("ignore", "(?s).*overriding a previously registered kernel")
         if not hasattr(torch.library, "get_kernel"):  # before PyTorch 2.9: there are no values
+            library.let_be_true()
             for func in (*sizes.SIZED, aten.bincount.default):
                 if func not in sizes.SPARSE:
                     sizes.find_most(func, _library(func.namespace))

@@ -22,6 +22,7 @@ names_called = _function("emulator_called", ctypes.c_size_t, ctypes.c_char_p, ct
 set_counted = _function("emulator_counted", None)
 # In transfers.c.
 set_answers = _function("emulator_answers", None, ctypes.POINTER(ctypes.c_int64), ctypes.c_int)
+let_be_true = _function("emulator_without_values", None)
 # In streams.c.
 log_work = _function("emulator_log", None, ctypes.c_char_p)
 work_count = _function("emulator_issued", ctypes.c_long)
