@@ -55,8 +55,6 @@ MISTAKES = [
     ("shared ladder", "01 --out {tmp}/tweets.csv", "ladder.jsonl cannot be written: Not a dir"),
     ("shared report", "--out {tmp}/tweets.csv", "index.html cannot be written: Not a directory"),
     ("shared report", "--out /proc/mine", "/proc/mine/index.html cannot be written: No such file"),
-    ("shared predict", "06 --timeline {tmp}/tweets.csv", "tweets.csv cannot be written: Not a dir"),
-    ("shared predict", "06 --timeline /proc/mine", "/proc/mine cannot be written: No such file"),
     ("shared ladder", "01 --data {tmp} --out {tmp}/out", "/out would be written into what --data"),
     ("shared ladder", "42", "stage 42: there is no stage 42; there are 01 to 11"),
     (

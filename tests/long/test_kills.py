@@ -171,8 +171,8 @@ def test_a_killed_ladder_leaves_no_process_behind(how, victim, tmp_path):
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGHUP])
-def test_a_killed_prediction_leaves_no_process_behind(how, tmp_path):
-    with started("-m", "shared", "predict", "01", "08", "--timeline", tmp_path) as process:
+def test_a_killed_prediction_leaves_no_process_behind(how):
+    with started("-m", "shared", "predict", "01", "08") as process:
         # The process that forks for each script, and two forks.
         while len(family := psutil.Process(process.pid).children(recursive=True)) < 3:
             assert process.poll() is None

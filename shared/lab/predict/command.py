@@ -26,13 +26,6 @@ def main(argv=None):
         print(json.dumps(records, indent=1))
     else:
         show(records, outcome, args)
-    # After the figures, which a picture that cannot be drawn must not take along.
-    if args.timeline:
-        from shared.lab.predict import timeline  # matplotlib takes a second to import
-
-        timeline.draw_all(outcome.moments, args.timeline)
-        if not args.json:
-            print(f"\n{args.timeline}: what holds the memory during one update")
     # At the end, so that what the other runs found is shown; and raised, for the exit code.
     if outcome.failed:
         raise outcome.failed

@@ -51,7 +51,6 @@ def make_parser():
     add("--card", type=cards.card_or_gb, metavar="NAME|GB", help=card)
     add("--devices", type=at_most(100_000), metavar="N", help=devices)
     add("--expandable", action="store_true", help="with PyTorch's expandable segments")
-    add("--timeline", type=cli.location, metavar="DIR", help="draw what holds memory")
     add("--json", action="store_true", help="print a list of records instead of tables")
     positive, size = cli.positive, at_most(largest.MOST)
     beside = "add the side roads in their folders, other techniques, each with its parent"
@@ -96,14 +95,11 @@ def parse(argv=None):
         args.card = args.card or cards.DEFAULT
         args.card_gb = args.card.gb
     _complete(args)
-    if args.timeline:
-        cli.try_writing(args.timeline, is_folder=True)
     return args
 
 
 def _complete(args):
     """Check the options, and choose the scripts."""
-    args.fits = args.fits and not args.timeline  # which draws the scripts' own updates
     if args.one_gpu:
         if args.stages or args.side_roads:
             raise UserError("--one-gpu names the scripts; leave out the others and --side-roads")

@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """The records of a prediction, with timelines, details to print, and an error, if any."""
+    """The records of a prediction, with details to print, and an error, if any."""
 
     records: list
-    moments: list  # results of history.condensed(), for pictures
     details: Callable  # returns lines to print below the tables, for the records of one model
     failed: Exception | None = None  # some runs failed; the records are those of the others

@@ -9,7 +9,6 @@ from shared.lab.predict.jobs import Failed, attempts, run_jobs
 from shared.lab.predict.outcome import Outcome
 from shared.lab.predict.selection import runs
 from shared.lab.predict.stage import predict as predict_one
-from shared.lab.predict.stage import predict_moments
 from shared.lab.records.reading import name
 
 
@@ -21,26 +20,21 @@ def predict(args):
     """
     if args.fits:
         records, failed = card_fit.fits(runs(args), args.card_gb)
-        return Outcome(records, [], tables.fitting, failed)
-    if args.timeline:
-        every, moments, failed = completed(predict_moments, runs(args))
-        records = [each["record"] for each in moments]
-    else:
-        moments = []
-        every, records, failed = completed(predict_one, runs(args))
+        return Outcome(records, tables.fitting, failed)
+    every, records, failed = completed(runs(args))
     add_paces(every, records)
-    return Outcome(records, moments, depends, failed)
+    return Outcome(records, depends, failed)
 
 
-def completed(function, every):
-    """Run a function for runs, (script, Wanted).
+def completed(every):
+    """Predict runs, (script, Wanted).
 
-    Return the runs that did not fail, their results, and a Failed, or None.
+    Return the runs that did not fail, their records, and a Failed, or None.
 
     Raises:
         Failed: all of them failed.
     """
-    results = attempts([(function, *run) for run in every])
+    results = attempts([(predict_one, *run) for run in every])
     done = [(run, r) for run, r in zip(every, results) if not isinstance(r, Exception)]
     failed = Failed(results) if len(done) < len(every) else None
     if failed and not done:
