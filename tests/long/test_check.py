@@ -55,6 +55,16 @@ def test_an_attempt(attempt, tmp_path, capsys):
     assert [*tmp_path.iterdir()] == [file]
 
 
+def test_an_attempt_imports_a_file_beside_it(tmp_path, capsys):
+    """As with `python my_04.py`."""
+    (tmp_path / "my_loss.py").write_text("from torch.nn.functional import cross_entropy\n")
+    text = scripts.get("04_batchsize/train").path.read_text()
+    text = text.replace("import torch\n", "import my_loss\nimport torch\n", 1)
+    (tmp_path / "my_04.py").write_text(text.replace("F.cross_entropy", "my_loss.cross_entropy"))
+    code = check.main([str(tmp_path / "my_04.py")])
+    assert code == 0, f"the file beside it was not found: {capsys.readouterr().out}"
+
+
 @pytest.mark.parametrize(
     "text, options, said",
     [

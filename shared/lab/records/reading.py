@@ -40,18 +40,13 @@ def by_model(records):
 
 def setting(record):
     """Return the model of a record and the size of its inputs, as text."""
-    if "inputs" in record:  # of a user's own script
-        inputs = f" with inputs of {record['inputs']}" if record["inputs"] else ""
-        return f"{record['model']}{inputs}"
     if "max_length" in record:
         return f"{one_line(record['model'])}, {record['max_length']} tokens"
     return f"{one_line(record['model'])} at {record['image_px']} px"
 
 
 def unit(record):
-    """Return the unit that a record counts: "images", "texts", or "inputs" of a user's script."""
-    if "unit" in record:
-        return record["unit"]
+    """Return the unit that a record counts: "images" or "texts"."""
     return "texts" if "max_length" in record else "images"
 
 

@@ -22,6 +22,7 @@ import functools
 import importlib.util
 import linecache
 import re
+import sys
 import tokenize
 
 from shared.run.errors import UserError
@@ -145,6 +146,9 @@ class Script:
         # Not by its loader, which would read the file, where the source may be a changed one. Its
         # lines are those of the source: without a time of change, linecache never reads the file.
         name = str(self.path)
+        folder = str(self.path.parent)
+        if folder not in sys.path:  # for files beside the script, as when Python runs it
+            sys.path.insert(0, folder)
         linecache.cache[name] = len(self.source), None, self.source.splitlines(True), name
         exec(compile(self.source, self.path, "exec"), vars(module))
         names = ("cli", "causal", "mixture", "rewards", "captions")
