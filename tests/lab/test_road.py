@@ -36,7 +36,7 @@ def test_a_prediction_is_put_in_its_place(predictions):
     records = stored.predicted(stored.SIDE_ROADS)
     predictions.write_text(without(predictions.read_text(), NAME))
     assert len(stored.predicted(stored.SIDE_ROADS)) == len(records) - 1
-    stored.insert_predicted(stored.SIDE_ROADS, by_script(records)[NAME])
+    stored.insert(stored.PREDICTED, stored.prediction(stored.SIDE_ROADS, by_script(records)[NAME]))
     assert stored.predicted(stored.SIDE_ROADS) == records
 
 
@@ -44,7 +44,7 @@ def test_a_prediction_of_another_commit_replaces_one_line(predictions):
     before = predictions.read_text()
     records = by_script(stored.predicted(stored.SIDE_ROADS))
     new = {**records[NAME], "git_commit": "0" * 12}
-    stored.insert_predicted(stored.SIDE_ROADS, new)
+    stored.insert(stored.PREDICTED, stored.prediction(stored.SIDE_ROADS, new))
     after = predictions.read_text()
     assert after != before and without(after, NAME) == without(before, NAME)
     assert by_script(stored.predicted(stored.SIDE_ROADS)) == {**records, NAME: new}

@@ -18,6 +18,7 @@ FAILS = "not a number after one update"
 PRETRAINED = "other; they fall if the weights are pretrained"
 # The stages in fp32 on one device, from whose records the number of weights follows.
 WHOLE = {"images": "01_baseline/train", "texts": "11_llm/before"}
+NEARLY = 0.005  # of the parent's peak, up to which memory is "nearly the same"
 SCALAR_GB = 4.1e-9  # one number, and what rounding of records adds
 SCALARS_GB = 2e-6  # on the host: such as an optimizer's count for each tensor
 DEVICE_PEAKS = ("device_peak_gb", "device_reserved_gb")
@@ -55,11 +56,11 @@ def weights(name):
 def assert_amount(name, amount, more, before):
     """Assert that a side road's GB beyond its parent's are as its docstring says."""
     if amount == "more":
-        assert more > scripts.NEARLY * before
+        assert more > NEARLY * before
     elif amount == "less":
-        assert -more > scripts.NEARLY * before
+        assert -more > NEARLY * before
     elif amount == "nearly the same":
-        assert more == pytest.approx(0, abs=scripts.NEARLY * before)
+        assert more == pytest.approx(0, abs=NEARLY * before)
     else:
         about, times, direction = re.fullmatch(r"(about )?(\d*)N bytes (.*)", amount).groups()
         wanted = int(times or 1) * weights(name) * (1 if direction == "more" else -1)

@@ -137,6 +137,8 @@ def test_the_slider_multiplies_kernels_and_pace(visit):
         assert f"{host_ms:.0f} ms" in page.locator("#pace-host").inner_text()
         assert f"{busy_ms} ms" in page.locator("#pace-gpu").inner_text()
         assert ("the GPU waits" in told.inner_text()) == (host_ms > busy_ms)
+        enough = measured.updates("03_bf16/train").enough  # as page 05 says
+        assert f"takes about {enough:.0f} images at a time until" in told.inner_text()
     page.locator("#micro-batch").press("End")
     page.locator("#pace-card").select_option(label="RTX 3060 12 GB")
     assert "takes 1 pass and" in told.inner_text() and "the host waits" in told.inner_text()

@@ -70,8 +70,8 @@ def main(argv=None):
     predicted_records = predictions(name)
     measured = measurement(name)
     # Only when all is made: a run that fails leaves the stored records as they were.
-    for group, prediction in predicted_records.items():
-        stored.insert_predicted(group, prediction)
+    for group, made in predicted_records.items():
+        stored.insert(stored.PREDICTED, stored.prediction(group, made))
     stored.insert(stored.TINY_SIDE_ROADS, measured)
     pages.main([])
     print(f"- {name} has its records and is on the pages; commit what git status shows")

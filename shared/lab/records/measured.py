@@ -59,6 +59,12 @@ class Updates:
         """Microseconds that the host takes to start a kernel, where it sets the pace."""
         return self.launch_ms / self.kernels * 1e3
 
+    @property
+    def enough(self):
+        """Images at a time from which on the GPU sets the pace, and no host of LAUNCH_US."""
+        host_ms = self.kernels / self.passes * LAUNCH_US / 1e3
+        return host_ms / (self.busy_ms / self.batch_size)
+
 
 @functools.cache
 def read(file):

@@ -42,7 +42,6 @@ LOSSES = (
     "not a number after one update",
     "of another task",
 )
-NEARLY = 0.005  # of the parent's peak, up to which memory is "nearly the same"
 AMOUNT = r"(?:the same|nearly the same|(?:(?:about )?\d*N bytes )?(?:more|less))"
 MEMORY = re.compile(rf"({AMOUNT})(?:, ({AMOUNT}) on the host)?")
 FIRST_LINE = re.compile(

@@ -76,15 +76,10 @@ def predicted(*groups):
 def store_predicted(group, records):
     """Replace the stored predictions of a group."""
     others = [r for r in read(PREDICTED) if r["group"] != group]
-    write(PREDICTED, others + [_prediction(group, record) for record in records])
+    write(PREDICTED, others + [prediction(group, record) for record in records])
 
 
-def insert_predicted(group, record):
-    """Insert a prediction into a group, as insert() does."""
-    insert(PREDICTED, _prediction(group, record))
-
-
-def _prediction(group, record):
+def prediction(group, record):
     """Return the record to store of a prediction."""
     fields = {k: v for k, v in record.items() if v is not None or k not in LEFT_OUT}
     return {"group": group, **rounded(fields)}

@@ -66,22 +66,22 @@ def pace():
 
     A card's number is how many times as long as the measured GPU it is busy by their data sheets.
     """
-    passes = []
-    for setting in AT_ONCE:
-        run = measured.updates(*setting)
-        passes.append(
-            {
-                "at_once": run.at_a_time,
-                "kernels": run.kernels / run.passes,
-                "busy_ms": run.busy_ms / run.passes,
-            }
-        )
+    runs = [measured.updates(*setting) for setting in AT_ONCE]
+    passes = [
+        {
+            "at_once": run.at_a_time,
+            "kernels": run.kernels / run.passes,
+            "busy_ms": run.busy_ms / run.passes,
+        }
+        for run in runs
+    ]
     gpu = CARDS[stored.read(stored.STRIPS)[0]["card"].lower()]
     slower = [(c.title, gpu.rates.half / c.rates.half) for c in CARDS.values() if c.bf16]
     return {
         "images": times.BF16[1],
         "passes": passes,
         "us": measured.LAUNCH_US,
+        "enough": runs[-1].enough,
         "gpu": gpu.title,
         "cards": slower,
     }

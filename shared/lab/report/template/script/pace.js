@@ -1,6 +1,6 @@
 // Who waits for whom: kernels times the host's pace, against the time for which the GPU is busy.
 const Pace = (() => {
-  const { images: IMAGES, passes: PASSES, cards: CARDS } = data("pace");
+  const { images: IMAGES, passes: PASSES, cards: CARDS, enough: ENOUGH, us: US } = data("pace");
   const [size, us, card] = ["micro-batch", "host-us", "pace-card"].map((name) => one(`#${name}`));
   const ms = (number) => `${number.toLocaleString("en", { maximumFractionDigits: number < 10 ? 1 : 0 })} ms`;
 
@@ -11,8 +11,7 @@ const Pace = (() => {
     const host = (passes * kernels * us.value) / 1000;
     const gpu = passes * busy * slower;
     const longest = Math.max(host, gpu);
-    const most = PASSES.at(-1);
-    const enough = Math.ceil((most.kernels * us.value) / 1000 / ((most.busy_ms * slower) / most.at_once));
+    const enough = Math.max(1, Math.round((ENOUGH * us.value) / US / slower));
     const told = [`${atOnce} at a time`, `${us.value} µs for a kernel`];
     for (const [n, input] of [size, us].entries()) {
       one("output", input.parentElement).textContent = told[n];
