@@ -2,7 +2,6 @@
 
 import importlib.metadata
 
-import pytest
 from packaging.version import Version
 
 from shared.run.record import imported
@@ -27,10 +26,3 @@ def made_here(record):
     if {*of_script} - {*stored}:
         return False
     return all(installed(name) == Version(Version(text).public) for name, text in stored.items())
-
-
-def only_here(record):
-    """Skip the rest of a test, with a reason, unless a stored record's versions are installed."""
-    if not made_here(record):
-        versions = ", ".join(f"{name} {text}" for name, text in record["versions"].items())
-        pytest.skip(f"figures of {versions} are compared under these versions only")

@@ -21,11 +21,8 @@ TRAIN = ROOT / "06_sgd" / "train.py"
 
 
 def test_a_peak_that_grows_is_not_a_fraction_less():
-    assert [formats.less(6, now) for now in (2, 6, 15)] == [
-        "3.0x less",
-        "1.0x less",
-        "2.5x as much",
-    ]
+    expected = ["3.0x less", "1.0x less", "2.5x as much"]
+    assert [formats.less(6, now) for now in (2, 6, 15)] == expected
 
 
 def test_fake_data_are_enough_for_any_batch():

@@ -7,6 +7,7 @@ import sys
 import time
 
 import psutil
+import pytest
 from conftest import NEEDS, cpu_only, emulate, run
 
 pytestmark = NEEDS
@@ -175,3 +176,29 @@ def test_nothing_outlives_the_command(tmp_path):
         process.stderr.close()
         gone, alive = psutil.wait_procs(children, timeout=30)
         assert children and not alive
+
+
+STANDS_IN = """
+import os, time, torch
+torch.save(torch.ones(1, device="cuda"), "saved.pt")
+torch.load("saved.pt")  # a file that may be missing
+"""
+
+
+@pytest.mark.parametrize(
+    "command, end, code",
+    [
+        ("run", "os._exit(3)", 3),
+        ("why", "os._exit(3)", 3),
+        ("run", "os.kill(os.getpid(), 9)", 137),
+        ("why", "os.kill(os.getppid(), 2); time.sleep(60)", 130),  # Ctrl-C, of the command
+    ],
+)
+def test_no_folder_outlives_the_command(command, end, code, tmp_path):
+    """Those for files that stand in for others, and for what is saved."""
+    script, temporary = tmp_path / "script.py", tmp_path / "temporary"
+    temporary.mkdir()
+    script.write_text(STANDS_IN + end)
+    run("-m", "emulated_gpu", command, script, code=code, cwd=tmp_path, TMPDIR=str(temporary))
+    left = [*temporary.rglob("*")]
+    assert not left, f"{command}, {end}: left {left}"

@@ -27,7 +27,8 @@ def replace(owner, name, wrapper):
 @functools.cache
 def folder():
     """Return a folder for files that stand in for others; it is removed when the process ends."""
-    return tempfile.TemporaryDirectory(prefix="emulated-")
+    # In that of launch.run(), which is removed even if the process is killed.
+    return tempfile.TemporaryDirectory(prefix="emulated-", dir=os.environ.get("EMULATED_REPORTS"))
 
 
 def new_folder():

@@ -3,12 +3,11 @@
 import functools
 import os
 import shutil
-import tempfile
 
 import torch
 
 from emulated_gpu.imports import once_imported
-from emulated_gpu.stand_ins.notes import note, replace
+from emulated_gpu.stand_ins.notes import new_folder, note, replace
 
 RENAMING = [(os, "replace"), (os, "rename"), (shutil, "move"), (shutil, "copy")]
 RENAMING += [(shutil, "copyfile"), (shutil, "copy2")]
@@ -30,7 +29,7 @@ class Files:
 
     def __init__(self):
         self._scratch = {}  # {absolute path: path of the file in the scratch folder}
-        self._folder = tempfile.TemporaryDirectory(prefix="emulated-")
+        self._folder = new_folder()
 
     def replace_all(self):
         """Replace the functions with which a script saves, and loads what it has saved."""
@@ -55,7 +54,7 @@ class Files:
             original(thing, file, *args, **kwargs)
             return
         note("saves into a scratch folder, which is removed at the end")
-        new = f"{self._folder.name}/{len(self._scratch)}"
+        new = f"{self._folder}/{len(self._scratch)}"
         path = self._scratch.setdefault(os.path.abspath(file), new)
         original(thing, path, *args, **kwargs)
 
