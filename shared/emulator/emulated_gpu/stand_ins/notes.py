@@ -1,6 +1,7 @@
 """Notes on the stand-ins that a program was given, which stand in its report; and their files."""
 
 import functools
+import os
 import tempfile
 
 made = {}  # {text: "file:line" of the program that asked for it first}
