@@ -28,11 +28,12 @@ from emulated_gpu.cards import CARDS, groups
 from emulated_gpu.texts import KINDS, Parser, amount, columns
 
 # Options that take the next word. split() has to know them before argparse does.
-WITH_VALUE = ("--card", "--devices", "--host", "--max-gb", "--snapshot", "--json")
+WITH_VALUE = ("--card", "--devices", "--host", "--max-gb", "--snapshot", "--trace", "--json")
 ALONE = "run one process, as rank 0 of --devices, which may be thousands; the other ranks count as "
 ALONE += "copies of it"
 HOST = "the microseconds that the host takes to start a kernel (default: "
 HOST += f"{launch.HOST_US}). The memory of FSDP1 and of Tensor.record_stream() depends on it"
+TRACE = "write when the GPU is at work, for https://ui.perfetto.dev: gaps are where it waits"
 VERSION = "print the versions of this package and of PyTorch, as far as they are installed"
 
 
@@ -64,6 +65,7 @@ def make_parser():
     microseconds = options.number("microseconds", launch.HOST_US)
     p.add_argument("--alone", action="store_true", help=ALONE)
     p.add_argument("--host", type=microseconds, default=launch.HOST_US, metavar="US", help=HOST)
+    p.add_argument("--trace", type=options.new_file, metavar="FILE", help=TRACE)
     # Not from PyTorch itself, whose import takes seconds.
     found = (d for name in ("emulated-gpu", "torch") for d in metadata.distributions(name=name))
     installed = ", ".join(f"{d.name} {d.version}" for d in found)
@@ -194,7 +196,7 @@ def run(args):
     # The report goes to standard error, so that the program's output can be piped.
     wrong = None
     try:
-        code, reports = launch.run(args.program, variables, args.snapshot)
+        code, reports = launch.run(args.program, variables, args.snapshot, args.trace)
     except launch.EmulatorError as error:
         wrong, code, reports = error, error.code, error.reports
     count = f"{args.devices} x " if args.devices > 1 else ""

@@ -143,7 +143,7 @@ def _variables_of_torchrun(ranks, rank):
     return {name: str(value) for name, value in variables.items()}
 
 
-def run(command, variables, snapshot=None, **output):
+def run(command, variables, snapshot=None, trace=None, **output):
     """Run a program with emulated GPUs until it ends; then kill all processes that it has left.
 
     Ctrl-C reaches the program, too.
@@ -153,6 +153,7 @@ def run(command, variables, snapshot=None, **output):
         variables: of environment().
         snapshot: a file for the allocator's history, as torch.cuda.memory._dump_snapshot() writes
             it; of other ranks than 0 it ends in ".rank1" and so on.
+        trace: a file for the work that the GPU is given, for Perfetto; named likewise.
         output: where it prints, for subprocess.Popen.
 
     Returns:
@@ -173,6 +174,8 @@ def run(command, variables, snapshot=None, **output):
         variables = {**variables, "EMULATED_REPORTS": folder, "EMULATED_STAND_INS": "1"}
         if snapshot:
             variables["EMULATED_SNAPSHOT"] = str(Path(snapshot).resolve())
+        if trace:
+            variables["EMULATED_TRACE"] = str(Path(trace).resolve())
         process = start(command, variables, **output)
         # Without a handler, SIGTERM would end this process before it ends the program. Only the
         # main thread can have one.

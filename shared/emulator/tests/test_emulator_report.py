@@ -1,5 +1,6 @@
 """Promise: the report ends with the limits of its figures, and work takes time by its kind."""
 
+import json
 import re
 
 from conftest import NEEDS, emulate
@@ -133,3 +134,20 @@ print("right")
 
 def test_work_takes_what_it_is_and_what_the_card_is(tmp_path):
     assert "right\n" in emulate(WORK, tmp_path)
+
+
+def test_a_trace_shows_where_the_gpu_waits_for_the_host(tmp_path):
+    script = """
+        import torch
+        x = torch.zeros(8, device="cuda")
+        for stream in (torch.cuda.current_stream(), torch.cuda.Stream()):
+            with torch.cuda.stream(stream):
+                for _ in range(10):
+                    x.add_(1)
+        """
+    file = tmp_path / "trace.json"
+    emulate(script, tmp_path, "--trace", file, "--host", "50")
+    events = json.loads(file.read_text())["traceEvents"][-20:]
+    assert [event["tid"] for event in events] == [0] * 10 + [1] * 10
+    begun = [event["ts"] for event in events]
+    assert {round(b - a) for a, b in zip(begun, begun[1:])} == {50} and events[0]["dur"] < 5

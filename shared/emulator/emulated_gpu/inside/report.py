@@ -10,7 +10,7 @@ import types
 
 import torch
 
-from emulated_gpu.inside import kernels, library, reads, streams, work
+from emulated_gpu.inside import kernels, library, reads, streams, tracing, work
 from emulated_gpu.inside.memory import start
 from emulated_gpu.stand_ins import notes
 
@@ -35,6 +35,7 @@ _reporter = None  # id of the process that has written its report; a fork writes
 def begin():
     """Write a report at the end of this process, and a snapshot if one is wanted."""
     library.set_counted()
+    tracing.begin()
     # Functions of atexit run in reverse order: all work ends, then the report is written.
     atexit.register(write)
     atexit.register(library.end)
@@ -178,6 +179,7 @@ def write():
     if file := os.environ.get("EMULATED_SNAPSHOT"):
         with open(f"{file}.rank{rank}" if rank else file, "wb") as out:
             pickle.dump(_snapshot(), out)
+    tracing.write(rank)
     folder = os.environ.get("EMULATED_REPORTS")
     if not folder or not peaks():
         return
