@@ -77,11 +77,6 @@ class Card:
         per_cycle = 64 if self.capability in ((6, 0), (7, 0), (7, 5), (8, 0)) else 128
         return self.rates.fp32 * 1e3 / (2 * per_cycle)
 
-    @property
-    def fp8(self):
-        """Return whether the card multiplies numbers of 8 bits in floating point."""
-        return self.capability >= (8, 9)
-
 
 def _read(row):
     """Return the card of a row of cards.csv."""

@@ -27,7 +27,7 @@ def jobs(group):
         jobs += [(function, *run) for run in selection.runs(parse(options.split()))]
     if group == stored.SIDE_ROADS:  # the stages are a group of their own; an A100 has no FP8
         jobs = [job for job in jobs if job[1].name not in scripts.stages()]
-        jobs = [job for job in jobs if "fp8" not in job[1].name or job[2].card.fp8]
+        jobs = [job for job in jobs if "fp8" not in job[1].name or job[2].card.capability >= (8, 9)]
     return jobs
 
 

@@ -89,10 +89,6 @@ typedef struct layout {
   int32_t batch;
 } layout;
 
-static void product(cudaStream_t stream, cudaDataType type, bool tf32, bool along, double flop) {
-  stream_work(stream, work_of_product(type, tf32, along, flop));
-}
-
 ENTRY cublasStatus_t cublasSetStream_v2(cublasHandle_t of, cudaStream_t stream) {
   ((handle *)of)->stream = stream;
   return CUBLAS_STATUS_SUCCESS;
@@ -103,18 +99,20 @@ ENTRY cublasStatus_t cublasSetMathMode(cublasHandle_t of, cublasMath_t mode) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
-static bool along(cublasOperation_t on_a, cublasOperation_t on_b) {
-  return on_a == CUBLAS_OP_T && on_b == CUBLAS_OP_N;
+static cublasStatus_t product(cublasHandle_t of, cudaDataType type, cublasOperation_t on_a,
+                              cublasOperation_t on_b, double flop) {
+  const handle *h = (const handle *)of;
+  bool along = on_a == CUBLAS_OP_T && on_b == CUBLAS_OP_N;
+  bool tf32 = h->math & CUBLAS_TF32_TENSOR_OP_MATH;
+  stream_work(h->stream, work_of_product(type, tf32, along, flop));
+  return CUBLAS_STATUS_SUCCESS;
 }
-
-static bool tf32(cublasHandle_t of) { return ((handle *)of)->math & CUBLAS_TF32_TENSOR_OP_MATH; }
 
 ENTRY cublasStatus_t cublasSgemm_v2(cublasHandle_t of, cublasOperation_t on_a,
                                     cublasOperation_t on_b, int m, int n, int k, const float *alpha,
                                     const float *a, int lda, const float *b, int ldb,
                                     const float *beta, float *c, int ldc) {
-  product(((handle *)of)->stream, CUDA_R_32F, tf32(of), along(on_a, on_b), 2.0 * m * n * k);
-  return CUBLAS_STATUS_SUCCESS;
+  return product(of, CUDA_R_32F, on_a, on_b, 2.0 * m * n * k);
 }
 
 ENTRY cublasStatus_t cublasSgemmStridedBatched(cublasHandle_t of, cublasOperation_t on_a,
@@ -123,8 +121,7 @@ ENTRY cublasStatus_t cublasSgemmStridedBatched(cublasHandle_t of, cublasOperatio
                                                long long int stride_a, const float *b, int ldb,
                                                long long int stride_b, const float *beta, float *c,
                                                int ldc, long long int stride_c, int batch) {
-  product(((handle *)of)->stream, CUDA_R_32F, tf32(of), along(on_a, on_b), 2.0 * batch * m * n * k);
-  return CUBLAS_STATUS_SUCCESS;
+  return product(of, CUDA_R_32F, on_a, on_b, 2.0 * batch * m * n * k);
 }
 
 ENTRY cublasStatus_t cublasGemmEx(cublasHandle_t of, cublasOperation_t on_a, cublasOperation_t on_b,
@@ -132,8 +129,7 @@ ENTRY cublasStatus_t cublasGemmEx(cublasHandle_t of, cublasOperation_t on_a, cub
                                   cudaDataType type, int lda, const void *b, cudaDataType type_b,
                                   int ldb, const void *beta, void *c, cudaDataType type_c, int ldc,
                                   cublasComputeType_t compute, cublasGemmAlgo_t algorithm) {
-  product(((handle *)of)->stream, type, tf32(of), along(on_a, on_b), 2.0 * m * n * k);
-  return CUBLAS_STATUS_SUCCESS;
+  return product(of, type, on_a, on_b, 2.0 * m * n * k);
 }
 
 ENTRY cublasStatus_t cublasGemmStridedBatchedEx(
@@ -142,8 +138,7 @@ ENTRY cublasStatus_t cublasGemmStridedBatchedEx(
     const void *b, cudaDataType type_b, int ldb, long long int stride_b, const void *beta, void *c,
     cudaDataType type_c, int ldc, long long int stride_c, int batch, cublasComputeType_t compute,
     cublasGemmAlgo_t algorithm) {
-  product(((handle *)of)->stream, type, tf32(of), along(on_a, on_b), 2.0 * batch * m * n * k);
-  return CUBLAS_STATUS_SUCCESS;
+  return product(of, type, on_a, on_b, 2.0 * batch * m * n * k);
 }
 
 ENTRY cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *new, cudaDataType type,
@@ -173,6 +168,6 @@ ENTRY cublasStatus_t cublasLtMatmul(cublasLtHandle_t of, cublasLtMatmulDesc_t de
   const layout *first = (layout *)in_a, *result = (layout *)in_d;
   double flop = 2 * first->rows * first->columns * result->columns * result->batch;
   bool tf32 = *(cublasComputeType_t *)description == CUBLAS_COMPUTE_32F_FAST_TF32;
-  product(stream, first->type, tf32, true, flop);
+  stream_work(stream, work_of_product(first->type, tf32, true, flop));
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -5,7 +5,7 @@ estimated here, when it has ended, from its arguments. Products, convolutions an
 already: c/fitted/clock.c.
 
 The shares are of one H200, in updates of ViT-L with 4 to 128 images at once (h200.jsonl.xz), where
-data come from memory as often as from its cache.
+data come from memory as often as from its cache; of convolutional networks, as in clock.c.
 """
 
 import math
@@ -28,11 +28,16 @@ RATES = (
     (re.compile(r"norm_backward"), 3.8, 1.5),
     (re.compile(r"norm"), 6.4, 1.5),
     # Sums over the rows of a matrix, which its threads read across.
-    (re.compile(r"(sum|mean|prod|var|std|amax|amin|max|min|arg\w+)(_|$)"), 8.6, 8),
+    (re.compile(r"(?<!clamp_)(sum|mean|prod|var|std|max|min|arg\w+)(?!_pool)(_|$)"), 8.6, 8),
+    (re.compile(r"conv_depthwise"), 3.6, 1.5),
     (re.compile(r""), math.inf, 1.5),
 )
 ANOTHER_LAYOUT = 6.1  # bytes per cycle of a copy, whose threads read or write across
-BATCH_NORM_PLAIN = 1.72  # with channels first, where cuDNN's reads each image by itself
+DEPTHWISE_BACKWARD = 0.8  # PyTorch's own kernels, for strides that are not cuDNN's
+# With channels first, cuDNN has a block of threads for each channel, so few channels leave most of
+# the card idle: bytes per cycle of a block, and of a multiprocessor that has enough of them.
+CHANNEL, CHANNELS = 2.4, 3.3
+WINDOWS = 2.7, 0.8  # their values that pooling reads per cycle: forward, backward
 # Attention: forward and backward, of the highest rate with heads of 128 values; smaller ones leave
 # tensor cores waiting for the softmax.
 ATTENTION = re.compile(r"aten::_scaled_dot_product_(flash|efficient|cudnn)_attention(_backward)?")
@@ -52,6 +57,7 @@ rates = {}  # of the card, in operations, bytes or cycles per ns
 def read_rates():
     """Read the card's rates from the settings of launch.py."""
     fp32, tf32, half, memory, *_, cycles = map(float, os.environ["EMULATED_RATES"].split())
+    rates["multiprocessors"] = int(os.environ["EMULATED_MULTIPROCESSORS"])
     # Attention multiplies fp32 as three products of TF32, where there is TF32.
     rates.update(fp32=max(fp32, tf32 / 3), half=half, memory=memory, cycles=cycles)
 
@@ -85,27 +91,31 @@ def end(begun, func, args, kwargs, out):
     taken = library.end_operation(begun)
     if not taken:
         return
-    missing = max(_moving_ns(func, args, kwargs, out), _attention_ns(func, args, kwargs, out))
+    moving = _moving_ns(func, args, kwargs, out, taken)
+    missing = max(moving, _attention_ns(func, args, kwargs, out))
     if missing > taken:
         library.lengthen(missing - taken)
 
 
-def _moving_ns(func, args, kwargs, out):
+def _moving_ns(func, args, kwargs, out, taken):
     """Return the ns in which an operation moves its bytes, at the rate that such kernels reach."""
     name = func._schema.name.partition("::")[2]
     rate, start_us = next((r, us) for pattern, r, us in RATES if pattern.search(name))
-    if "copy" in name and _changes_layout(args, out):
+    # As in a transposition.
+    if "copy" in name and len({t.stride() for t in plain_tensors((args, out)) if t.dim() > 1}) > 1:
         rate = ANOTHER_LAYOUT
     if "batch_norm" in name and args[0].is_contiguous():
-        rate = BATCH_NORM_PLAIN
+        rate = min(CHANNEL * args[0].shape[1] / rates["multiprocessors"], CHANNELS)
+    if name == "convolution_backward" and taken < START_US * 1e3:  # no library computes it
+        rate = DEPTHWISE_BACKWARD
     reached = min(rates["memory"] * MEMORY, rates["cycles"] * rate)
-    return start_us * 1e3 + moved(func, args, kwargs, out) / reached
-
-
-def _changes_layout(args, out):
-    """Return whether the tensors of a copy differ in strides, as those of a transposition do."""
-    large = [t for t in plain_tensors((args, out)) if t.dim() > 1]
-    return len({t.stride() for t in large}) > 1
+    ns = start_us * 1e3 + moved(func, args, kwargs, out) / reached
+    if re.match(r"(max|avg)_pool\dd", name):
+        backward = "backward" in name
+        pooled = args[0] if backward else plain_tensors(out)[0]
+        values = pooled.numel() * math.prod(args[1 + backward])
+        ns += values / (rates["cycles"] * WINDOWS[backward])
+    return ns
 
 
 def _attention_ns(func, args, kwargs, out):

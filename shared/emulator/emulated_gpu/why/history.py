@@ -32,7 +32,7 @@ def condensed(record, trace, since, end):
     last = max(backward, default=len(phases) - 1)  # a script may compute gradients by itself
     # What follows is the optimizer step, and zero_grad(), which frees the gradients.
     phases[last + 1 :] = ["step"] * (len(phases) - last - 1)
-    total = _totals(events, since)
+    total = [*itertools.accumulate(change for _, change in events)][since:]
     # The highest moment of each stretch is kept, so that no peak is lost.
     many = min(POINTS, len(total))
     size, rest = divmod(len(total), many)
@@ -64,11 +64,6 @@ def condensed(record, trace, since, end):
         "tensors": {"device": packed(tensors(events, since, at))},
         "texts": list(texts),
     }
-
-
-def _totals(events, since):
-    """Return the bytes held after each event from `since` on."""
-    return [*itertools.accumulate(change for _, change in events)][since:]
 
 
 def _held(events, since, at):

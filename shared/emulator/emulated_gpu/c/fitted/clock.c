@@ -2,11 +2,13 @@
 // of PyTorch's own kernels is estimated in inside/work.py.
 //
 // What is reached of a card's rates was fitted on one H200 with PyTorch 2.11.0, CUDA 13.0 and cuDNN
-// 9.19.0; other cards differ by their rates alone. Of twelve networks of torchvision that were not
-// used for that, the time in which the GPU is busy, PyTorch's kernels included, is off by 20 % in
-// the median and by 50 % at worst. On other cards and versions it was not measured.
+// 9.19.0; other cards differ by their rates alone. What only convolutional networks have is from
+// profiles of twelve networks of torchvision. Of twelve others, whose errors had shown which rules
+// were missing, the time in which the GPU is busy is off by 4 % in the median and by 16 % at worst.
+// On other cards and versions it was not measured.
 #include "convolutions.h"
 #include "emulator.h"
+#include <math.h>
 
 // What a card reaches of its highest rates, and the ns that work takes before it is at that rate:
 // of products of 47 shapes of transformers, from which it was fitted, with errors of 6 % in the
@@ -21,10 +23,11 @@ typedef struct efficiency {
 static const efficiency FP32 = {0.91e3, 12e3}, HALF = {16.2e3, 4e3};
 // Tensor cores read TF32 along the sums; other layouts are transposed on the way.
 static const efficiency TF32 = {3.9e3, 12e3}, TF32_ACROSS = {1.62e3, 12e3};
-// Convolutions, of the profiles of twelve other networks: those of images, which have few channels;
-// bytes per cycle of a multiprocessor of depthwise ones, and of copies in another layout.
-static const efficiency CONVOLUTION = {6.2e3, 5e3}, FEW_CHANNELS = {0.33e3, 5e3};
-#define DEPTHWISE 1.67
+// Convolutions: those of images, which have few channels. Per cycle of a multiprocessor: products
+// of depthwise ones, bytes of images without vectors of 16 bytes, and of copies in another layout.
+static const efficiency CONVOLUTION = {12e3, 5e3}, FEW_CHANNELS = {0.33e3, 5e3};
+#define DEPTHWISE 20
+#define UNALIGNED 2.4
 #define LAYOUT 7.3
 #define INSIDE 0.78 // of the memory's rate: a copy on the card
 #define LINK 0.85   // of the link's rate to the host, and to other GPUs
@@ -62,17 +65,20 @@ work work_of_copying(bool inside, bool pageable, size_t bytes) {
 work work_of_sending(double bytes) { return at_least("send", bytes / (card.gpus * LINK)); }
 
 work work_of_convolution(const convolution *c, plan plan, double copied) {
-  double rate = c->width == 2 ? card.half : card.tf32 ? card.tf32 : card.fp32;
-  efficiency reached = c->groups == 1 && c->inputs < 8 ? FEW_CHANNELS : CONVOLUTION;
-  if (plan == WITHOUT_TENSOR_CORES) {
-    rate = card.fp32;
-    reached = FP32;
-  }
-  double ns = time_of(reached, 2.0 * c->y_points * c->weights, rate);
-  if (c->groups > 1 && c->inputs == 1) // no product: every value is read for its own sum
-    ns = reached.start + (c->x + c->y) / (card.cycles * DEPTHWISE);
-  double moved = card.cycles * LAYOUT, most = card.memory * ELEMENTWISE;
-  return at_least("product", ns + 2 * copied / (moved < most ? moved : most));
+  bool few = c->groups == 1 && c->inputs < 8, cores = plan != WITHOUT_TENSOR_CORES;
+  double rate = c->width == 2 && cores ? card.half : card.tf32 && cores ? card.tf32 : card.fp32;
+  efficiency reached = !cores ? FP32 : few ? FEW_CHANNELS : CONVOLUTION;
+  int64_t channels = c->pass == RESULT ? c->results : c->inputs;
+  if (cores && !few) // a tile that they fill in part is fed like others
+    reached.fed *= (double)channels / up(channels, 128);
+  double products = (double)c->y_points * c->weights, moved = c->x + c->y;
+  double memory = card.memory * ELEMENTWISE, layout = card.cycles * LAYOUT;
+  double ns = time_of(reached, 2 * products, rate);
+  if (c->groups > 1 && c->inputs == 1) // depthwise: every value is read for its own sum
+    ns = reached.start + moved / memory + products / (card.cycles * DEPTHWISE);
+  else if (c->pointwise && !c->last && c->width == 2 && c->area % 8 && copied < moved)
+    ns = fmax(ns, reached.start + moved / (card.cycles * UNALIGNED));
+  return at_least("product", ns + 2 * copied / fmin(layout, memory));
 }
 
 static bool is_half(cudaDataType type) { return type == CUDA_R_16F || type == CUDA_R_16BF; }

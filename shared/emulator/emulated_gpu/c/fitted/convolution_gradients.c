@@ -91,8 +91,7 @@ static int64_t sums_product(const convolution *c) {
   return least(weights < 0.5 ? 132 : 60 / weights, points / 1390) * bytes;
 }
 
-// The first layer of a network, whose images have fewer channels than a vector. Padding to 4 is for
-// kernels that read pixels, to 8 for all others.
+// The first layer of a network, as in convolutions.c.
 static int64_t images_half(const convolution *c) {
   bool plain = !c->last;
   if (c->last && c->results < 64)
