@@ -1,6 +1,6 @@
 // Workspaces of gradients of weights: rules of the same H200 with PyTorch 2.11.0, CUDA 13.0 and
 // cuDNN 9.19.0 as in convolutions.c, which also says how networks come out. Of measured ones that
-// were not used to find them, within 2 % or 1 MiB are 80 % in layers of networks, 57 to 63 % of
+// were not used to find them, within 2 % or 1 MiB are 82 % in layers of networks, 57 to 63 % of
 // random ones.
 //
 // Such a gradient is a sum over all points of all images: to have work for all multiprocessors,
@@ -140,10 +140,10 @@ static int64_t depthwise(const convolution *c) {
   if (c->width == 4)
     return 0;
   int64_t bytes = c->positions * up(c->groups, 32) * 4;
-  if (!c->last)
-    return !c->bfloat && c->area >= 400 && (c->positions == 9 || c->images <= 64)
-               ? c->x + c->y + c->w
-               : 0;
+  if (!c->last) {
+    bool few = c->area < 400 || (c->positions == 9 ? c->y_points < 300000 : c->images > 64);
+    return few || c->bfloat ? 0 : c->x + c->y + c->w;
+  }
   if (c->y_points >= 200000)
     return 0;
   int64_t parts = 8 * c->images * bytes;
