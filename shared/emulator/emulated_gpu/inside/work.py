@@ -34,8 +34,8 @@ RATES = (
 )
 ANOTHER_LAYOUT = 6.1  # bytes per cycle of a copy, whose threads read or write across
 DEPTHWISE_BACKWARD = 0.8  # PyTorch's own kernels, for strides that are not cuDNN's
-# With channels first, cuDNN has a block of threads for each channel, so few channels leave most of
-# the card idle: bytes per cycle of a block, and of a multiprocessor that has enough of them.
+# In training with channels first, cuDNN has a block of threads for each channel, so few channels
+# leave most of the card idle: bytes per cycle of a block, and of a multiprocessor that has enough.
 CHANNEL, CHANNELS = 2.4, 3.3
 WINDOWS = 2.7, 0.8  # their values that pooling reads per cycle: forward, backward
 # Attention: forward and backward, of the highest rate with heads of 128 values; smaller ones leave
@@ -104,7 +104,7 @@ def _moving_ns(func, args, kwargs, out, taken):
     # As in a transposition.
     if "copy" in name and len({t.stride() for t in plain_tensors((args, out)) if t.dim() > 1}) > 1:
         rate = ANOTHER_LAYOUT
-    if "batch_norm" in name and args[0].is_contiguous():
+    if "cudnn_batch_norm" in name and args[0].is_contiguous() and args[5] is not False:
         rate = min(CHANNEL * args[0].shape[1] / rates["multiprocessors"], CHANNELS)
     if name == "convolution_backward" and taken < START_US * 1e3:  # no library computes it
         rate = DEPTHWISE_BACKWARD
