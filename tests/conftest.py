@@ -147,7 +147,7 @@ def sharded(tmp_path_factory):
 
     def make():
         out = tmp_path_factory.mktemp("sharded") / "seen.json"
-        run("tests/helpers/sharded.py", out, "stages")
+        run("tests/helpers/sharded.py", out)
         return read_json(out)
 
     return once(tmp_path_factory, "sharded.json", make)

@@ -1,8 +1,8 @@
 """Run scripts of 08 to 11 on four processes, as torchrun would start them.
 
-Usage: python tests/helpers/sharded.py OUT.json stages|roads
-With "roads" these are the side roads and their parents. Every script runs as it stands; some also
-in fp32, where results can be compared with one device.
+Usage: python tests/helpers/sharded.py OUT.json [ROAD...]
+These are the stages, or side roads and their parents. Every script runs as it stands; some also in
+fp32, where results can be compared with one device.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ import sys
 
 import torch
 import torch.distributed as dist
-from conftest import SHARDED, SHARDED_ROADS, TEXT, in_fp32
+from conftest import SHARDED, TEXT, in_fp32
 from torch.distributed.tensor import DTensor
 
 from shared.lab.records import scripts
@@ -78,15 +78,15 @@ def hashed(file):
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def work(out, kind):
+def work(out, *roads):
     """Run all scripts as one of the processes; the first one writes the results."""
     dist.init_process_group("gloo")
     # The scripts in plain PyTorch must not initialize it again.
     dist.init_process_group = dist.destroy_process_group = lambda *_: None
-    if kind == "roads":
-        parents = {scripts.get(road).parent for road in SHARDED_ROADS}
+    if roads:
+        parents = {scripts.get(road).parent for road in roads}
         parents &= {*SHARDED, *scripts.plain(SHARDED), *TEXT}
-        asked = [(name, False) for name in [*sorted(parents), *SHARDED_ROADS]]
+        asked = [(name, False) for name in [*sorted(parents), *roads]]
         asked += [(TENSOR_PARALLEL, True)]
     else:
         # In fp32 the first is enough: the others agree with it in bf16 to the last bit.

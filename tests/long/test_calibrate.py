@@ -16,19 +16,35 @@ pytestmark = emulated.NEEDS
 COMMAND = ["-m", "shared", "calibrate"]
 
 
+NAMES = ["08_fsdp/ddp", "08_fsdp/train"]
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """The folder in which the command measured 08 on an emulated GPU, and compared it."""
+def measured(tmp_path_factory):
+    """The folder in which scripts were measured on an emulated GPU, and each output."""
     out = tmp_path_factory.mktemp("calibrate")
-    words = ["-m", "emulated_gpu", *COMMAND, "08", "--out", out]
-    assert "in one file to send" in run(*words, limit=600, EMULATE="")
+    words = ["-m", "emulated_gpu", *COMMAND, "--out", out]
+    return out, [run(*words, name, limit=600, EMULATE="") for name in NAMES]
+
+
+@pytest.fixture(scope="module")
+def folder(measured):
+    """The same folder, with a comparison."""
+    out, _ = measured
     run(*COMMAND, "--compare", out / "measured.jsonl.xz", "--out", out, limit=600)
     return out
 
 
+def test_it_resumes(measured):
+    """A run that the file has, here of no script, is not measured again."""
+    _, (first, second) = measured
+    for said in (first, second):
+        assert ("- outside" in said) == (said is first) and "in one file to send" in said
+
+
 def test_every_run_is_in_the_file(folder):
     _, lines = files.read(folder / "measured.jsonl.xz")
-    assert {*map(runs.of_record, lines)} == {*runs.every(["08_fsdp/train"], set())}
+    assert {*map(runs.of_record, lines)} == {*runs.every(NAMES, set())}
     timed = [r for r in lines if r["kind"] == "time"]
     assert [len(r["update_ms"]) for r in timed] == [len(r["launch_ms"]) for r in timed] == [10, 10]
     tiny = next(r["record"] for r in lines if r["kind"] == "tiny")
@@ -48,6 +64,8 @@ def test_memory_and_events_are_equal(folder):
     At the very end all ranks exchange their records, by other tensors where ranks are fake.
     """
     _, *compared = stored.read(folder / "measured-emulated.jsonl.xz")
+    # Not of DDP: what PyTorch's thread still holds of its buckets depends on that thread.
+    compared = [r for r in compared if r["name"] == NAMES[1]]
     assert {(r["devices"], r["expandable"]) for r in compared} == {
         (1, False),
         (4, False),
@@ -60,26 +78,10 @@ def test_memory_and_events_are_equal(folder):
         assert there > 1000 and there - equal <= other and here - equal <= other
 
 
-def test_fake_ranks_average_the_gradients_of_ddp(tmp_path):
-    words = ["-m", "emulated_gpu", *COMMAND, "08_fsdp/ddp", "--out", tmp_path]
-    run(*words, limit=300, EMULATE="")
-    _, lines = files.read(tmp_path / "measured.jsonl.xz")
-    assert {(r["kind"], r["name"], r["devices"]) for r in lines if r["kind"] != "outside"} == {
-        ("memory", "08_fsdp/ddp", 4),
-        ("tiny", "08_fsdp/ddp", 1),
-    }
-
-
 def test_a_difference_is_counted():
     assert compare.equal_events("a 1\nf 1\na 2", "a 1\nf 1\na 2") == (3, 3, 3)
     assert compare.equal_events("a 1\nf 1\nf 2\na 2", "a 1\nf 2\nf 1\na 2") == (4, 4, 4)
     assert compare.equal_events("a 1\na 3\nf 1\na 2", "a 1\nf 1\na 2") == (3, 4, 3)
-
-
-def test_it_resumes(folder):
-    """A run that the file has is not measured again."""
-    said = run("-m", "emulated_gpu", *COMMAND, "08", "--out", folder, EMULATE="")
-    assert "- memory" not in said and "in one file to send" in said
 
 
 def test_the_stored_measurement_can_be_read():

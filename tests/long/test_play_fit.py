@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from conftest import run
 
 from shared.lab.game import command, judge, levels, sheet
+from shared.lab.records import stored
 from shared.run.errors import UserError
 
 HANDED = levels.get("3").text()
@@ -20,22 +20,17 @@ FAILING = [  # line 42 is that of the step
 ]
 
 
-def is_judged(level, change):
-    """Return whether a change is tried here; all are, when the sheet is made."""
-    both = levels.get("2").solutions  # one's best is the second
-    one = level.solutions[0] if int(level.number) % 2 else level.tries[-1]
-    return not change or change in (one, *both)
+# As the sheet's command stored them; test_records_of_today.py judges three of them anew.
+VERDICTS = [
+    (level, change, verdict)
+    for (level, _, change), verdict in zip(
+        sheet.everything(), stored.read(stored.GAME), strict=True
+    )
+]
 
 
-@pytest.fixture(scope="module")
-def verdicts():
-    """The verdicts on solutions and some tries: [(level, change or None, verdict)]."""
-    asked = [(*ask, change) for *ask, change in sheet.everything() if is_judged(ask[0], change)]
-    return [(level, change, v) for (level, _, change), v in zip(asked, sheet.verdicts(asked))]
-
-
-def test_what_is_handed_out_runs_out_of_memory_or_is_slow(verdicts):
-    starts = [verdict for _, change, verdict in verdicts if not change]
+def test_what_is_handed_out_runs_out_of_memory_or_is_slow():
+    starts = [verdict for _, change, verdict in VERDICTS if not change]
     assert len(starts) == len(levels.LEVELS)
     for level, verdict in zip(levels.LEVELS, starts):
         if level.times_as_long:
@@ -48,8 +43,8 @@ def test_what_is_handed_out_runs_out_of_memory_or_is_slow(verdicts):
         )
 
 
-def test_solutions_fit_and_other_ways_do_not(verdicts):
-    for level, change, verdict in verdicts:
+def test_solutions_fit_and_other_ways_do_not():
+    for level, change, verdict in VERDICTS:
         if change:
             said = "\n".join(verdict["printed"][1:])
             fits = change in level.solutions
@@ -60,27 +55,24 @@ def test_solutions_fit_and_other_ways_do_not(verdicts):
 @pytest.mark.parametrize("text, said", FAILING)
 def test_a_script_that_fails(text, said, tmp_path, monkeypatch):
     (tmp_path / "fit_3.py").write_text(text)
-    monkeypatch.setattr(judge, "LIMIT", 15 if "without end" in said else 60)
+    monkeypatch.setattr(judge, "LIMIT", 3 if "without end" in said else 60)
     with pytest.raises(UserError, match=said):
         command.main([str(tmp_path / "fit_3.py")])
 
 
-def test_ones_best_is_kept(verdicts, tmp_path, monkeypatch, capsys):
+def test_ones_best_is_kept(tmp_path, monkeypatch, capsys):
     level, file = levels.get("2"), tmp_path / "fit_2.py"
-    found = {change: verdict for of, change, verdict in verdicts if of == level}
-    for change in level.solutions:
+    found = {change: verdict for of, change, verdict in VERDICTS if of == level}
+    best = []
+    for change in (*level.solutions, None):
         file.write_text(level.text(change))
-        monkeypatch.setattr(judge, "judge", lambda plays: [found[change]])
-        assert command.main([str(file)]) == 0
-    best = json.loads((tmp_path / "fit.json").read_text())["2"]["best"][level.card]
-    assert best["lines"] == 1  # of the second; the first has two
+        if change is not level.solutions[0]:  # which is judged here, the others by the sheet
+            monkeypatch.setattr(judge, "judge", lambda plays, of=change: [found[of]])
+        assert command.main([str(file)]) == (0 if change else 1)
+        best.append(json.loads((tmp_path / "fit.json").read_text())["2"]["best"][level.card])
+    assert [each["lines"] for each in best] == [2, 1, 1] and best[2] == best[1]
     printed = capsys.readouterr().out
     assert printed.count("level 2 is done") == 2 and "next: python -m shared game 3" in printed
-    file.write_text(level.text())
-    monkeypatch.setattr(judge, "judge", lambda plays: [found[None]])
-    assert command.main([str(file)]) == 1
-    kept = json.loads((tmp_path / "fit.json").read_text())["2"]["best"][level.card]
-    assert kept == best
 
 
 @pytest.mark.parametrize(
@@ -90,9 +82,9 @@ def test_ones_best_is_kept(verdicts, tmp_path, monkeypatch, capsys):
         ("2 --card rtx3050-laptop", 0, "no solution"),
     ],
 )
-def test_a_card_on_which_a_level_is_no_game(options, which, said, verdicts, tmp_path, monkeypatch):
+def test_a_card_on_which_a_level_is_no_game(options, which, said, tmp_path, monkeypatch):
     """Verdicts of its own card: the first is of what is handed out, the second fits."""
-    found = [verdict for of, _, verdict in verdicts if of.number == 2]
+    found = [verdict for of, _, verdict in VERDICTS if of.number == 2]
     monkeypatch.setattr(sheet, "verdicts", lambda asked: [found[which]] * len(asked))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=said):
@@ -100,9 +92,10 @@ def test_a_card_on_which_a_level_is_no_game(options, which, said, verdicts, tmp_
     assert not [*tmp_path.iterdir()]
 
 
-def test_another_batch_is_refused(tmp_path):
+def test_another_batch_is_refused(tmp_path, capsys):
     file = tmp_path / "fit_3.py"
     file.write_text(HANDED.replace("BATCH_SIZE = 64", "BATCH_SIZE = 32"))
-    printed = run("-m", "shared", "game", file, code=1)
+    assert command.main([str(file)]) == 1
+    printed = capsys.readouterr().out
     assert "refused: 32 images per update instead of 64: the batch has to stay" in printed
     assert [*tmp_path.iterdir()] == [file]

@@ -1,16 +1,14 @@
 """Promise: records are what their commands make today: three of each group, others each day.
 
-DAY chooses the three, and a message names it: with that date here, a failure is repeated. Of
-groups of large models, which take minutes, it chooses one.
+Of groups of large models, which take minutes, it chooses one.
 """
 
-import datetime
 import json
-import random
 
 import pytest
 from conftest import run
 from helpers.emulated import NEEDS
+from helpers.today import DAY, some
 from helpers.versions import made_here
 
 from shared.lab.evidence import exercises, groups, predicted
@@ -21,9 +19,8 @@ from shared.lab.predict.jobs import run_jobs
 from shared.lab.records import reading, scripts, stored
 from shared.lab.records.exercises import commands, every, is_prediction
 
-DAY = str(datetime.date.today())
 LARGE = "scale", "long_context"
-GROUPS = {*groups.every()} - {*LARGE} | {random.Random(DAY).choice(LARGE)}
+GROUPS = {*groups.every()} - {*LARGE} | {*some("large", LARGE, 1)}
 # Fields that are of a run, or of the computer, and not of the script; and emulated times, which
 # the emulator's own tests compare with measured ones.
 OF_RUN = "seconds here_gb git_commit date command versions time".split()
@@ -31,9 +28,7 @@ OF_RUN = "seconds here_gb git_commit date command versions time".split()
 
 def chosen(name, records):
     """Return three of a group's records, or fewer, with their numbers: [(number, record)]."""
-    numbered = [*enumerate(records)]
-    most = 1 if name in LARGE else 3
-    return random.Random(f"{DAY} {name}").sample(numbered, min(most, len(numbered)))
+    return some(name, enumerate(records), 1 if name in LARGE else 3)
 
 
 def lasting(record):

@@ -1,13 +1,18 @@
-"""Promise: side roads are predicted to the byte, and change losses only where they should."""
+"""Promise: side roads are predicted to the byte, and change losses only where they should.
+
+Among other tests, eight of them are tried, other ones each day; all, if this file is named.
+"""
 
 import math
+from pathlib import Path
 
 import pytest
-from conftest import ROADS, SHARDED_ROADS, once, read_json, run
+from conftest import ROADS, SHARDED_ROADS, read_json, run
 from helpers.emulated import NEEDS
 from helpers.predictions import assert_same_tensors, predict_all
 from helpers.sharded import STEPS, TENSOR_PARALLEL
 from helpers.single_process import alone
+from helpers.today import some
 
 from shared.lab.records import scripts
 
@@ -16,12 +21,11 @@ from shared.lab.records import scripts
 COMPILED = {"05_grad_accum/compile", "09_act_ckpt/compile_budget"}  # on a GPU: test_compile.py
 FLAT = {"08_fsdp/fsdp1"}  # its gradients are shards; on a CPU it gathers otherwise than on a GPU
 PIPELINE = "08_fsdp/pipeline"  # each process has other weights: tests/long/test_pipeline.py
-GRAPH = {"05_grad_accum/cuda_graphs"}  # a CPU captures nothing: tests/long/test_graphs.py
+GRAPH = {"05_grad_accum/cuda_graphs"}  # a CPU captures nothing: test_compile.py
 KERNELS = {"11_llm/liger"}  # a CPU computes its parent's loss: tests/long/test_causal.py
 WRITTEN = {"11_llm/grpo", "11_llm/grpo_chunked"}  # token by token, for long: test_grpo.py
 # Rank 0 alone does not know how many processes are in groups that NCCL splits off.
 APART = {"08_fsdp/hsdp", PIPELINE, *COMPILED, *FLAT, *GRAPH, *KERNELS, *WRITTEN}
-EMULATED = [name for name in ROADS if name not in APART]
 ALONE = [name for name in ROADS if name not in SHARDED_ROADS]
 PRETRAINED = "other; they fall if the weights are pretrained"
 FROM_THE_START = ("other from the start", PRETRAINED)  # the first loss may differ by 1 %
@@ -35,11 +39,26 @@ def losses(name):
     return scripts.get(name).losses
 
 
+def tried(config):
+    """Return the side roads that are tried: of one process, and of several."""
+    if any(Path(__file__).stem in argument for argument in config.args):
+        return ALONE, SHARDED_ROADS
+    return some("alone", ALONE, 4), some("sharded", SHARDED_ROADS, 4)
+
+
+def pytest_generate_tests(metafunc):
+    alone, several = tried(metafunc.config)
+    emulated = [name for name in [*alone, *several] if name not in APART]
+    roads = {"road_alone": alone, "sharded_road": several, "emulated_road": emulated}
+    for name in roads.keys() & {*metafunc.fixturenames}:
+        metafunc.parametrize(name, roads[name])
+
+
 @pytest.fixture(scope="module")
-def sharded(tmp_path_factory):
+def sharded(tmp_path_factory, request):
     """Observations of four processes in side roads and their parents, as of those in stages."""
     out = tmp_path_factory.mktemp("sharded") / "seen.json"
-    run("tests/helpers/sharded.py", out, "roads")
+    run("tests/helpers/sharded.py", out, *tried(request.config)[1])
     return read_json(out)
 
 
@@ -47,21 +66,23 @@ def measured(name, sharded):
     return sharded[0].get(f"{name} as is") or alone(name)[1]
 
 
-@pytest.fixture(scope="session")
-def predicted(tmp_path_factory):
+@pytest.fixture(scope="module")
+def predicted(request):
     """Predictions of the side roads, {script: record}."""
-    return once(tmp_path_factory, "side_roads.json", lambda: predict_all(EMULATED, "tiny"))
+    names = [name for names in tried(request.config) for name in names if name not in APART]
+    return predict_all(names, "tiny")
 
 
 @NEEDS
-@pytest.mark.parametrize("name", EMULATED)
-def test_the_emulated_gpu_holds_the_tensors_that_real_numbers_need(predicted, sharded, name):
-    assert_same_tensors(name, measured(name, sharded), predicted[name])
+def test_the_emulated_gpu_holds_the_tensors_that_real_numbers_need(
+    emulated_road, predicted, sharded
+):
+    on_cpu = measured(emulated_road, sharded)
+    assert_same_tensors(emulated_road, on_cpu, predicted[emulated_road])
 
 
-@pytest.mark.parametrize("name", ALONE)
-def test_losses_of_one_process(name):
-    kind = losses(name)
+def test_losses_of_one_process(road_alone):
+    name, kind = road_alone, losses(road_alone)
     before, _ = alone(parent(name))
     now, _ = alone(name)
     assert len(now) == STEPS
@@ -79,9 +100,8 @@ def test_losses_of_one_process(name):
         assert kind == PRETRAINED or now[-1] < now[0] - 0.01
 
 
-@pytest.mark.parametrize("name", SHARDED_ROADS)
-def test_losses_of_four_processes(sharded, name):
-    kind = losses(name)
+def test_losses_of_four_processes(sharded_road, sharded):
+    name, kind = sharded_road, losses(sharded_road)
     for rank in sharded:
         now = rank[f"{name} as is"]["losses"]
         parallel = rank.get(f"{parent(name)} as is")
@@ -96,11 +116,12 @@ def test_losses_of_four_processes(sharded, name):
             assert now != before and now[-1] < now[0] - 0.01
 
 
-@pytest.mark.parametrize("name", [name for name in SHARDED_ROADS if name != PIPELINE])
-def test_gradients_of_whole_weights_agree(sharded, name):
+def test_gradients_of_whole_weights_agree(sharded_road, sharded):
+    name = sharded_road
     seen = [rank[f"{name} as is"] for rank in sharded]
     assert len(seen[0]["whole"]) == STEPS
-    assert name in FLAT or all(rank["whole"] == seen[0]["whole"] for rank in seen)
+    # The processes of a pipeline have other weights.
+    assert name in (*FLAT, PIPELINE) or all(rank["whole"] == seen[0]["whole"] for rank in seen)
     whole_batch = "shares=" in scripts.get(name).path.read_text()  # each process has all of it
     assert seen[0]["shares"] == (1 if whole_batch else 4)
 
