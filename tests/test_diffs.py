@@ -8,7 +8,6 @@ import statistics
 
 import pytest
 from conftest import NAMES, PLAIN, ROADS, ROOT, TEXT
-from helpers import house
 
 from shared.lab.records import scripts
 from shared.lab.records.markdown import changed
@@ -114,14 +113,6 @@ def test_files_and_lines_are_short():
         found += [f"{where}: {len(lines)} lines"] if len(lines) > 300 else []
         found += [f"{where}:{n}: {len(x)} columns" for n, x in enumerate(lines, 1) if len(x) > 100]
     assert not found, "\n".join(found)
-
-
-def test_a_script_imports_little():
-    """The table is what `python tests/helpers/house.py` prints."""
-    table = house.table()
-    large = [row for row in table if row[1] > row[3] or row[2] > row[4]]
-    assert not large, "\n".join(map(str, large))
-    assert {script.removesuffix(".py") for script, *_ in table} >= {*NAMES, *PLAIN, *TEXT}
 
 
 def test_no_file_of_weights_runs_what_it_brings():

@@ -14,6 +14,7 @@ import datasets
 import pytest
 import torch
 from conftest import paint, run
+from helpers.emulated import NO_COMPILER
 
 from shared.images import cli
 from shared.lab.records import scripts
@@ -247,6 +248,21 @@ def test_a_command_ends_with_one_line_and_exit_code_2(command, tmp_path):
     said = r"^\S+: .*(nowhere|/zero. is neither|a/\d+\.png is not a readable pic)"
     assert re.search(said, printed[-1])
     assert "Traceback" not in "".join(printed)
+
+
+@pytest.mark.parametrize(
+    "command, environment, said",
+    [
+        ("-m shared predict 06 --card l4", NO_COMPILER, "C compiler"),
+        ("-m shared predict 08_fsdp/own_script.py", NO_COMPILER, "C compiler"),
+        ("-m emulated_gpu 06_sgd/train.py", NO_COMPILER, "C compiler"),
+        ("-m emulated_gpu 06_sgd/train.py", {"CC": "'x"}, "No closing quotation"),
+        ("-m emulated_gpu 06_sgd/train.py", {"CC": "false"}, "false ended with exit code 1"),
+    ],
+)
+def test_a_line_says_why_no_gpu_is_emulated(command, environment, said, tmp_path):
+    printed = run(*command.split(), code=2, XDG_CACHE_HOME=tmp_path, **environment)
+    assert said in printed.strip().splitlines()[-1] and "Traceback" not in printed
 
 
 def test_the_handler_of_errors_needs_no_rank():

@@ -1,20 +1,10 @@
-"""Size of the code: the files of shared/ that each script imports, directly or indirectly.
-
-Usage: python tests/helpers/house.py
-"""
+"""The files of this repository that a file imports, directly or indirectly."""
 
 import ast
 import functools
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# Limits on files and on lines in them. 11_llm supports any language model.
-OF_SCRIPTS = {
-    "0[1-9]_*/*.py": (16, 1900),
-    "10_*/*.py": (16, 1900),
-    "11_llm/before.py": (20, 2250),
-    "11_llm/train.py": (20, 2250),
-}
 
 
 @functools.cache
@@ -49,20 +39,3 @@ def closure(script):
             found.update(new)
             left += new
     return found
-
-
-def table():
-    """Return (script, files, lines, limit on files, limit on lines) of all scripts with a limit."""
-    rows = {}  # the limits of a script itself replace those of its folder
-    for glob, limits in OF_SCRIPTS.items():
-        for script in sorted(ROOT.glob(glob)):
-            files = closure(script)
-            lines = sum(len(file.read_text("utf-8").splitlines()) for file in files)
-            name = str(script.relative_to(ROOT))
-            rows[name] = name, len(files), lines, *limits
-    return [*rows.values()]
-
-
-if __name__ == "__main__":
-    for script, files, lines, *most in table():
-        print(f"{script:32} {files:3} files {lines:6,} lines; at most {most[0]}, {most[1]:,}")

@@ -40,16 +40,6 @@ def test_a_prediction_is_put_in_its_place(predictions):
     assert stored.predicted(stored.SIDE_ROADS) == records
 
 
-def test_a_prediction_of_another_commit_replaces_one_line(predictions):
-    before = predictions.read_text()
-    records = by_script(stored.predicted(stored.SIDE_ROADS))
-    new = {**records[NAME], "git_commit": "0" * 12}
-    stored.insert(stored.PREDICTED, stored.prediction(stored.SIDE_ROADS, new))
-    after = predictions.read_text()
-    assert after != before and without(after, NAME) == without(before, NAME)
-    assert by_script(stored.predicted(stored.SIDE_ROADS)) == {**records, NAME: new}
-
-
 def test_a_measurement_is_put_in_its_place(tmp_path):
     whole, file = stored.TINY_SIDE_ROADS.read_text(), tmp_path / "tiny.jsonl"
     measured = stored.measurements(stored.TINY_SIDE_ROADS)[NAME]

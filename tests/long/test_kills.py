@@ -188,21 +188,11 @@ def test_a_killed_torchrun_leaves_no_process_behind():
         ended(process, family)
 
 
-def by_test(script):
-    return run(script, code=-9)
-
-
-def by_ladder(script):
-    log = script.with_suffix(".log")
-    assert run_script(str(script.with_suffix("")), [], log, context=forks())[0] is None
-    return log.read_text()
-
-
-@pytest.mark.parametrize("start", [by_test, by_ladder])
-def test_a_killed_script_leaves_no_worker_behind_that_starts_later(start, tmp_path):
-    script = tmp_path / "late.py"
+def test_a_killed_script_leaves_no_worker_behind_that_starts_later(tmp_path):
+    script, log = tmp_path / "late.py", tmp_path / "late.log"
     script.write_text(LATE)
-    worker = int(re.search(r"worker (\d+)", start(script))[1])
+    assert run_script(str(script.with_suffix("")), [], log, context=forks())[0] is None
+    worker = int(re.search(r"worker (\d+)", log.read_text())[1])
     deadline = time.monotonic() + 10
     while alive(worker) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -45,9 +45,3 @@ def test_a_stage_on_one_device_for_each_image_and_more():
     command = ["-m", "emulated_gpu", "--devices", 64, "--alone", "08_fsdp/train.py", *options]
     printed = run(*command, limit=200)
     assert "A100-SXM4-80GB (emulated) x 64" in printed and "rank 0 alone" in printed
-
-
-def test_a_script_that_needs_values():
-    options = "--preset full --dry-run --max-steps 2 --model vit_b_16".split()
-    command = ["-m", "emulated_gpu", "--devices", 2, "08_fsdp/hsdp.py", *options]
-    assert "all 2  each" in run(*command, limit=300)

@@ -2,21 +2,12 @@
 
 import pytest
 
-from shared.lab.records import markdown, measured, stored
+from shared.lab.records import measured, stored
 from shared.lab.report import time_chart, timelines
 
 
 def peak(record):
     return record["train"]["device_peak_gb"]
-
-
-@pytest.mark.parametrize(
-    "before, now, text",
-    [(2, 2, "the same"), (2, 2.0005, "nearly the same"), (2, 2.1, "+5.0%"), (2, 1.5, "-25.0%")]
-    + [(2, 5, "2.5x as much"), (5, 2, "2.5x less"), (0, 2, "new"), (2, 0, "gone")],
-)
-def test_two_sizes_in_words(before, now, text):
-    assert markdown.compared(before, now) == text
 
 
 def test_timelines_are_those_of_the_command():

@@ -106,6 +106,14 @@ def test_answers_of_exercises():
             assert {**now["train"], **then["train"]} == now["train"], f"{key}, of {DAY}"
 
 
+def test_every_stage_has_an_exercise_to_measure_and_one_to_predict():
+    for folder in scripts.folders():
+        own = [e for e in every() if e.folder == folder]
+        assert [(e.number, is_prediction(e.command)) for e in own] == [(1, False), (2, True)]
+        assert all(e.question and e.reason for e in own)
+        assert all(c.startswith("python ") for e in own for c in commands(e))
+
+
 @pytest.mark.parametrize("file", [stored.TINY_MEASURED, stored.TINY_SIDE_ROADS], ids=str)
 def test_measurements_of_the_tiny_preset(file, tmp_path):
     for _, then in chosen(file.name, stored.read(file)):
