@@ -1,8 +1,6 @@
 """Shared by the tests: scripts as modules, commands run as by a user, four processes."""
 
 import contextlib
-import functools
-import http.server
 import json
 import os
 import re
@@ -11,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from pathlib import Path
 
 import pytest
@@ -151,18 +148,6 @@ def sharded(tmp_path_factory):
         return read_json(out)
 
     return once(tmp_path_factory, "sharded.json", make)
-
-
-@pytest.fixture
-def web(tmp_path):
-    """Serve a folder on this machine: (folder, address)."""
-    folder = tmp_path / "web"
-    folder.mkdir()
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield folder, f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
 
 
 def paint(folder, n, color):

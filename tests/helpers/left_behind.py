@@ -26,17 +26,7 @@ def pytest_sessionfinish(session):
     """Report an error after xdist has ended its processes, or after the tests without xdist."""
     result = yield
     if _is_controller(session.config) and (left := left_after(SECONDS)):
-        what = "processes left behind"
-        lines = [f"{what}, and killed now:", *map(_killed, left)]
-        report = pytest.TestReport(
-            nodeid="tests",
-            location=("tests", None, what),
-            keywords={},
-            outcome="failed",
-            longrepr="\n".join(lines),
-            when="teardown",
-        )
-        session.config.hook.pytest_runtest_logreport(report=report)
+        print("\nERROR: processes left behind, and killed now:", *map(_killed, left), sep="\n")
         session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
     return result
 

@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+from helpers.refusals import refused
 
 from shared.lab.game import command, judge, levels
 from shared.lab.grading import aspects
@@ -60,9 +61,7 @@ def test_a_mistake_in_using_it_is_one_line(what, text, line, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     if text is not None:
         (tmp_path / what).write_text(text)
-    with pytest.raises(UserError) as error:
-        command.main(what.split())
-    assert line in str(error.value) and "\n" not in str(error.value)
+    refused(line, command.main, what.split())
 
 
 LEVEL = aspects.Training(16, "bf16-true", 2.3, 2.1, 1000, "SGD", (1.0, 0.9), (2.3, 2.1))

@@ -7,12 +7,12 @@ import functools
 import json
 
 import pytest
+from helpers.refusals import refused
 
 from shared.lab.lessons import road
 from shared.lab.records import stored
 from shared.lab.records.reading import by_script
 from shared.run import record
-from shared.run.errors import UserError
 
 NAME = "06_sgd/ema"
 
@@ -74,9 +74,7 @@ def test_each_road_is_predicted_once_in_a_group():
 )
 def test_a_mistake_is_one_line(name, commit, line, monkeypatch):
     monkeypatch.setattr(record, "git_commit", lambda: commit)
-    with pytest.raises(UserError, match=line) as error:
-        road.checked(name)
-    assert "\n" not in str(error.value)
+    refused(line, road.checked, name)
 
 
 def test_a_docstring_without_losses_is_named(monkeypatch):
@@ -84,5 +82,4 @@ def test_a_docstring_without_losses_is_named(monkeypatch):
     docstring = script.docstring.replace("Losses:", "Loss:")
     incomplete = road.scripts.dataclasses.replace(script, docstring=docstring)
     monkeypatch.setattr(road.scripts, "get", lambda name: incomplete)
-    with pytest.raises(UserError, match=r"06_sgd/ema.py: its docstring needs a line 'Losses: "):
-        road.checked(NAME)
+    refused("06_sgd/ema.py: its docstring needs a line 'Losses: ", road.checked, NAME)

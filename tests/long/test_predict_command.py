@@ -106,19 +106,6 @@ def test_a_model_s_folder_is_found_from_another_folder(tmp_path, monkeypatch):
     assert args.models == [str(tmp_path / "tiny_bert"), "distilbert-base-uncased"]
 
 
-def test_the_folder_runs_from_anywhere_and_a_path_gives_the_figures_of_a_stage(tmp_path):
-    argv = ["--preset", "tiny", "--json"]
-    (by_number,) = command.main(["06", *argv])
-    # With a variable of its own, it starts as a user starts it.
-    said = run(ROOT / "shared", "predict", TRAIN, *argv, cwd=tmp_path, PYTHONPATH="")
-    (by_path,) = json.JSONDecoder().raw_decode(said[said.index("[\n {") :])[0]
-    different = {"command", "seconds"}
-    for record in (by_number, by_path):
-        for key in different:
-            del record[key]
-    assert by_path == by_number
-
-
 def test_runs_that_end_are_said_and_the_others_are_kept():
     with pytest.raises(Failed, match="9 was ended by exit code 9; 8 was ended") as caught:
         run_jobs([(os._exit, 9), (abs, -7), (os._exit, 8)])

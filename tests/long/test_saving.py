@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import read_json, run
+from helpers.refusals import refused
 from helpers.resuming import OFTEN, interrupt
 from helpers.sample_files import spoiled, textures
 from helpers.single_process import losses
@@ -22,7 +23,6 @@ from sklearn.datasets import load_digits
 from shared.images import data, models
 from shared.lab.records import scripts
 from shared.run import saving
-from shared.run.errors import UserError
 
 TINY = ["--preset", "tiny"]
 
@@ -32,18 +32,14 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path):
     options = [*TINY, "--max-steps", "12", "--save", str(folder), *OFTEN]
     interrupt(script, options)
 
-    def refused(said, options):
-        with pytest.raises(UserError, match=said) as error:
-            script.main(options)
-        assert "\n" not in str(error.value)
-
-    refused("unfinished run; --resume", options)
-    refused("has seed 123, not 5", [*options, "--resume", "--seed", "5"])
-    refused("has updates 12, not 13", [*options, "--resume", "--max-steps", "13"])
+    again = [*options, "--resume"]
+    refused("unfinished run; --resume", script.main, options)
+    refused("has seed 123, not 5", script.main, [*again, "--seed", "5"])
+    refused("has updates 12, not 13", script.main, [*again, "--max-steps", "13"])
     [checkpoint] = folder.glob("checkpoint-*")
     shutil.rmtree(checkpoint)
     (folder / "config.json").write_text("{}")  # of something else
-    refused("holds other files", [*options, "--resume"])
+    refused("holds other files", script.main, again)
 
 
 def test_resuming_without_a_checkpoint_begins_anew(tmp_path):
