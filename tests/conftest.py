@@ -37,7 +37,7 @@ SINGLE = [name for name in NAMES if name not in SHARDED]
 PLAIN = scripts.plain()
 ROADS = scripts.side_roads()
 SHARDED_ROADS = [name for name in ROADS if scripts.get(name).load().DEVICES > 1]
-LONGEST = ("test_ladder", "test_side_roads", "test_own_script", "test_predict", "test_equivalence")
+LONGEST = ("test_records_of_today", "test_calibrate", "test_own_script", "test_equivalence")
 OF_TORCHRUN = ("LOCAL_RANK", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from helpers.refusals import refused
 
-from shared.lab.game import command, judge, levels
+from shared.lab.game import command, levels
 from shared.lab.grading import aspects
 from shared.lab.grading.sentences import first_wrong
 from shared.lab.grading.source import parts
@@ -107,32 +107,6 @@ def test_a_level_asks_for_time(times, on_host, said):
     reason = first_wrong(aspects.pace(figures, {"ms": 2}, 3))
     assert (reason is None) == (said is None) and (said or "") in (reason or "")
     assert not aspects.pace(figures, {"ms": 2}, levels.get("1").times_as_long)
-
-
-@pytest.mark.parametrize(
-    "short, runs", [(True, "1 of 4, 2 of 2"), (False, "1 of 4, 2 of 4, 3 of 4, 4 of 4")]
-)
-def test_each_run_says_that_it_begins(short, runs, tmp_path, monkeypatch, capsys):
-    """The first is at full size on the card: out of memory there, the small model is not run."""
-    file = tmp_path / "fit_3.py"
-    file.write_text(levels.get("3").text())
-    record = {"world_size": 1, "batch_size": 64, "model": "vit_l_16", "image_px": 224}
-    record["cost"] = {"tflop": 1}
-
-    def made(jobs, emulated):
-        if not emulated:
-            return [LEVEL for _ in jobs]
-        out_of_memory = {"said": "CUDA out of memory", "update": 1, "line": None}
-        return [out_of_memory if short and job[-1].card_gb else record for job in jobs]
-
-    monkeypatch.setattr(judge, "run_jobs", made)
-    monkeypatch.setattr(judge, "figures", lambda record: {"needs_gb": 9, "ms": 1, "on_host": False})
-    (verdict,) = judge.judge([judge.Play(levels.get("3"), "rtx3060", file)])
-    assert ("said" in verdict) == short
-    printed = capsys.readouterr().err
-    starts = [line.partition(":")[0] for line in printed.splitlines()]
-    assert [start for start in starts if start != file.name] == runs.split(", ")
-    assert ("fit_3.py: out of memory in update 1" in printed) == short
 
 
 def test_a_record_of_something_else_is_not_changed(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import subprocess
 import zlib
 
 import pytest
-from conftest import NAMES, ROOT, arguments, code_blocks, run
+from conftest import NAMES, ROOT, arguments, run
 from helpers.emulated import NEEDS
 from helpers.versions import installed, made_here
 from packaging.version import Version
@@ -100,17 +100,6 @@ def test_pictures_are_of_the_records():
     assert {*shown} == {*RESULTS.parent.glob("*/*.png")}
     for file, tells in shown.items():
         assert json.loads(Image.open(file).info["Description"]) == tells, file
-
-
-def test_the_first_commands_install_and_run():
-    commands = code_blocks(ROOT / "README.md")[:3]
-    for command in commands:
-        setup = [part.strip() for part in command.split("&&")[:-1]]
-        install = ".venv/bin/pip install -q -r requirements.txt"
-        assert setup == ["python3 -m venv .venv", install]
-    _, second, third = map(arguments, commands)
-    assert second == ["-m", "shared", "ladder", "--preset", "tiny"]
-    assert third[:2] == ["-m", "pytest"] and third[-1] == "tests"
 
 
 def test_the_readme_shows_what_its_command_prints(tmp_path):

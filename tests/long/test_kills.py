@@ -15,6 +15,7 @@ import pytest
 from conftest import ROOT, cpu_only, run
 from helpers.resuming import OFTEN
 from helpers.sample_files import textures
+from helpers.today import some
 
 from shared.lab.records.reading import read
 from shared.lab.records.running import forks, run_script
@@ -130,7 +131,7 @@ def ended(process, family):
 CASES = [(1, "06_sgd/train"), (4, "08_fsdp/plain"), (2, "08_fsdp/ddp"), (4, "11_llm/train")]
 
 
-@pytest.mark.parametrize("n, name", CASES)
+@pytest.mark.parametrize("n, name", some("kills", CASES, 2))
 def test_killed_at_any_update_it_goes_on_with_the_same_losses(n, name, tmp_path):
     at = random.Random(name).randint(4, 9)
     data = ["--limit", 60] if name[:2] == "11" else ["--data", textures(tmp_path / "data", 100)]

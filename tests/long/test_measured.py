@@ -6,6 +6,7 @@ import pytest
 import torch
 from conftest import ROOT, run
 from helpers import emulated
+from helpers.today import some
 
 from emulated_gpu import cards
 from shared.lab.evidence.calibrate import compare, files, measure
@@ -182,7 +183,7 @@ def test_checkpointing_beats_small_micro_batches():
     assert checkpointed.per_second == pytest.approx(1.6 * small.per_second, rel=0.1)
 
 
-@pytest.mark.parametrize("name", ["06_sgd/train", "11_llm/train"])
+@pytest.mark.parametrize("name", some("learned", ["06_sgd/train", "11_llm/train"], 1))
 def test_a_cpu_learns_what_the_gpu_has_learned(name, tmp_path):
     (there,) = (r["record"] for r in LINES if r["kind"] == "tiny" and r["name"] == name)
     words = ["--devices", 1] if name.startswith("11") else []

@@ -7,6 +7,7 @@ import pytest
 from conftest import PLAIN, read_json, run
 from helpers.emulated import NEEDS
 from helpers.own import answer, predicted
+from helpers.today import some
 
 from shared.lab.records import scripts
 from shared.lab.records.reading import read
@@ -115,7 +116,7 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("name", [PLAIN[0], PLAIN[4], PLAIN[-1]])
+@pytest.mark.parametrize("name", some("plain", [PLAIN[0], PLAIN[4], PLAIN[-1]], 1))
 def test_plain_scripts_need_what_they_measure_themselves(name, tmp_path):
     """Their own Meter reads PyTorch's counters on the same emulated GPU, beside a ledger."""
     module = scripts.get(name).load()

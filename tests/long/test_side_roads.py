@@ -23,7 +23,7 @@ FLAT = {"08_fsdp/fsdp1"}  # its gradients are shards; on a CPU it gathers otherw
 PIPELINE = "08_fsdp/pipeline"  # each process has other weights: tests/long/test_pipeline.py
 GRAPH = {"05_grad_accum/cuda_graphs"}  # a CPU captures nothing: test_compile.py
 KERNELS = {"11_llm/liger"}  # a CPU computes its parent's loss: tests/long/test_causal.py
-WRITTEN = {"11_llm/grpo", "11_llm/grpo_chunked"}  # token by token, for long: test_grpo.py
+WRITTEN = {"11_llm/grpo", "11_llm/grpo_chunked"}  # for long: tests/long/test_text_roads.py
 # Rank 0 alone does not know how many processes are in groups that NCCL splits off.
 APART = {"08_fsdp/hsdp", PIPELINE, *COMPILED, *FLAT, *GRAPH, *KERNELS, *WRITTEN}
 ALONE = [name for name in ROADS if name not in SHARDED_ROADS]
@@ -131,3 +131,26 @@ def test_tensor_parallelism_is_as_one_device_in_fp32(sharded):
     several = sharded[0][f"{TENSOR_PARALLEL} in fp32"]
     assert several["losses"] == pytest.approx(one, rel=1e-4)
     assert several["test_accuracy"] == record["test_accuracy"]
+
+
+@pytest.fixture(scope="module")
+def muon(tmp_path_factory):
+    """Matrices that were updated whole and in shards, {type: comparison}."""
+    out = tmp_path_factory.mktemp("muon") / "compared.json"
+    run("tests/helpers/sharded_muon.py", out)
+    return read_json(out)
+
+
+@pytest.mark.parametrize("dtype", ["torch.bfloat16", "torch.float32"])
+def test_muon_on_shards_makes_the_updates_of_one_process(muon, dtype):
+    seen = muon[dtype]
+    assert min(seen["change"]) > 0.005  # of weights below 0.2
+    assert all(seen["equal"])
+
+
+@pytest.mark.parametrize("dtype", ["torch.bfloat16", "torch.float32"])
+def test_pytorch_computes_muon_of_shards_rightly(muon, dtype):
+    """As the docstring says: up to rounding, which Newton-Schulz, in bf16, makes larger."""
+    seen = muon[dtype]
+    near = [off < 0.2 * change for off, change in zip(seen["of shards"], seen["change"])]
+    assert all(near)

@@ -1,10 +1,10 @@
 """Promise: the emulated GPU has the workspaces that libraries asked for on an H200.
 
-The records have operations that were not used to find the rules: convolutions of networks and random
-ones, with the bytes of cuDNN's workspaces in each pass; recurrent layers and batch norms of cuDNN,
-linear algebra of cuSOLVER, and cuFFT's transforms, with the KiB of all blocks that the forward pass
-allocates, then, of layers, the backward pass. Other versions of PyTorch call other functions for
-some eigenvalues, so fewer are equal.
+The records have operations that were not used to find the rules: convolutions, of networks and at
+random, with the bytes of cuDNN's workspaces in each pass; recurrent layers and batch norms of
+cuDNN, linear algebra of cuSOLVER, and cuFFT's transforms, with the KiB of all blocks that the
+forward pass allocates, then, of layers, the backward pass. Other versions of PyTorch call other
+functions for some eigenvalues, so fewer are equal.
 """
 
 import json
