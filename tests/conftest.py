@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from filelock import FileLock
 from lightning.fabric import Fabric
 from PIL import Image
 
@@ -37,7 +36,7 @@ SINGLE = [name for name in NAMES if name not in SHARDED]
 PLAIN = scripts.plain()
 ROADS = scripts.side_roads()
 SHARDED_ROADS = [name for name in ROADS if scripts.get(name).load().DEVICES > 1]
-LONGEST = ("test_records_of_today", "test_calibrate", "test_own_script", "test_equivalence")
+LONGEST = ("test_records_of_today", "test_calibrate", "test_own_script", "test_stages")
 OF_TORCHRUN = ("LOCAL_RANK", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
 
 
@@ -121,33 +120,6 @@ def tiny_cpu(tmp_path_factory):
     torch.set_num_threads(1)
     yield
     patch.undo()
-
-
-def once(tmp_path_factory, name, make):
-    """Return data that the first of pytest's workers makes and all of them read.
-
-    Args:
-        name: of the file that keeps the data.
-        make: function without arguments that returns the data, to be stored as JSON.
-    """
-    folder = tmp_path_factory.getbasetemp()
-    file = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / name
-    with FileLock(f"{file}.lock"):
-        if not file.exists():
-            file.write_text(json.dumps(make()))
-    return read_json(file)
-
-
-@pytest.fixture(scope="session")
-def sharded(tmp_path_factory):
-    """Observations of four processes in stages 08 to 11: a list of {name and kind: seen}."""
-
-    def make():
-        out = tmp_path_factory.mktemp("sharded") / "seen.json"
-        run("tests/helpers/sharded.py", out)
-        return read_json(out)
-
-    return once(tmp_path_factory, "sharded.json", make)
 
 
 def paint(folder, n, color):
