@@ -1,4 +1,4 @@
-"""What is refused, with one line that says why."""
+"""Checks of calls that are refused, with one line that says why."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Files for tests: pictures to train on, and damaged ones."""
+"""Files for tests: pictures to train on, and files that are damaged."""
 
 import numpy as np
 from PIL import Image

@@ -10,6 +10,6 @@ DAY = str(datetime.date.today())
 
 
 def some(name, things, most=3):
-    """Return a few of the things, in random order; `name` makes the choice differ from others."""
+    """Return a few of the things, in random order: for each `name` a choice of its own."""
     things = [*things]
     return random.Random(f"{DAY} {name}").sample(things, min(most, len(things)))

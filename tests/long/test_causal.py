@@ -240,7 +240,7 @@ def test_few_weights_learn_what_is_new(learned, tmp_path, name):
 
 
 def test_parts_of_texts_on_four_devices_give_the_same_losses(tmp_path):
-    """With positions that are learned; test_long_context.py has rotary ones."""
+    """With positions that are learned; test_long_context.py has rotary embeddings."""
     still = dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0)
     config = transformers.GPT2Config(**FAMILIES["GPT2"], **still)
     config.save_pretrained(tmp_path / "model")
