@@ -84,9 +84,9 @@ def work(out, *roads):
     # The scripts in plain PyTorch must not initialize it again.
     dist.init_process_group = dist.destroy_process_group = lambda *_: None
     if roads:
-        parents = {scripts.get(road).parent for road in roads}
-        parents &= {*SHARDED, *scripts.plain(SHARDED), *TEXT}
-        asked = [(name, False) for name in [*sorted(parents), *roads]]
+        parents = {scripts.get(road).parent for road in roads} - {*roads}
+        parents = [name for name in sorted(parents) if scripts.get(name).load().DEVICES > 1]
+        asked = [(name, False) for name in [*parents, *roads]]
         asked += [(TENSOR_PARALLEL, True)]
     else:
         # In fp32 the first is enough: the others agree with it in bf16 to the last bit.
