@@ -1,6 +1,5 @@
 """Promise: `python -m shared predict` takes scripts by name and by path, and refuses wrong input in one line."""
 
-import json
 import os
 import shutil
 from pathlib import Path
