@@ -1,4 +1,4 @@
-"""Promise: `python -m shared predict` takes scripts by name and by path, and refuses wrong input in one line."""
+"""Promise: `python -m shared predict` takes scripts by name and path, and refuses wrong input."""
 
 import os
 import shutil

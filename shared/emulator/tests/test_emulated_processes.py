@@ -181,7 +181,7 @@ def test_nothing_outlives_the_command(tmp_path):
 STANDS_IN = """
 import os, time, torch
 torch.save(torch.ones(1, device="cuda"), "saved.pt")
-torch.load("saved.pt")  # a file that may be missing
+torch.load("saved.pt", weights_only=True)  # a file that may be missing
 """
 
 

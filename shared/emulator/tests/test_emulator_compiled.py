@@ -87,7 +87,7 @@ def test_what_a_kernel_of_triton_writes_is_an_assumption(tmp_path):
 
 @pytest.mark.parametrize("launched", [(), ("--alone", "--devices", "4")], ids=["alone", "launched"])
 def test_what_compiled_functions_ask_breaks_no_graph(launched, tmp_path):
-    """As models of Hugging Face ask the environment; a broken graph takes an eager model's memory."""
+    """As models of transformers ask the environment; a broken graph needs an eager one's memory."""
     script = """
         import os
         import torch

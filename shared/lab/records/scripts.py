@@ -146,7 +146,8 @@ class Script:
         # lines are those of the source: without a time of change, linecache never reads the file.
         name = str(self.path)
         folder = str(self.path.parent)
-        if folder not in sys.path:  # for files beside the script, as when Python runs it
+        # For files beside a reader's script, as when Python runs it; ours have none.
+        if folder not in sys.path and not self.path.is_relative_to(ROOT):
             sys.path.insert(0, folder)
         linecache.cache[name] = len(self.source), None, self.source.splitlines(True), name
         exec(compile(self.source, self.path, "exec"), vars(module))
