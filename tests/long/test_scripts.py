@@ -1,8 +1,13 @@
 """Promise: scripts and their parents are found by docstrings, and records have all fields."""
 
+import ast
+import importlib
+import pkgutil
+
 import pytest
 from conftest import NAMES, PLAIN, TEXT
 
+from shared.lab.predict import cases
 from shared.lab.records import scripts
 from shared.run.cli import Parser
 from shared.run.errors import UserError
@@ -34,3 +39,23 @@ def test_select():
     for wrong in ("", "1-", "a", "1,,2", "06_sgd/kahan"):
         with pytest.raises(UserError, match="there is no such script; write numbers and ranges"):
             scripts.select([wrong], "stage")
+
+
+@pytest.mark.parametrize("group", ["variants", "long_context", "scale", "lost_updates"])
+def test_edited_scripts_name_functions_that_are_there(group):
+    """A run of all would tell, too, and takes an hour."""
+    for case in cases.of(group):
+        script = case.changed_script
+        tree = ast.parse(script.source)
+        modules = {}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("shared"):
+                folder = importlib.import_module(node.module)
+                inside = {m.name for m in pkgutil.iter_modules(getattr(folder, "__path__", ()))}
+                for name in {alias.name for alias in node.names} & inside:
+                    modules[name] = importlib.import_module(f"{node.module}.{name}")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                module = modules.get(node.value.id)
+                found = module is None or hasattr(module, node.attr)
+                assert found, f"{case.title} of {group}: {node.value.id} has no {node.attr}"
