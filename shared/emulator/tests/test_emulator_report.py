@@ -138,7 +138,12 @@ def test_work_takes_what_it_is_and_what_the_card_is(tmp_path):
 
 def test_a_trace_shows_where_the_gpu_waits_for_the_host(tmp_path):
     script = """
+        import os
         import torch
+        if not os.fork():
+            torch.zeros(8, device="cuda")
+            os._exit(0)
+        os.wait()
         x = torch.zeros(8, device="cuda")
         for stream in (torch.cuda.current_stream(), torch.cuda.Stream()):
             with torch.cuda.stream(stream):
@@ -146,7 +151,7 @@ def test_a_trace_shows_where_the_gpu_waits_for_the_host(tmp_path):
                     x.add_(1)
         """
     file = tmp_path / "trace.json"
-    emulate(script, tmp_path, "--trace", file, "--host", "50")
+    assert "Error" not in emulate(script, tmp_path, "--trace", file, "--host", "50")
     events = json.loads(file.read_text())["traceEvents"][-20:]
     assert [event["tid"] for event in events] == [0] * 10 + [1] * 10
     begun = [event["ts"] for event in events]

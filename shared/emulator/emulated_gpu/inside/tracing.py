@@ -17,7 +17,7 @@ def begin():
 
 def write(rank):
     """Write the trace of this process, if one is wanted; of other ranks it ends in ".rank1"."""
-    if not _log():
+    if not _log() or not os.path.exists(_log()):  # a fork has none
         return
     library.work_count()  # which completes the log
     streams, events = {}, []
