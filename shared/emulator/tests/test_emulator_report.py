@@ -151,7 +151,8 @@ def test_a_trace_shows_where_the_gpu_waits_for_the_host(tmp_path):
                     x.add_(1)
         """
     file = tmp_path / "trace.json"
-    assert "Error" not in emulate(script, tmp_path, "--trace", file, "--host", "50")
+    printed = emulate(script, tmp_path, "--trace", file, "--host", "50")
+    assert "Error" not in printed
     events = json.loads(file.read_text())["traceEvents"][-20:]
     assert [event["tid"] for event in events] == [0] * 10 + [1] * 10
     begun = [event["ts"] for event in events]
